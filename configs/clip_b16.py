@@ -9,8 +9,10 @@ from configs import oblique_b16
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal, batch (32768), microbatch (rows encoded at a time; 0: all)."""
-    args = recipe.parse_arg(arg, batch=32768, microbatch=0)
-    c = oblique_b16.get_config(f"n=512,m=1,batch={args.batch},microbatch={args.microbatch}")
+    """Arguments: runlocal, batch (32768), microbatch (rows encoded at a time; 0: all), benchmarks,
+    as of configs/oblique_b16.py."""
+    args = recipe.parse_arg(arg, batch=32768, microbatch=0, benchmarks="tfds")
+    own = f"batch={args.batch},microbatch={args.microbatch},benchmarks={args.benchmarks}"
+    c = oblique_b16.get_config(f"n=512,m=1,{own}")
     c.topology = "sphere"
     return recipe.runlocal(c) if args.runlocal else c

@@ -11,12 +11,13 @@ from big_retrieval.config import recipe
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal, n (dimensions, 32), m (class tokens, 16), batch (32768), microbatch.
+    """Arguments: runlocal, n (dimensions, 32), m (class tokens, 16), batch (32768), microbatch,
+    benchmarks (tfds, folders or none: where ImageNets come from; COCO and Flickr30k with them).
 
     `microbatch` is the number of rows encoded at a time, over all devices; 0 (default): all. On few
     devices it makes the batch fit: `batch=24576,microbatch=2048` runs on one of 141 GB.
     """
-    args = recipe.parse_arg(arg, n=32, m=16, batch=32768, microbatch=0)
+    args = recipe.parse_arg(arg, n=32, m=16, batch=32768, microbatch=0, benchmarks="tfds")
     c = recipe.base()
 
     # Run
@@ -48,4 +49,5 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.data = recipe.entry(pairs)
     validation = recipe.entry(pairs, path="data/pairs/validation.jsonl")
     c.evals.validation = recipe.entry(config.Retrieval(), data=validation)
+    recipe.image_benchmarks(c, "data", args.benchmarks)
     return recipe.runlocal(c) if args.runlocal else c

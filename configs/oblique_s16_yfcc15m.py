@@ -19,11 +19,14 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     Arguments: runlocal; structure: multi-64-8 (default), ob-64-8, sphere, ...; topology: oblique
     (default for ob and multi), geodesic, sphere, euclidean; logit_scale: its start, the
-    tables' tau (14.3, 202, 1); fixed: no gradient for it; batch (4096).
+    tables' tau (14.3, 202, 1); fixed: no gradient for it; batch (4096); benchmarks (tfds, folders
+    or none: where ImageNets come from; COCO and Flickr30k with them); redcaps: JSON lines of
+    RedCaps' pairs, for distances out of the domain ("": COCO's).
     """
     args = recipe.parse_arg(
-        arg, structure="multi-64-8", topology="", logit_scale=1 / 0.07, fixed=False, batch=4096
-    )
+        arg, structure="multi-64-8", topology="", logit_scale=1 / 0.07, fixed=False, batch=4096,
+        benchmarks="tfds", redcaps="",
+    )  # fmt: skip
     c = recipe.base()
 
     # Run
@@ -50,6 +53,13 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.data = recipe.entry(yfcc15m)
     validation = recipe.entry(config.Pairs(), path="data/yfcc15m/validation.jsonl")
     c.evals.validation = recipe.entry(config.Retrieval(), data=validation)
+    recipe.image_benchmarks(c, "data", args.benchmarks)
+    c.evals.in_domain = recipe.entry(config.Geometry(), data=validation)
+    if args.redcaps:
+        redcaps = recipe.entry(config.Pairs(), path=args.redcaps)
+        c.evals.out_of_domain = recipe.entry(config.Geometry(), data=redcaps)
+    elif "coco" in c.evals:
+        c.evals.out_of_domain = recipe.entry(config.Geometry(), data=c.evals.coco.data)
     return recipe.runlocal(c) if args.runlocal else c
 
 

@@ -41,8 +41,8 @@ PAPER = published(COLUMNS, {
 
 def get_sweep(arg: str = "") -> Sweep:
     """Arguments: runlocal; scenes; scheme (all; or one, such as start=14.3); steps, of scenes
-    (300); benchmarks (tfds, folders or none), as of the config; seeds (1)."""
-    args = recipe.parse_arg(arg, scenes=False, scheme="all", steps=300, benchmarks="tfds", seeds=1)
+    (200); benchmarks (tfds, folders or none), as of the config; seeds (1)."""
+    args = recipe.parse_arg(arg, scenes=False, scheme="all", steps=200, benchmarks="tfds", seeds=1)
     recipe.one_of("scheme", args.scheme, ("all", *SCHEMES))
     oblique = "ob-16-8" if args.scenes else "ob-64-8"
     topologies = {
