@@ -27,7 +27,7 @@ COLUMNS = (
     "zeroshot/imagenet/accuracy", "linear_probe/imagenet_probe/accuracy",
 )  # fmt: skip
 SMALL = (  # of scenes and of `runlocal`
-    "retrieval/test/*/R@1", "*/accuracy", "geometry/*/positive_distance",
+    "retrieval/*/R@1", "*/accuracy", "geometry/*/positive_distance",
     "geometry/*/negative_distance", "geometry/*/beyond_bound", "logit_scale",
 )  # fmt: skip
 PAPER = published(COLUMNS, {
@@ -55,8 +55,11 @@ def sweep_of(args: Any, runs: dict[str, str], paper: Any) -> Sweep:
     own = "runlocal" if args.runlocal else own
     entries = [Entry(row, f"configs/{name}.py:{own},{given}") for row, given in runs.items()]
     seeds = range(args.seeds)
-    if args.scenes or args.runlocal or args.benchmarks == "none":
+    if args.scenes or args.runlocal:
         return Sweep(runs=entries, seeds=seeds, metrics=SMALL)
+    if args.benchmarks == "none":
+        metrics = tuple(metric for metric in SMALL if metric != "*/accuracy")
+        return Sweep(runs=entries, seeds=seeds, metrics=metrics)
     metrics = (*COLUMNS, "zeroshot/*/accuracy", "*/*/R-mean")
     return Sweep(runs=entries, seeds=seeds, metrics=metrics, paper=paper)
 
