@@ -1,14 +1,16 @@
 """Writes a model as a folder of another library, and checks that it computes the same there.
 
-    big-retrieval export --run=RUN --to=open_clip|transformers|sentence-transformers --out=FOLDER
+    big-retrieval export --run=RUN --to=TARGET --out=FOLDER
         [--field=NAME] [--python=PATH] [--license=NAME]
     big-retrieval export verify FOLDER [--python=PATH]
 
-FOLDER has weights, settings, tokenizer and preprocessing of the library, a model card (README.md)
-and certificate.json: how far the library's embeddings are from ours. --python names the Python of
+TARGET is open_clip, transformers, sentence-transformers, torch (a PyTorch module of the model's
+own) or onnx. FOLDER has weights, settings, tokenizer and preprocessing, a model card (README.md)
+and certificate.json: how far the target's embeddings are from ours. --python names the Python of
 an environment that has the library and PyTorch; without PyTorch the export is written and marked as
-unverified, and `verify` completes the certificate later. The command fails where embeddings differ
-by more than 1e-5.
+unverified, and `verify` completes the certificate later. The files of onnx are written there, so
+that it needs PyTorch, onnx and onnxscript, and onnxruntime for the certificate. The command fails
+where embeddings differ by more than 1e-5.
 """
 
 from pathlib import Path

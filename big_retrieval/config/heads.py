@@ -266,7 +266,8 @@ class Lexical(Head):
         if self.top_k is not None and self.keep_input_terms:
             buffers["term_of"], arguments["words"] = terms.table, len(terms.table)
             call.append("ids=ids")
-        return TorchForm("LexicalHead", arguments, tuple(call), buffers)
+        fixed = self.pooling_top_k is not None  # the smaller of this and of the positions
+        return TorchForm("LexicalHead", arguments, tuple(call), buffers, fixed_length=fixed)
 
     def embed(
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any

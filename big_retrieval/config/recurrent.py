@@ -43,7 +43,8 @@ class Gru(Tower):
 
     def pytorch(self, context: TorchContext) -> TorchForm:
         sizes = {"vocab_size": context.shapes[self.table][0]}
-        return TorchForm("RecurrentText", sizes | keys(self, *self.computed_by))
+        arguments = sizes | keys(self, *self.computed_by)
+        return TorchForm("RecurrentText", arguments, fixed_length=True)
 
     def describe(self) -> str:
         return f"a GRU of width {self.width}, read at {self.read!r}"

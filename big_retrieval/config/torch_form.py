@@ -37,6 +37,8 @@ class TorchForm:
         names of its arrays.
       buffers: name -> whole numbers, of the module beside its parameters.
       reads: of a field of texts or images, keywords of `Tokenizer` or `read_image`.
+      fixed_length: of a tower or a head, whether it can be traced (by `torch.export`, for
+        `--to=onnx`) for texts of one length only, as a loop over their words can.
       file: the Python file of a user's own that has the class; "": the package has it.
     """
 
@@ -45,6 +47,7 @@ class TorchForm:
     call: tuple[str, ...] = ()
     buffers: Mapping[str, Any] = field(default_factory=dict)
     reads: Mapping[str, Any] = field(default_factory=dict)
+    fixed_length: bool = False
     file: str = ""
 
 

@@ -9,4 +9,5 @@ TARGETS = {
     "transformers": "hugging_face:Transformers",
     "sentence-transformers": "sentence_transformers:SentenceTransformers",
     "torch": "torch:Torch",
+    "onnx": "onnx:Onnx",
 }

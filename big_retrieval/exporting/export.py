@@ -53,7 +53,7 @@ def export(
         gives other embeddings; of these only the last leaves a folder.
     """
     program = interpreter(python)
-    written = write(model, to=to, out=out, fields=fields, license=license)
+    written = write(model, to=to, out=out, fields=fields, python=python, license=license)
     done = _completed(written, Path(out), program)
     if done.status == UNVERIFIED:
         log.warning(
@@ -68,6 +68,7 @@ def write(
     to: str,
     out: str | Path,
     fields: Sequence[str] = (),
+    python: str = "",
     license: str = "unknown",
 ) -> Certificate:
     """The first half of `export`: writes the folder, whose certificate is "unverified"."""
@@ -81,6 +82,7 @@ def write(
     partial = begin(folder, certificates.CERTIFICATE)
     try:
         target.write(subject, partial)
+        target.convert(subject, partial, interpreter(python))
         write_card(subject, target, license, partial)
         request = {"to": to, "packages": list(target.packages), **target.computes(subject)}
         written = certificates.begin(subject, request, partial)

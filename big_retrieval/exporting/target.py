@@ -51,6 +51,18 @@ class ExportTarget:
         """
         raise NotImplementedError
 
+    def convert(self, model: Exported, folder: Path, python: str) -> None:
+        """Makes what only the other process can make of the files of `write`; mostly nothing.
+
+        Args:
+          model: as in `write`.
+          folder: the same.
+          python: of `library.interpreter`.
+
+        Raises:
+          UserError: it cannot be made there.
+        """
+
     def computes(self, model: Exported) -> Mapping[str, Any]:
         """What the other process must know to compute our embeddings, beside the folder."""
         return {"normalise": model.normalises()}

@@ -49,8 +49,11 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
         "sentence-transformers": with_sentence_transformers,
         "open_clip": with_open_clip,
         "torch": with_torch,
+        "onnx": with_onnx,
+        "onnx files": write_onnx_files,
     }[request["to"]]
-    library("torch").set_grad_enabled(False)
+    if request["to"] != "onnx":
+        library("torch").set_grad_enabled(False)
     found: Any = {
         name: np.asarray(each, np.float32) for name, each in compute(folder, request, given)
     }
@@ -164,10 +167,26 @@ def with_open_clip(folder: str, request: Any, inputs: Any) -> Named:
 def with_torch(folder: str, request: Any, inputs: Any) -> Named:
     """Yields (field, embeddings), those of all class tokens in one row, of the folder's module."""
     library("torch")
-    place: Any = importlib.util.spec_from_file_location("model", f"{folder}/model.py")
+    model = program(folder, "model").RetrievalModel.load(folder)
+    return with_own(model, request, inputs)
+
+
+def with_onnx(folder: str, request: Any, inputs: Any) -> Named:
+    """The same of the folder's ONNX files."""
+    library("onnxruntime")
+    return with_own(program(folder, "encode").OnnxModel(folder), request, inputs)
+
+
+def program(folder: str, name: str) -> Any:
+    """A Python file of a folder, imported."""
+    place: Any = importlib.util.spec_from_file_location(name, f"{folder}/{name}.py")
     module = importlib.util.module_from_spec(place)
     place.loader.exec_module(module)
-    model = module.RetrievalModel.load(folder)
+    return module
+
+
+def with_own(model: Any, request: Any, inputs: Any) -> Named:
+    """Yields (field, embeddings) of a model that a Python file of an export defines."""
     for field, modality in request["modalities"].items():
         if modality == "text":
             found = model.encode_texts([str(text) for text in inputs[field]], field)
@@ -177,7 +196,48 @@ def with_torch(folder: str, request: Any, inputs: Any) -> Named:
             own = (key.partition("/") for key in inputs)
             arrays = {name: inputs[f"{of}/{name}"] for of, _, name in own if of == field}
             found = model.encode(field, **arrays)
-        yield field, found.flatten(1)
+        yield field, found.reshape(len(found), -1)
+
+
+def write_onnx_files(folder: str, request: Any, inputs: Any) -> Named:
+    """Writes methods of the folder's PyTorch module as ONNX files; yields nothing.
+
+    `request["graphs"]` lists {"file", "method", "sizes", "arrays"}: the arrays are a list of (name,
+    type, shape), where a string in the shape is an axis that may have any size, and "sizes" says
+    what it has while the method is traced.
+    """
+    del inputs
+    torch = library("torch")
+    for name in request["packages"]:
+        library(name)
+    model = program(folder, "model").RetrievalModel.load(folder)
+
+    class Method(torch.nn.Module):
+        """A method of the model, as a module."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.model, self.name = model, name
+
+        def forward(self, *arrays: Any) -> Any:
+            return getattr(self.model, self.name)(*arrays)
+
+    for graph in request["graphs"]:
+        examples, axes = [], []
+        names = [name for name, _, _ in graph["arrays"]]
+        for _, kind, shape in graph["arrays"]:
+            sizes = [graph["sizes"].get(size, size) for size in shape]
+            examples.append(torch.ones(sizes, dtype=getattr(torch, kind)))
+            axes.append({n: size for n, size in enumerate(shape) if isinstance(size, str)})
+        free = tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in axes)
+        method, given = Method(graph["method"]), tuple(examples)
+        traced = torch.export.export(method, given, dynamic_shapes={"arrays": free})
+        written = torch.onnx.export(
+            traced, dynamo=True, input_names=names, output_names=["embeddings"],
+            dynamic_shapes=axes, verbose=False,
+        )  # fmt: skip
+        written.save(f"{folder}/{graph['file']}")
+    yield from ()
 
 
 if __name__ == "__main__":

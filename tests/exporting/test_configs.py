@@ -25,7 +25,7 @@ from tests.interop.hard_texts import TEXTS
 
 NAMES = sorted(found.name for found in pkgutil.iter_modules(configs.__path__) if not found.ispkg)
 BOTH = ["transformers", "sentence-transformers"]
-EXPORTABLE = {  # (config, field; "": all) -> targets; what is not here, no target can hold
+EXPORTABLE = {  # (config, field; "": all) -> the libraries that can hold it
     ("clip_b16", "image"): ["transformers"],
     ("clip_b16", "text"): ["sentence-transformers"],
     ("clip_bert_yfcc15m", "image"): ["transformers"],
@@ -50,12 +50,10 @@ EXPORTABLE = {  # (config, field; "": all) -> targets; what is not here, no targ
     ("vdr_t2t_msmarco", "passage"): ["sentence-transformers"],
     ("vdr_t2t_msmarco", "query"): ["sentence-transformers"],
 }
-# What some towers and heads have no PyTorch form for yet.
-LATER = ("emoji_gcl", "emoji_ltd", "ltd_coco", "ltd_f30k", "ltd_tern", "ltd_vsrn")
-TORCH = [name for name in NAMES if name not in LATER]  # whole or any field alone
+ALL = ["torch", "onnx"]  # hold every config, whole or any field alone
 CASES = [
     *((name, field, to) for (name, field), targets in EXPORTABLE.items() for to in targets),
-    *((name, "", "torch") for name in TORCH),
+    *((name, "", to) for name in NAMES for to in ALL),
 ]
 
 
@@ -79,10 +77,7 @@ def test_what_can_be_exported(name: str) -> None:
     model = TrainedModel(Path(name), local(name), pieces(), {}, nothing)
     for field in ("", *local(name).encoded):
         found = list(holding(model, (field,) if field else ()))
-        others = [to for to in found if to != "torch"]
-        assert others == EXPORTABLE.get((name, field), []), field
-        if name in TORCH:
-            assert "torch" in found, field
+        assert found == [*EXPORTABLE.get((name, field), []), *ALL], field
 
 
 def random_model(name: str) -> TrainedModel:

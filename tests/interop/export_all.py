@@ -33,6 +33,7 @@ MODULES = {  # of the libraries, beside PyTorch
     "sentence-transformers": ("sentence_transformers",),
     "open_clip": ("open_clip",),
     "torch": (),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }
 # What a model card leaves open, and a driver that runs many of them.
 IMAGES = """\
@@ -47,7 +48,8 @@ import json, sys
 
 found = {}
 for name, program in json.load(open(sys.argv[1])).items():
-    sys.modules.pop("model", None)  # an earlier export's
+    for module in ("model", "encode"):
+        sys.modules.pop(module, None)  # an earlier export's
     try:
         exec(compile(program, name, "exec"), {"__name__": name})
     except Exception as problem:
@@ -87,14 +89,15 @@ def available(python: str) -> tuple[str, ...]:
     return tuple(to for to in TARGETS if {"torch", *MODULES.get(to, ())} <= found)
 
 
-def write_all(folder: Path, targets: Sequence[str]) -> Iterator[Exported]:
+def write_all(folder: Path, targets: Sequence[str], python: str) -> Iterator[Exported]:
     """Writes the exports that some targets can hold, one after another."""
     model = functools.cache(test_configs.random_model)
     for name, field, to in test_configs.CASES:
         if to in targets:
             out = folder / f"{name}_{field}_{to}"
             fields = (field,) if field else ()
-            yield Exported(name, field, out, write(model(name), to=to, out=out, fields=fields))
+            done = write(model(name), to=to, out=out, fields=fields, python=python)
+            yield Exported(name, field, out, done)
     for name, case in test_export.CASES.items():
         if case.to in targets:
             place = folder / name.replace(" ", "_")
@@ -148,7 +151,7 @@ def main() -> None:
     wanted = args.to.split(",")
     with tempfile.TemporaryDirectory() as place:
         targets = [to for to in wanted if to in have]
-        exports = verified(list(write_all(Path(place), targets)), args.python)
+        exports = verified(list(write_all(Path(place), targets, args.python)), args.python)
         print("| model | exported field | target | largest difference |\n| --- | --- | --- | --- |")
         versions: dict[str, str] = {}
         for each in exports:

@@ -36,7 +36,7 @@ def test_the_libraries_compute_the_same(tmp_path: Path) -> None:
     targets = export_all.available(export_all.PYTHON)
     if not targets:
         pytest.skip(f"{export_all.PYTHON} has no PyTorch")
-    exports = list(export_all.write_all(tmp_path, targets))
+    exports = list(export_all.write_all(tmp_path, targets, export_all.PYTHON))
     done = export_all.verified(exports, export_all.PYTHON)
     assert export_all.problems(done, export_all.PYTHON) == []
 

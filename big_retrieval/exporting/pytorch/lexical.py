@@ -118,8 +118,12 @@ class LexicalHead(nn.Module):
         self, x: torch.Tensor, mask: torch.Tensor | None, ids: torch.Tensor | None
     ) -> torch.Tensor:
         """1 at the terms that stay, else 0: [B, V]."""
-        strongest = x.sort(dim=1, descending=True, stable=True).indices[:, : self.top_k]
-        kept = torch.zeros_like(x).scatter(1, strongest, 1.0)
+        kept = torch.zeros_like(x)
+        if count := min(self.top_k, x.shape[1]):
+            least = x.topk(count, dim=1).values[:, -1:]  # [B, 1]
+            above, equal = x > least, x == least
+            room = count - above.sum(1, keepdim=True)  # of equal terms the first ones stay
+            kept = (above | (equal & (equal.int().cumsum(1) <= room))).to(x.dtype)
         if ids is None or self.term_of is None:
             return kept
         terms = self.term_of[ids]  # [B, L]
