@@ -98,9 +98,6 @@ def _encoders(model: Exported) -> list[OnnxEncoder]:
     members, known, found = list(members_of(model)), {}, []
     forms = {member.path: member.form for member in members}
     for part in model.encodings:
-        # All of the method but its name.
-        told = embed_method(model, part, members).partition("(")[2]
-        file = known.setdefault(told, f"{part.name}.onnx")
         filled = part.field.modality == "text" and _has_fixed_length(part, members)
         shapes, arrays = part.field.shapes(), []
         for name in forms[f"config.fields.{part.name}"].call:
@@ -109,6 +106,9 @@ def _encoders(model: Exported) -> list[OnnxEncoder]:
             arrays.append(
                 (name, _WIDER.get(kind, kind), ["batch", *(("length",) if free else shape)])
             )
+        # All of the method but its name.
+        told = embed_method(model, part, members).partition("(")[2]
+        file = known.setdefault((told, str(arrays)), f"{part.name}.onnx")
         found.append(OnnxEncoder(part, file, arrays, filled))
     return found
 

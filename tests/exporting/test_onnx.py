@@ -1,0 +1,113 @@
+"""The target `onnx` as far as it needs no ONNX libraries: what they are asked for, and errors.
+
+tests/interop/export_all.py has them write and run the files.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.exporting import onnx
+from big_retrieval.exporting.export import write
+from big_retrieval.exporting.library import Answer, Job
+from big_retrieval.inference.load import TrainedModel
+from tests.exporting.test_configs import random_model
+
+ROOT = Path(__file__).parents[2]
+MISSING = Answer(problem="PY lacks the target library (No module named 'onnx')", missing=True)
+
+
+@pytest.fixture(scope="module")
+def model() -> TrainedModel:
+    """Images by a ResNet, and whole words by a GRU."""
+    return random_model("ltd_f30k")
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[Job]:
+    """Has the other process answer so; gives what it is asked."""
+    asked: list[Job] = []
+
+    def ask(jobs: Sequence[Job], python: str) -> list[Answer]:
+        asked.extend(jobs)
+        assert (jobs[0].folder / "model.py").is_file()
+        return [answer]
+
+    monkeypatch.setattr(onnx, "ask", ask)
+    return asked
+
+
+@pytest.mark.slow  # compiles the ResNet
+def test_what_is_written(
+    model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answering(monkeypatch, Answer())
+    out = tmp_path / "out"
+    write(model, to="onnx", out=out)
+    graphs: dict[str, Any] = {graph["file"]: graph for graph in asked[0].request["graphs"]}
+    assert graphs["image.onnx"]["arrays"] == [("pixels", "uint8", ["batch", 32, 32, 3])]
+    # Texts of a GRU are of one length, to which the program fills them up.
+    assert graphs["text.onnx"]["arrays"] == [
+        ("ids", "int64", ["batch", 32]),
+        ("mask", "bool", ["batch", 32]),
+    ]
+    assert graphs["scores.onnx"]["arrays"][1] == ("b", "float32", ["columns", 1, 64])
+    source = (out / "encode.py").read_text()
+    assert 'TEXTS = {"text": {"length": 32, "fill": True}}' in source
+    assert "torch" not in source
+    assert "from encode import OnnxModel" in (out / "README.md").read_text()
+    assert {path.name for path in out.iterdir()} == {
+        "README.md", "big_retrieval.json", "certificate.json", "certificate.npz", "encode.py",
+        "tokenizer.json",
+    }  # fmt: skip
+    how = [f"--config={ROOT / 'pyproject.toml'}", str(out / "encode.py")]
+    for words in (["check", "--quiet"], ["format", "--diff"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *words, *how],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (MISSING, "No module named 'onnx'); torch, onnx, onnxscript write ONNX files, and onnxr"),
+        (
+            Answer(problem="PY could not use the folder (Bad: it)"),
+            "it); no ONNX files were written",
+        ),
+    ],
+)
+def test_without_the_libraries_nothing_is_left(
+    answer: Answer,
+    told: str,
+    model: TrainedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answering(monkeypatch, answer)
+    with pytest.raises(UserError, match="--to=onnx: PY") as problem:
+        write(model, to="onnx", out=tmp_path / "out")
+    assert told in str(problem.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fields_that_are_encoded_alike_share_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answering(monkeypatch, MISSING)
+    with pytest.raises(UserError):
+        write(random_model("emoji_gcl"), to="onnx", out=tmp_path / "out")
+    graphs = {graph["file"]: graph["method"] for graph in asked[0].request["graphs"]}
+    assert graphs == {
+        "image.onnx": "embed_image", "query.onnx": "embed_query", "scores.onnx": "scores"
+    }  # fmt: skip
+    texts = asked[0].request["graphs"][0]["arrays"]
+    assert texts[0] == ("ids", "int64", ["batch", "length"])
