@@ -22,6 +22,35 @@ MARQO = "https://marqo-gcl-public.s3.amazonaws.com/v1/"
 SPLITS = [f"query_{query}_product_id_{product}" for query in (0, 1) for product in (0, 1)]
 VARIANT = "https://people.eecs.berkeley.edu/~hendrycks/"
 
+
+def _marqo(title: str, published: str, size: str) -> DataSet:
+    """Marqo-GS-10M or a part, which have folders of their own in one archive."""
+    name = published.replace("_full", "").replace("_", "-")
+    return DataSet(
+        title, f"data/{name}", f"{size}; the page tells the archives",
+        "Apache 2.0 as the repository; images belong to the shops",
+        (
+            Download("pairs, queries and documents", f"{MARQO}marqo-gs-dataset.tar"),
+            Download("the images", f"{MARQO}images_archive.tar"),
+            Download("or all of it as Parquet", "https://huggingface.co/datasets/Marqo/marqo-GS-10M"),
+        ),
+        (
+            "tar -xf marqo-gs-dataset.tar",
+            f"mv marqo-gs-dataset/{published} data/{name}",
+            f"unpack images_archive.tar, and link its folder of images to data/{name}/images",
+        ),
+        (
+            Expected("corpus_1.json"), Expected("corpus_2.json"),
+            *(Expected(f"{split}.csv") for split in SPLITS),
+            *(Expected(f"{split}_queries.json", optional=True) for split in SPLITS),
+            *(Expected(f"{split}_gt_{kind}.json", optional=True)
+              for split in SPLITS for kind in ("dev", "test")),
+            Expected("images/*"),
+        ),
+        "gcl_gs10m",
+    )  # fmt: skip
+
+
 IMAGES: dict[str, DataSet] = {
     "coco": DataSet(
         "MS-COCO 2014 with Karpathy's splits", "data/coco", "20 GB",
@@ -166,29 +195,8 @@ IMAGES: dict[str, DataSet] = {
         (Expected("*.tar", beside=STATS),),
         "oblique_s16_yfcc15m, clip_bert_yfcc15m, vdr_cm_yfcc15m",
     ),
-    "marqo-gs-10m": DataSet(
-        "Marqo-GS-10M", "data/marqo-gs-10m", "10 million pairs; the page tells the archives",
-        "Apache 2.0 as the repository; images belong to the shops",
-        (
-            Download("pairs, queries and documents", f"{MARQO}marqo-gs-dataset.tar"),
-            Download("the images", f"{MARQO}images_archive.tar"),
-            Download("or all of it as Parquet", "https://huggingface.co/datasets/Marqo/marqo-GS-10M"),
-        ),
-        (
-            "tar -xf marqo-gs-dataset.tar",
-            "mv marqo-gs-dataset/marqo_gs_full_10m data/marqo-gs-10m",
-            "unpack images_archive.tar, and move the folder of images to data/marqo-gs-10m/images",
-        ),
-        (
-            Expected("corpus_1.json"), Expected("corpus_2.json"),
-            *(Expected(f"{split}.csv") for split in SPLITS),
-            *(Expected(f"{split}_queries.json", optional=True) for split in SPLITS),
-            *(Expected(f"{split}_gt_{kind}.json", optional=True)
-              for split in SPLITS for kind in ("dev", "test")),
-            Expected("images/*"),
-        ),
-        "gcl_gs10m",
-    ),
+    "marqo-gs-10m": _marqo("Marqo-GS-10M", "marqo_gs_full_10m", "10 million pairs"),
+    "marqo-gs-fashion-5m": _marqo("Its Fashion-5M", "marqo_gs_fashion_5m", "5 million pairs"),
     "imagenet": DataSet(
         "ImageNet-1K (ILSVRC 2012)", "data/imagenet", "145 GB, its validation images 6.3 GB",
         "non-commercial research and education, after registration",
