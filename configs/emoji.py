@@ -64,4 +64,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.evals.caltech = recipe.entry(config.ZeroShot(), label="label_name", every=0)
     c.evals.caltech.prompts = ("{}", "a photo of a {}.", "a picture of a {}.", "a drawing of a {}.")
     c.evals.caltech.data = recipe.entry(photographs)
+    c.evals.caltech_probe = recipe.entry(config.LinearProbe(), label="label_name")
+    c.evals.caltech_probe.data = recipe.entry(photographs)
+    c.evals.caltech_probe.train = recipe.entry(photographs, where=("split=train",))
     return recipe.runlocal(c) if args.runlocal else c

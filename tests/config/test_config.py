@@ -10,6 +10,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe, schema
 from big_retrieval.config.checks import check
+from big_retrieval.config.image_benchmarks import image_benchmarks
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT, raw_config, tiny
 
@@ -318,3 +319,18 @@ def test_the_loss_can_be_switched_by_its_type() -> None:
         UserError, match=r"config.losses.main.type is 'contrastive', .* of 'sigmoid'"
     ):
         configs.load(raw)
+
+
+def test_image_benchmarks_are_evaluators_of_tfds_or_of_folders() -> None:
+    for form in ("tfds", "folders"):
+        found: dict[str, Any] = image_benchmarks("here", form)
+        assert [name for name, each in found.items() if each.type == "zeroshot"] == [
+            "imagenet", "imagenet_v2", "imagenet_a", "imagenet_r",
+        ]  # fmt: skip
+        own = [name for name, each in found.items() if getattr(each, "present", False)]
+        assert own == ["imagenet_a", "imagenet_r"]
+        kinds = {each.data.type for each in found.values()}
+        assert kinds == {"karpathy", "tfds" if form == "tfds" else "class_folders"}
+        probe = found["imagenet_probe"]
+        assert (probe.train.type, probe.label) == (probe.data.type, "label")
+    assert "imagenet_probe" not in image_benchmarks(probe=False)

@@ -20,6 +20,7 @@ from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.ridge import Ridge
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
+from big_retrieval.train.loop import train
 from tests.evals.make_logistic import CLASSES, FEATURES, FILE, PENALTIES, TRAIN, drawn
 from tests.helpers import tiny
 from tests.readers import image_reader
@@ -145,3 +146,21 @@ def test_keys_are_checked() -> None:
     ):
         with pytest.raises(UserError, match=message):
             check(tiny(evals={"probe": recipe.entry(part, **changes)}))
+
+
+@pytest.mark.slow
+def test_a_run_on_two_devices_is_probed_at_its_end(tmp_path: Path) -> None:
+    """Through the loop and the real encoder, of towers with two class tokens of 16 numbers."""
+    parts = {
+        "line": configs.LinearProbe().runlocal(),
+        "few": configs.FewShotProbe(shots=(2, 5), features="embedding").runlocal(),
+        "place": configs.Geometry(count=40, per_sphere=True),
+    }
+    evals = {name: recipe.entry(part) for name, part in parts.items()}
+    train(tiny(total_steps=1, evals=evals), tmp_path / "run", jax.devices()[:2])
+    found = json.loads((tmp_path / "run" / "results.json").read_text())
+    for name in ("linear_probe/line/accuracy", "few_shot/few/5_shot_accuracy"):
+        assert 1 / 8 < found[name] < 1, name  # eight shapes; features of random towers tell some
+    spheres = [found[f"geometry/place/sphere_{j}/alignment"] for j in range(2)]
+    assert np.mean(spheres) == pytest.approx(found["geometry/place/alignment"])
+    assert 0 < found["geometry/place/token_correlation_image"] < 1
