@@ -1,15 +1,16 @@
 """The target `torch`: weights, tokenizer and one PyTorch module, generated for this model."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from big_retrieval.config import schema
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.exporting.parts import Exported
-from big_retrieval.exporting.target import ExportTarget, save_arrays, save_json
+from big_retrieval.exporting.target import ExportTarget, save_arrays
 from big_retrieval.exporting.torch_module import (
     CLEANERS,
     READERS,
@@ -17,10 +18,15 @@ from big_retrieval.exporting.torch_module import (
     members_of,
     source_of,
 )
-from big_retrieval.exporting.torch_weights import STATS, to_ours, to_torch
+from big_retrieval.interop.model import LOSS
 from big_retrieval.interop.source import Flat
-
-CONFIG = "big_retrieval.json"
+from big_retrieval.interop.torch_weights import (
+    STATS,
+    WEIGHTS,
+    to_ours,
+    to_torch,
+    write_config,
+)
 
 
 class Torch(ExportTarget):
@@ -54,9 +60,9 @@ class Torch(ExportTarget):
         for member in members_of(model):
             buffers = member.form.buffers.items()
             written |= {f"{member.name}.{name}": np.asarray(x) for name, x in buffers}
-        save_arrays(folder / "model.safetensors", written)
+        save_arrays(folder / WEIGHTS, written)
         model.tokenizer.save(folder / "tokenizer.json")
-        save_json(folder / CONFIG, schema.to_plain(model.config))
+        write_config(_config(model), arrays, folder)
         (folder / "model.py").write_text(source_of(model), encoding="utf-8")
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
@@ -79,6 +85,18 @@ class Torch(ExportTarget):
             lines.append(f"{name} = model.{given}")
         lines.append(f"scores = model.scores({found[0]}, {found[-1]})")
         return "\n".join(lines)
+
+
+def _config(model: Exported) -> Config:
+    """The configuration of what is exported, for an import."""
+    names = {part.name for part in model.encodings}
+    if names == set(model.config.encoded):
+        return model.config
+    names |= {part.field.shares_head for part in model.encodings}  # owners of heads
+    fields = {name: x for name, x in model.config.encoded.items() if name in names}
+    towers = {field.tower: model.config.towers[field.tower] for field in fields.values()}
+    losses = {"main": LOSS}
+    return dataclasses.replace(model.config, fields=fields, towers=towers, losses=losses)
 
 
 def _arrays(model: Exported) -> Flat:

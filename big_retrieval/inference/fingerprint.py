@@ -19,7 +19,7 @@ def params_sha256(params: Any) -> str:
     """SHA-256 over names, types, shapes and bytes of all parameters, in the order of names."""
     digest = hashlib.sha256()
     for name, value in sorted(traverse_util.flatten_dict(params, sep="/").items()):
-        array = np.ascontiguousarray(fetch(value))
+        array = np.ascontiguousarray(fetch(value) if isinstance(value, jax.Array) else value)
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()

@@ -23,9 +23,10 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, load, put_together
 from big_retrieval.interop import compatibility
 from big_retrieval.interop.lexical import as_lexical
-from big_retrieval.interop.read import is_ours, read
+from big_retrieval.interop.read import is_exported, is_ours, locate, read
 from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import CheckpointContents, Flat
+from big_retrieval.interop.torch_weights import read_folder
 
 log = logging.getLogger(__name__)
 LOSS = Contrastive(logit_scale=LogitScale(max=None))  # a published model holds no more of a loss
@@ -57,10 +58,12 @@ def import_model(
       UserError: nothing usable there, parameters that are missing or not understood, or a tokenizer
         that does not fit.
     """
-    if is_ours(Path(path).expanduser()):
+    folder, _ = locate(path)
+    if folder is not None and (is_ours(folder) or is_exported(folder)):
         if tokenizer or pool or head:
-            raise UserError(f"{path} is a run of ours: leave tokenizer, pool and head out.")
-        return _trained_here(path, like, batch_size)
+            what = "a run of ours" if is_ours(folder) else "an export of ours with its own settings"
+            raise UserError(f"{path} is {what}: leave tokenizer, pool and head out.")
+        return _trained_here(folder, like, batch_size)
     source = read(path)
     compatibility.no_surprise(source, ())
     if head:
@@ -75,9 +78,14 @@ def import_model(
     return put_together(Path(source.origin), config, words, weights, batch_size)
 
 
-def _trained_here(path: str, like: Config | None, batch_size: int) -> TrainedModel:
-    """A run of ours, with the data and evaluators of another config, which name its fields."""
-    model = load(path, batch_size=batch_size)
+def _trained_here(folder: Path, like: Config | None, batch_size: int) -> TrainedModel:
+    """A model of ours, with the data and evaluators of another config, which name its fields."""
+    if is_ours(folder):
+        model = load(folder, batch_size=batch_size)
+    else:
+        tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")
+        config, weights = read_folder(folder)
+        model = put_together(folder, config, tokenizer, weights, batch_size)
     if like is None:
         return model
     config = dataclasses.replace(model.config, data=like.data, evals=like.evals)

@@ -6,6 +6,7 @@ from typing import Any
 
 from flax import traverse_util
 
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.interop import published
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
@@ -19,6 +20,7 @@ from big_retrieval.interop.source import (
     below,
     understand,
 )
+from big_retrieval.interop.torch_weights import CONFIG, read_folder
 from big_retrieval.io import hub, manifest
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
@@ -36,21 +38,35 @@ def read(path: str) -> CheckpointContents:
     Raises:
       UserError: nothing is there, it cannot be read, or it is of no known kind.
     """
+    place, origin = locate(path)
+    if place is None:
+        weights, words = published.fetch(origin)
+        return understand(origin, read_arrays(weights), Settings(pixels=Pixels(), tokenizer=words))
+    if place.is_dir():
+        return _folder(place, origin)
+    return understand(origin, read_arrays(place), read_settings(place.parent))
+
+
+def locate(path: str) -> tuple[Path | None, str]:
+    """The file or folder of a path or a name on the hub, and what to call it in messages.
+
+    None: the path is the name of a published file.
+
+    Raises:
+      UserError: nothing is there.
+    """
     if not path:
         raise UserError("the path of the weights is empty; give a file, a folder or a hub name.")
     for prefix in _PREFIXES:
         path = path.removeprefix(prefix)
     place = Path(path).expanduser()
-    if place.is_dir():
-        return _folder(place)
-    if place.is_file():
-        return understand(path, read_arrays(place), read_settings(place.parent))
+    if place.exists():
+        return place, str(place)
     if (name := published.find(path)) is not None:
-        weights, words = published.fetch(name)
-        return understand(name, read_arrays(weights), Settings(pixels=Pixels(), tokenizer=words))
+        return None, name
     if place.suffix in (*TORCH, ".safetensors", ".npz") or place.is_absolute():
         raise UserError(f"there is no file or folder {path}.")
-    return _folder(_download(path), origin=path)
+    return _download(path), path
 
 
 def is_ours(folder: Path) -> bool:
@@ -58,14 +74,20 @@ def is_ours(folder: Path) -> bool:
     return (folder / "checkpoints").is_dir() or (folder / manifest.MANIFEST).is_file()
 
 
-def _folder(folder: Path, origin: str = "") -> CheckpointContents:
-    origin = origin or str(folder)
+def is_exported(folder: Path) -> bool:
+    """Whether a folder is an export of the target `torch`, which has our own config."""
+    return (folder / CONFIG).is_file()
+
+
+def _folder(folder: Path, origin: str) -> CheckpointContents:
     if is_ours(folder):
         return _ours(folder)
+    if is_exported(folder):
+        return _contents(folder, *read_folder(folder))
     if (folder / "modules.json").is_file():
-        from big_retrieval.interop.sentence_transformers import read_folder
+        from big_retrieval.interop import sentence_transformers
 
-        return read_folder(folder, origin)
+        return sentence_transformers.read_folder(folder, origin)
     file = weights_file(folder)
     return understand(origin, read_arrays(file), read_settings(folder))
 
@@ -87,12 +109,17 @@ def _download(name: str) -> Path:
 
 
 def _ours(folder: Path) -> CheckpointContents:
-    """The checkpoint of a run of ours that `load` opens; its towers are parts, by their names."""
+    """The checkpoint of a run of ours that `load` opens."""
     from big_retrieval.inference.load import find, read_config, restore_weights
 
     found = find(folder)
     config = read_config(found)
-    params: Any = traverse_util.flatten_dict(restore_weights(found, config), sep="/")
+    return _contents(found, config, restore_weights(found, config))
+
+
+def _contents(folder: Path, config: Config, weights: Any) -> CheckpointContents:
+    """A model of ours as a checkpoint; its towers are parts, by their names."""
+    params: Any = traverse_util.flatten_dict(weights, sep="/")
     parts = {}
     for name, tower in config.towers.items():
         field = next(key for key, each in config.encoded.items() if each.tower == name)
@@ -109,14 +136,14 @@ def _ours(folder: Path) -> CheckpointContents:
             head_stats=below(params, f"batch_stats/{field}_head/"),
         )
     return CheckpointContents(
-        origin=str(found),
+        origin=str(folder),
         parts=parts,
         logit_scale=next(
             (x for name, x in params.items() if re.fullmatch(OUR_LOGIT_SCALE, name)), None
         ),
         unused=[],
         unknown=[],
-        settings=Settings(tokenizer=found / "tokenizer.json", pixels=_pixels(config)),
+        settings=Settings(tokenizer=folder / "tokenizer.json", pixels=_pixels(config)),
     )
 
 

@@ -80,6 +80,7 @@ def test_what_can_be_exported(name: str) -> None:
         assert found == [*EXPORTABLE.get((name, field), []), *ALL], field
 
 
+@functools.cache
 def random_model(name: str) -> TrainedModel:
     """A config's small model, of random weights."""
     small = local(name)

@@ -91,12 +91,12 @@ def available(python: str) -> tuple[str, ...]:
 
 def write_all(folder: Path, targets: Sequence[str], python: str) -> Iterator[Exported]:
     """Writes the exports that some targets can hold, one after another."""
-    model = functools.cache(test_configs.random_model)
     for name, field, to in test_configs.CASES:
         if to in targets:
             out = folder / f"{name}_{field}_{to}"
             fields = (field,) if field else ()
-            done = write(model(name), to=to, out=out, fields=fields, python=python)
+            model = test_configs.random_model(name)
+            done = write(model, to=to, out=out, fields=fields, python=python)
             yield Exported(name, field, out, done)
     for name, case in test_export.CASES.items():
         if case.to in targets:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from big_retrieval.exporting.export import write
+from big_retrieval.inference.fingerprint import params_sha256
+from big_retrieval.interop.model import import_model
 from tests.exporting.test_configs import random_model
 from tests.interop import export_all
 
@@ -39,6 +41,17 @@ def test_the_libraries_compute_the_same(tmp_path: Path) -> None:
     exports = list(export_all.write_all(tmp_path, targets, export_all.PYTHON))
     done = export_all.verified(exports, export_all.PYTHON)
     assert export_all.problems(done, export_all.PYTHON) == []
+    for each in done:
+        if each.certificate.to == "torch":
+            _check_import(each)
+
+
+def _check_import(exported: export_all.Exported) -> None:
+    """An import has the parameters of the model, and so its embeddings, bit for bit."""
+    again = import_model(str(exported.folder))
+    weights = {name: part for name, part in again.weights.items() if part}
+    given = random_model(exported.model).weights
+    assert params_sha256(weights) == params_sha256({k: x for k, x in given.items() if x})
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Names and layouts of our parameters in PyTorch: one rule for all modules, and the way back.
+"""Exports of the target `torch`, read again: names and layouts of parameters, one rule for all.
 
 | ours | in PyTorch |
 | --- | --- |
@@ -14,11 +14,20 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from flax import traverse_util
 
+from big_retrieval.config import Config, load_saved, schema
+from big_retrieval.errors import PluginNeeded, UserError
+from big_retrieval.inference.fingerprint import params_sha256
+from big_retrieval.interop.files import read_arrays, read_json
 from big_retrieval.interop.source import Flat
+from big_retrieval.io.manifest import to_json
 
+CONFIG, WEIGHTS = "big_retrieval.json", "model.safetensors"  # files of a folder
 STATS = "batch_stats/"
 _LISTED = r"(layers|layer\d+)"  # modules that stand in lists, also those of ResNets
 _OF_GRUS = (  # ends of names, ours (once kernels are weights) and those of PyTorch
@@ -71,3 +80,34 @@ def to_ours(arrays: Mapping[str, np.ndarray]) -> Flat:
 def _order(kernel: np.ndarray) -> tuple[int, ...]:
     """Which of our axes becomes each of PyTorch's: outputs, inputs, then the places of a filter."""
     return (kernel.ndim - 1, kernel.ndim - 2, *range(kernel.ndim - 2))
+
+
+def write_config(config: Config, params: Flat, folder: Path) -> None:
+    """Writes what an import needs beside the weights: the config, and the digest of parameters."""
+    digest = params_sha256(traverse_util.unflatten_dict(params, sep="/"))
+    saved = {"config": schema.to_plain(config), "params_sha256": digest}
+    (folder / CONFIG).write_bytes(to_json(saved))
+
+
+def read_folder(folder: Path) -> tuple[Config, Any]:
+    """The config and the weights, as `load` has them, of an export.
+
+    Raises:
+      UserError: a file is missing, damaged or of another export, or a part of a user's own is not
+        imported.
+    """
+    saved = read_json(folder / CONFIG)
+    params = traverse_util.unflatten_dict(to_ours(read_arrays(folder / WEIGHTS)), sep="/")
+    if params_sha256(params) != saved.get("params_sha256"):
+        raise UserError(
+            f"the parameters of {folder / WEIGHTS} are not those that were exported (their SHA-256 "
+            f"is not that of {CONFIG}); export again."
+        )
+    try:
+        return load_saved(saved["config"]), params
+    except PluginNeeded:
+        raise
+    except (UserError, KeyError) as problem:
+        raise UserError(
+            f"{folder / CONFIG} has no configuration of this version: {problem}"
+        ) from None
