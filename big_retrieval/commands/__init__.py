@@ -43,7 +43,7 @@ COMMANDS = {
     "search": Command("search", "Search an index."),
     "explain": Command(
         "explain",
-        "Explain what a lexical model sees in texts and images.",
+        "Explain what a model sees in texts and images.",
         ("examples", "vocabulary"),
     ),
     "mine": Command("mine", "Find hard negatives with a model or BM25."),

@@ -220,3 +220,15 @@ def test_indices_end():
     for index in (3, -1):
         with pytest.raises(IndexError):
             source[index]
+
+
+def test_covers_say_where_the_named_objects_are() -> None:
+    records = SceneRecords("test", size=32, count=20)
+    for index in range(20):
+        covers, image = records.covers(index), records[index]["image"]
+        assert covers.shape == (2, 32, 32)
+        for cover, phrase in zip(covers, records.phrases(index), strict=True):
+            _, colour, _ = phrase.split()
+            paint = np.array(shapes.COLOURS[colour])
+            assert np.abs(image[cover == 1].astype(int) - paint).max() <= 8  # the noise
+            assert all(phrase in text for text in records[index]["captions"])

@@ -154,7 +154,7 @@ class NormalisedImage(ImageField):
 
 
 @both_precisions
-@pytest.mark.golden("oblique", "gradcam_*.npz")
+@pytest.mark.golden("oblique", "gradcam_*.npz", quick=1)
 def test_gradcam(case: Case, precision: str, request: pytest.FixtureRequest) -> None:
     """Scores, signed relevances and maps of image and text, whole and by pairs of class tokens."""
     path = request.node.callspec.params["case"].path
