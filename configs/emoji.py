@@ -13,8 +13,9 @@ TESTS = ("test_style", "test_entity", "test_both")
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal, data (the folder, data/emoji), steps (1000), m (class tokens, 4)."""
-    args = recipe.parse_arg(arg, data="data/emoji", steps=1000, m=4)
+    """Arguments: runlocal, data (the folder, data/emoji), steps (1000), m (class tokens, 4), probe:
+    a linear probe on the photographs, too."""
+    args = recipe.parse_arg(arg, data="data/emoji", steps=1000, m=4, probe=False)
     c = recipe.base()
 
     # Run
@@ -64,7 +65,10 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.evals.caltech = recipe.entry(config.ZeroShot(), label="label_name", every=0)
     c.evals.caltech.prompts = ("{}", "a photo of a {}.", "a picture of a {}.", "a drawing of a {}.")
     c.evals.caltech.data = recipe.entry(photographs)
-    c.evals.caltech_probe = recipe.entry(config.LinearProbe(), label="label_name")
-    c.evals.caltech_probe.data = recipe.entry(photographs)
-    c.evals.caltech_probe.train = recipe.entry(photographs, where=("split=train",))
+    if args.probe:
+        c.evals.caltech_probe = recipe.entry(
+            config.LinearProbe(), label="label_name", l2=(1.0, 10.0, 100.0)
+        )
+        c.evals.caltech_probe.data = recipe.entry(photographs)
+        c.evals.caltech_probe.train = recipe.entry(photographs, where=("split=train",))
     return recipe.runlocal(c) if args.runlocal else c
