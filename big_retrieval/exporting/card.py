@@ -6,7 +6,7 @@ from typing import Any
 
 from big_retrieval import __version__
 from big_retrieval.config import schema
-from big_retrieval.exporting.parts import Exported
+from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.target import ExportTarget, ends
 from big_retrieval.io.manifest import read_meta
 
@@ -50,12 +50,29 @@ def _title(model: Exported) -> str:
     return folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.name
 
 
+_COMPARED = {  # topology -> how embeddings are
+    "sphere": "their cosine",
+    "oblique": "the sum of the cosines of their class tokens",
+    "geodesic": "the negative geodesic distance of their class tokens",
+    "euclidean": "their negative distance",
+    "inner": "their inner product",
+}
+
+
 def _scores(model: Exported) -> str:
-    return (
-        "Embeddings are compared by their cosine."
-        if model.normalises()
-        else "Embeddings are compared by their inner product."
-    )
+    heads = [part.head for part in model.encodings]
+    tokens = {_shape(model, part)[0] for part in model.encodings}
+    topology = model.config.topology
+    if all(head.lexical for head in heads):
+        topology = "inner"
+    elif topology == "oblique" and tokens == {1}:
+        topology = "sphere"
+    return f"Embeddings are compared by {_COMPARED.get(topology, f'the topology `{topology}`')}."
+
+
+def _shape(model: Exported, part: Encoding) -> tuple[int, int]:
+    """M and N of an encoder's embeddings."""
+    return part.head.embedding_shape(model.config, part.name, model.tokenizer.vocab_size)
 
 
 def _notes(model: Exported, target: ExportTarget) -> list[str]:
@@ -79,8 +96,9 @@ def _notes(model: Exported, target: ExportTarget) -> list[str]:
 def _encoders(model: Exported) -> list[str]:
     lines = ["| fields | tower | embedding |", "| --- | --- | --- |"]
     for part in model.encodings:
-        shape = part.head.embedding_shape(model.config, part.name, model.tokenizer.vocab_size)
-        dims = f"{shape[1]} terms" if part.head.lexical else f"{shape[1]} dimensions"
+        tokens, size = _shape(model, part)
+        dims = f"{size} terms" if part.head.lexical else f"{size} dimensions"
+        dims = dims if tokens == 1 else f"{tokens} class tokens of {dims}"
         lines.append(f"| {', '.join(part.fields)} | {part.tower.describe()} | {dims} |")
     return lines
 

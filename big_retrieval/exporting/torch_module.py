@@ -138,7 +138,9 @@ def _class(model: Exported, members: list[Member], sources: SourceFiles) -> str:
         default = f'field: str = "{modalities[kind]}",' if kind else "field: str,"
         own.append(given[name].replace("field: str,", default))
     own.append(_scores(model))
-    return "\n\n".join(['class RetrievalModel(nn.Module):\n    """The model."""', *own])
+    what = " and ".join(f"`{part.name}`" for part in model.encodings)
+    doc = f'"""Encodes {what}; parameters are named as in training, with dots."""'
+    return "\n\n".join([f"class RetrievalModel(nn.Module):\n    {doc}", *own])
 
 
 def _constructor(model: Exported, members: list[Member], sources: SourceFiles) -> str:
@@ -163,9 +165,10 @@ def construction(
     head: str, form: TorchForm, sources: SourceFiles, first: tuple[str, ...] = ()
 ) -> str:
     """`self.image = VisionTransformer(...)`, without what the class has as its defaults."""
-    defaults = sources.defaults(form.name)
-    order = sorted(form.arguments, key=lambda name: list(defaults).index(name))
-    kept = [name for name in order if form.arguments[name] != defaults[name]]
+    defaults = sources.defaults(form.name)  # some classes name no arguments
+    order = [name for name in defaults if name in form.arguments]
+    order += [name for name in form.arguments if name not in defaults]
+    kept = [name for name in order if form.arguments[name] != defaults.get(name, ...)]
     items = [*first, *(f"{name}={literal(form.arguments[name])}" for name in kept)]
     return call(f"{head}{form.name}", items, 8)
 

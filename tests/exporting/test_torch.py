@@ -13,18 +13,29 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from big_retrieval import config
-from big_retrieval.config.towers import Tower
+from big_retrieval.config.torch_form import TorchContext, TorchForm
+from big_retrieval.data.at_hand import read_image
+from big_retrieval.data.images.transforms import evaluation_view
+from big_retrieval.data.text.tokenizer import CLEANERS
 from big_retrieval.errors import UserError
 from big_retrieval.exporting.certificate import STORED
 from big_retrieval.exporting.export import export, write
+from big_retrieval.exporting.parts import take_apart
+from big_retrieval.exporting.pytorch import images
+from big_retrieval.exporting.pytorch.tokens import Tokenizer
+from big_retrieval.exporting.torch_module import source_of
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.torch_weights import CONFIG, WEIGHTS, to_ours, to_torch
-from tests.exporting.test_configs import random_model
+from tests.exporting.test_configs import pieces, random_model, words
+from tests.helpers import noise
+from tests.interop.hard_texts import TEXTS as HARD
+from tests.interop.test_clip_tokenizer import small as clip_words
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,25 +67,27 @@ def test_an_import_of_an_export_is_the_same_model(exported: tuple[Path, TrainedM
 def test_the_module_is_as_ruff_wants_it(exported: tuple[Path, TrainedModel]) -> None:
     ruff = [sys.executable, "-m", "ruff"]
     how = [f"--config={ROOT / 'pyproject.toml'}", str(exported[0] / "model.py")]
-    for words in (["check", "--quiet"], ["format", "--diff"]):
-        done = subprocess.run([*ruff, *words, *how], capture_output=True, text=True, check=False)
+    for what in (["check", "--quiet"], ["format", "--diff"]):
+        done = subprocess.run([*ruff, *what, *how], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     source = (exported[0] / "model.py").read_text()
     assert "big_retrieval." not in source.partition('"""\n')[2]
     assert "class EuclideanDistance" not in source  # nothing that the model does not need
 
 
-def test_one_field_is_exported_and_imported(tmp_path: Path) -> None:
-    model = random_model("dpr_msmarco")
+def test_one_field_is_exported_and_imported(
+    exported: tuple[Path, TrainedModel], tmp_path: Path
+) -> None:
+    whole, model = exported
     out = tmp_path / "out"
-    write(model, to="torch", out=out, fields=("passage",))
-    assert {name.split(".")[0] for name in load_file(out / WEIGHTS)} == {"passage"}
+    write(model, to="torch", out=out, fields=("image",))
+    kept = {name.split(".")[0] for name in load_file(out / WEIGHTS)}
+    assert kept == {"image", "image_head", "scalars"}
     again = import_model(str(out), batch_size=16)
-    assert list(again.config.encoded) == ["passage"]
-    texts = ["a red circle", "blue"]
-    np.testing.assert_array_equal(
-        again.encode_texts(texts, "passage"), model.encode_texts(texts, "passage")
-    )
+    assert list(again.config.encoded) == ["image"]
+    with np.load(whole / STORED) as file:
+        pixels, ours = file["inputs/image"], file["embeddings/image"]
+    np.testing.assert_array_equal(again.encode_images(list(pixels)).toarray(), ours)
 
 
 def test_names_and_layouts_return() -> None:
@@ -112,9 +125,17 @@ def test_other_weights_are_refused(exported: tuple[Path, TrainedModel], tmp_path
         import_model(str(out))
 
 
-def test_a_part_without_a_form_is_named(
-    exported: tuple[Path, TrainedModel], tmp_path: Path
-) -> None:
+def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Path) -> None:
+    """One without a form is named; one with a form brings its source."""
+    file = tmp_path / "mine_in_torch.py"
+    file.write_text(
+        "from big_retrieval.exporting.pytorch.text import TextTransformer\n\n\n"
+        "class MyEncoder(TextTransformer):\n"
+        '    """Mine."""\n\n'
+        "    def __init__(self, **keywords: int) -> None:\n"
+        "        super().__init__(**keywords)\n"
+    )
+
     @dataclass(frozen=True)
     class Mine(config.Bert):
         type: Literal["mine"] = "mine"  # type: ignore
@@ -122,14 +143,61 @@ def test_a_part_without_a_form_is_named(
         def build(self, vocab_size: int, fields: Any, **module: Any) -> Any:
             return super().build(vocab_size, fields, **module)
 
-    _, model = exported
-    old: Any = model.config.towers["text"]
-    keys = {key.name: getattr(old, key.name) for key in dataclasses.fields(old)}
-    towers: dict[str, Tower] = {**model.config.towers, "text": Mine(**{**keys, "type": "mine"})}
-    other = dataclasses.replace(model, config=dataclasses.replace(model.config, towers=towers))
+    class WithForm(Mine):
+        def pytorch(self, context: TorchContext) -> TorchForm:
+            return dataclasses.replace(super().pytorch(context), name="MyEncoder", file=str(file))
+
+    def with_tower(kind: type[Mine]) -> TrainedModel:
+        old: Any = exported[1].config.towers["text"]
+        keys = {key.name: getattr(old, key.name) for key in dataclasses.fields(old)}
+        tower: Any = kind(**{**keys, "type": "mine"})
+        whole = dataclasses.replace(
+            exported[1].config, towers={**exported[1].config.towers, "text": tower}
+        )
+        return dataclasses.replace(exported[1], config=whole)
+
     told = (
         r"cannot hold config.towers.text of the type 'mine' \(which has no method `pytorch`\); "
         r"--field=image --to="
     )
     with pytest.raises(UserError, match=told):
-        export(other, to="torch", out=tmp_path / "out")
+        export(with_tower(Mine), to="torch", out=tmp_path / "out")
+    source = source_of(take_apart(with_tower(WithForm), apart=True))
+    assert "class MyEncoder(TextTransformer):" in source
+    assert "self.text = MyEncoder(vocab_size=" in source.replace("\n            ", "")
+
+
+@pytest.mark.parametrize("resize", [0, 32])
+def test_images_are_prepared_as_here(resize: int, tmp_path: Path) -> None:
+    sizes = [(24, 24), (40, 50), (51, 40), (100, 33), (17, 20)]
+    given: list[Any] = [noise(rows, columns, 3) for rows, columns in sizes]
+    turned = Image.fromarray(given[1])
+    turned.getexif()[0x0112] = 6
+    turned.save(tmp_path / "turned.png", exif=turned.getexif())
+    clear = np.concatenate([given[2], given[2][:, :, :1]], axis=-1)
+    Image.fromarray(clear).save(tmp_path / "clear.png")
+    Image.fromarray((given[2][:, :, 0] * 257.0).astype(np.uint16)).save(tmp_path / "deep.png")
+    given += [given[2][:, :, 0], clear, *sorted(tmp_path.glob("*.png"))]
+    for image in given:
+        value = read_image(image) if isinstance(image, Path) else image
+        ours = evaluation_view(value, 24, short=resize)
+        np.testing.assert_array_equal(images.read_image(image, 24, resize), ours)
+
+
+@pytest.mark.parametrize("kind", ["pieces", "words", "byte pairs"])
+def test_texts_become_the_same_ids(kind: str, tmp_path: Path) -> None:
+    tokenizer = {"pieces": pieces, "words": words, "byte pairs": clip_words}[kind]()
+    tokenizer.save(tmp_path / "tokenizer.json")
+    clean: Any = CLEANERS.get(tokenizer.clean, str)
+    other = Tokenizer(tmp_path / "tokenizer.json", **tokenizer.frame(), clean=clean)
+    texts = [*HARD, "two [SEP] dogs", "\ud800 broken"]
+    ids, mask = other(texts, length=20, fill=True)
+    ours = tokenizer.encode(texts, 20)
+    np.testing.assert_array_equal(ids, ours[0])
+    np.testing.assert_array_equal(mask, ours[1])
+    if tokenizer.frame()["between"]:
+        titles = ["title" if number % 2 else "" for number in range(len(texts))]
+        prefixed = [title and f"x: {title}" for title in titles]
+        bodies = [x if title else f"x: {x}" for x, title in zip(texts, titles, strict=True)]
+        ids, mask = other(texts, titles, length=20, prefix="x: ", fill=True)
+        np.testing.assert_array_equal(ids, tokenizer.encode(bodies, 20, prefixed)[0])

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image, ImageOps
 
 
@@ -38,11 +37,3 @@ def to_rgb(image: Image.Image) -> Image.Image:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
     return image.convert("RGB")
-
-
-def normalised(
-    pixels: torch.Tensor, mean: tuple[float, ...], std: tuple[float, ...]
-) -> torch.Tensor:
-    """Pixels uint8 [n, S, S, 3] with the mean and the deviation of the channels taken out."""
-    x = pixels.float() / 255
-    return (x - x.new_tensor(mean)) / x.new_tensor(std)
