@@ -55,6 +55,7 @@ COMMANDS = {
     "export": Command(
         "export", "Write a model for another library, and check it there.", ("verify",)
     ),
+    "push": Command("push", "Export a model and upload it to a model hub."),
     "tradeoff": Command("tradeoff", "Measure quality of retrieval against latency per query."),
     "data": Command(
         "data",
