@@ -141,6 +141,23 @@ def scan(folder: Path) -> None:
             np.save(folder / name / f"{split}_ims.npy", np.zeros((1, 36, 8), np.float32))
 
 
+def imagenet(folder: Path) -> None:
+    for split in ("train", "val"):
+        for wnid in ("n01440764", "n01443537"):
+            image(folder / split / wnid / f"ILSVRC2012_{split}_{wnid}.JPEG")
+
+
+def imagenet_v2(folder: Path) -> None:
+    for label in ("0", "1", "10"):
+        image(folder / label / "0aef.jpeg")
+
+
+def imagenet_variant(folder: Path) -> None:
+    text(folder / "README.txt", "words")
+    for wnid in ("n01498041", "n01531178"):
+        image(folder / wnid / f"{wnid}_0.jpg")
+
+
 def of(name: str, evaluator: str = "") -> configs.Source:
     """The source of a config's training data, or of an evaluator."""
     name, _, arg = name.partition(":")
@@ -150,9 +167,18 @@ def of(name: str, evaluator: str = "") -> configs.Source:
     return source
 
 
+FOLDERS = "oblique_s16_yfcc15m:benchmarks=folders"
 LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Source]], int]] = {
     "coco": (coco, [lambda: of("ltd_coco"), lambda: of("clip_bert_yfcc15m", "coco")], 1),
     "flickr30k": (flickr30k, [lambda: of("ltd_f30k")], 1),
+    "imagenet": (
+        imagenet,
+        [lambda: of(FOLDERS, "imagenet"), lambda: of(FOLDERS, "imagenet_probe")],
+        2,
+    ),
+    "imagenet-v2": (imagenet_v2, [lambda: of(FOLDERS, "imagenet_v2")], 3),
+    "imagenet-a": (imagenet_variant, [lambda: of(FOLDERS, "imagenet_a")], 2),
+    "imagenet-r": (imagenet_variant, [lambda: of(FOLDERS, "imagenet_r")], 2),
     "cc3m": (tars, [lambda: configs.Tar(path="data/cc3m/*.tar")], 4),
     "yfcc15m": (tars, [lambda: of("clip_bert_yfcc15m"), lambda: of("oblique_s16_yfcc15m")], 4),
     "marqo-gs-10m": (marqo, [lambda: of("gcl_gs10m"), lambda: of("gcl_gs10m", "zero_shot")], 3),
@@ -179,7 +205,7 @@ def test_a_published_folder_is_read_as_it_is(name: str) -> None:
         for index in range(len(records)):
             record = records[index]
             assert record.get("image", True) is not None
-            assert any(record.get(key) for key in ("captions", "query", "regions"))
+            assert {"captions", "query", "regions", "label"} & {*record}
     for each in compare(found, Path(found.place)):  # all is there, though less of it
         assert each.wrong != "missing", each.part.path
         assert "not finished" not in each.wrong

@@ -195,6 +195,17 @@ IMAGES: dict[str, DataSet] = {
         (Expected("*.tar", beside=STATS),),
         "oblique_s16_yfcc15m, clip_bert_yfcc15m, vdr_cm_yfcc15m",
     ),
+    "redcaps": DataSet(
+        "RedCaps, pairs out of YFCC's domain", "data/redcaps", "some thousand pairs are enough",
+        "as its page says; images belong to their authors",
+        (Download("the lists of captions and addresses", "https://redcaps.xyz"),),
+        (
+            "fetch the images of some thousand rows, and write a line a pair to validation.jsonl: "
+            '{"image": "relative/path.jpg", "captions": ["..."]}',
+        ),
+        (Expected("validation.jsonl"),),
+        "oblique_s16_yfcc15m:redcaps=data/redcaps/validation.jsonl",
+    ),
     "marqo-gs-10m": _marqo("Marqo-GS-10M", "marqo_gs_full_10m", "10 million pairs"),
     "marqo-gs-fashion-5m": _marqo("Its Fashion-5M", "marqo_gs_fashion_5m", "5 million pairs"),
     "imagenet": DataSet(
@@ -209,6 +220,10 @@ IMAGES: dict[str, DataSet] = {
                 "ILSVRC2012_img_train.tar", "https://image-net.org/download.php",
                 "1d675b47d978889d74fa0da5fadfb00e",
             ),
+            Download(
+                "names and prompts of the classes, for data/prompts.json (docs/DATA.md)",
+                "https://github.com/openai/CLIP (notebooks/Prompt_Engineering_for_ImageNet.ipynb)",
+            ),
         ),
         (
             "sort the images into val/<wnid>/ and train/<wnid>/, as torchvision's ImageNet does;",
@@ -217,6 +232,7 @@ IMAGES: dict[str, DataSet] = {
         (
             Expected("val/*/*.JPEG", files=50_000),
             Expected("train/*/*.JPEG", files=1_281_167, optional=True),
+            Expected("../prompts.json", optional=True),
             Expected(
                 "ILSVRC2012_img_val.tar", md5="29b22e2961454d5413ddabcf34fc5622", optional=True
             ),
