@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
+from big_retrieval.exporting import layers
+from big_retrieval.exporting.inputs import COUNT, embeddings_of, inputs_of, of_field
+from big_retrieval.exporting.layers import difference_of
 from big_retrieval.exporting.library import Answer, Job, ask
 from big_retrieval.exporting.parts import Exported
-from big_retrieval.inference.encoder import concatenate
 from big_retrieval.inference.fingerprint import params_sha256, versions
-from big_retrieval.inference.load import TrainedModel, put_together
+from big_retrieval.inference.load import put_together
 from big_retrieval.interop.files import read_json
 from big_retrieval.interop.source import below
 from big_retrieval.io import durable
@@ -28,25 +30,6 @@ from big_retrieval.runtime.building import MARK
 CERTIFICATE, STORED = "certificate.json", "certificate.npz"
 TOLERANCE = 1e-5  # of float32
 VERIFIED, UNVERIFIED, FAILED = "verified", "unverified", "failed"
-COUNT = 16  # inputs of a field
-TEXTS = (
-    "",
-    "a",
-    "red",
-    "A small red circle left of a big blue star.",
-    "Two dogs, playing!",
-    "UPPER case and lower case, 3.14 and 1,000,000",
-    "what is the capital of france?",
-    "caf\u00e9 na\u00efve \u00fcber",
-    "\u4eca\u5929\u306e\u5929\u6c17",
-    "\u0441\u043e\u0431\u0430\u043a\u0430 \u0431\u0435\u0436\u0438\u0442",
-    "\u03bf \u03c3\u03ba\u03cd\u03bb\u03bf\u03c2",
-    "\u0915\u0941\u0924\u094d\u0924\u093e",
-    "\U0001f600 \U0001f415",
-    "antidisestablishmentarianism",
-    "one two three four five six seven eight nine ten " * 4,
-    "the quick brown fox jumps over the lazy dog and runs away through the long grass " * 20,
-)
 
 
 @dataclass(frozen=True)
@@ -79,43 +62,6 @@ class Certificate:
         durable.write_bytes(folder / CERTIFICATE, to_json(dataclasses.asdict(self)))
 
 
-def inputs_of(model: Exported) -> dict[str, np.ndarray]:
-    """The inputs by field: texts, or images uint8 [16, S, S, 3].
-
-    Of fields of another kind, random arrays [16, ...] by the names `field/array`.
-    """
-    found: dict[str, np.ndarray] = {}
-    for part in model.encodings:
-        for name, field in part.fields.items():
-            if field.modality == "text":
-                found[name] = np.array(TEXTS)
-            elif field.modality == "image":
-                found[name] = _images(field.size)
-            else:
-                rng = np.random.default_rng(0)
-                for key, (shape, dtype) in field.shapes().items():
-                    # Between 0 and 1, as features of detectors and boxes are; 0 of whole numbers.
-                    found[f"{name}/{key}"] = rng.random((COUNT, *shape)).astype(dtype)
-    return found
-
-
-def _of_field(arrays: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """The arrays of `inputs_of` that are of one field."""
-    return {key: x for key, x in arrays.items() if key.partition("/")[0] == name}
-
-
-def _images(size: int) -> np.ndarray:
-    """Random images uint8 [16, size, size, 3], from single colours to noise in every pixel."""
-    rng = np.random.default_rng(0)
-    images = []
-    for number in range(COUNT):
-        cells = max(1, min(size, 2 ** (number // 2)))
-        coarse = rng.integers(0, 256, (cells, cells, 3), dtype=np.uint8)
-        rows = np.arange(size) * cells // size
-        images.append(coarse[rows][:, rows])
-    return np.stack(images)
-
-
 def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certificate:
     """Stores inputs and our embeddings beside a written export.
 
@@ -124,10 +70,13 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
       request: for the other process; with the target's name under "to".
       folder: of the export.
     """
+    config = dataclasses.replace(model.config, dtype="float32")  # whatever the run was trained in
+    own = put_together(model.model.folder, config, model.tokenizer, model.model.weights, COUNT)
     inputs = inputs_of(model)
-    embeddings = _embeddings(model, inputs)
+    embeddings = embeddings_of(model, own, inputs)
     stored: dict[str, Any] = {f"inputs/{name}": values for name, values in inputs.items()}
     stored |= {f"embeddings/{name}": found for name, found in embeddings.items()}
+    stored |= layers.stored(own, request["layers"], inputs)
     np.savez_compressed(folder / STORED, **stored)
     certificate = Certificate(
         status=UNVERIFIED,
@@ -140,7 +89,7 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
         },
         versions={"ours": versions(), "theirs": {}},
         fields={
-            name: {"inputs_sha256": _sha256(_of_field(inputs, name)), "difference": None}
+            name: {"inputs_sha256": _sha256(of_field(inputs, name)), "difference": None}
             for name in embeddings
         },
         tolerance=TOLERANCE,
@@ -149,40 +98,6 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
     )
     certificate.write(folder)
     return certificate
-
-
-def _embeddings(model: Exported, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Ours of the inputs by field, [16, M * N], in float32 whatever the run was trained in."""
-    config = dataclasses.replace(model.config, dtype="float32")
-    own = put_together(model.model.folder, config, model.tokenizer, model.model.weights, COUNT)
-    embeddings: dict[str, np.ndarray] = {}
-    for part in model.encodings:
-        done: dict[str, np.ndarray] = {}  # by what stands before a text: else fields are alike
-        for name, field in part.fields.items():
-            prefix = part.prompts().get(name, "")
-            if prefix not in done:
-                if field.modality == "text":
-                    found: Any = own.encode_texts(TEXTS, name)
-                elif field.modality == "image":
-                    found = own.encode_images(list(inputs[name]), name)
-                else:
-                    found = _of_arrays(own, name, _of_field(inputs, name))
-                dense = found.toarray() if hasattr(found, "toarray") else found
-                done[prefix] = np.asarray(dense, np.float32).reshape(COUNT, -1)
-            embeddings[name] = done[prefix]
-    return embeddings
-
-
-def _of_arrays(model: TrainedModel, field: str, inputs: Mapping[str, np.ndarray]) -> Any:
-    """Embeddings of a field's arrays as they are."""
-    arrays = {key.partition("/")[2]: x for key, x in inputs.items()}
-    size, found = model.encoder.batch_size, []
-    for start in range(0, COUNT, size):
-        rows = np.arange(start, start + size)
-        batch = {field: {name: x[rows % COUNT] for name, x in arrays.items()}}
-        more = {"record": rows, "valid": rows < COUNT}
-        found.append(model.encoder.embeddings(model.weights, field, [{**batch, **more}])[0])
-    return concatenate(found)
 
 
 def _config_sha256(model: Exported) -> str:
@@ -248,16 +163,25 @@ def complete(certificate: Certificate, folder: Path, python: str) -> Certificate
 
 
 def complete_all(exports: Sequence[tuple[Certificate, Path]], python: str) -> list[Certificate]:
-    """`complete` of several exports, in one process of the library."""
+    """`complete` of several exports, in one process of the library; a second one if some differ."""
     jobs = [
         Job(folder, certificate.request, _stored(folder, "inputs"))
         for certificate, folder in exports
     ]
     answers = ask(jobs, python)
-    return [
-        _completed(certificate, folder, answer)
+    done = [
+        _compared(certificate, folder, answer)
         for (certificate, folder), answer in zip(exports, answers, strict=True)
     ]
+    differing = [number for number, each in enumerate(done) if _differing_field(each)]
+    insides = ask([_inside(done[number], jobs[number]) for number in differing], python)
+    for number, inside in zip(differing, insides, strict=True):
+        reason = _where(done[number], jobs[number], answers[number], inside)
+        done[number] = dataclasses.replace(done[number], reason=done[number].reason + reason)
+    for (before, folder), after in zip(exports, done, strict=True):
+        if after.status != UNVERIFIED or before.status == UNVERIFIED:  # else it knows more already
+            after.write(folder)
+    return done
 
 
 def _stored(folder: Path, what: str) -> dict[str, np.ndarray]:
@@ -266,37 +190,57 @@ def _stored(folder: Path, what: str) -> dict[str, np.ndarray]:
         return below({name: file[name] for name in file.files}, f"{what}/")
 
 
-def _completed(certificate: Certificate, folder: Path, answer: Answer) -> Certificate:
-    """The certificate with what the library has computed, written."""
+def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certificate:
+    """The certificate with what the library has computed."""
     ours, problem, status = _stored(folder, "embeddings"), answer.problem, VERIFIED
     if problem:
         status = UNVERIFIED if answer.missing else FAILED
-    fields, limit = {}, certificate.tolerance
-    for name, entry in certificate.fields.items():
+    fields, limit, known = {}, certificate.tolerance, certificate.request.get("layers", {})
+    for name in sorted(ours, key=lambda name: name not in known):  # the message is of the first
         difference = difference_of(ours[name], answer.embeddings.get(name))
-        fields[name] = {**entry, "difference": difference}
+        fields[name] = {**certificate.fields[name], "difference": difference}
         if not problem and (difference is None or difference > limit):
             status = FAILED
             what = "cannot be compared" if difference is None else f"differ by {difference:.2g}"
             problem = f"the embeddings of the field {name} {what} ({limit:g} is allowed)"
-    done = dataclasses.replace(
+    return dataclasses.replace(
         certificate,
         status=status,
         reason=problem,
         fields=fields,
         versions={**certificate.versions, "theirs": answer.versions},
     )
-    if status != UNVERIFIED or certificate.status == UNVERIFIED:  # else it knows more already
-        done.write(folder)
-    return done
 
 
-def difference_of(ours: np.ndarray, other: np.ndarray | None) -> float | None:
-    """The largest difference, by the largest value where that is above 1.
+def _differing_field(certificate: Certificate) -> str:
+    """A field whose embeddings differ and whose layers are known; "": there is none."""
+    for name in certificate.request.get("layers", {}):
+        difference = certificate.fields[name]["difference"]
+        if difference is not None and difference > certificate.tolerance:
+            return name
+    return ""
 
-    None: there is nothing to compare, or other shapes, or no numbers.
-    """
-    if other is None or other.shape != ours.shape:
-        return None
-    found = float(np.max(np.abs(ours - other)) / max(1.0, float(np.max(np.abs(ours)))))
-    return found if np.isfinite(found) else None
+
+def _inside(certificate: Certificate, job: Job) -> Job:
+    """Asks for what the library's layers give."""
+    field = _differing_field(certificate)
+    inputs = {key: layers.rows_of(x) for key, x in of_field(job.inputs, field).items()}
+    return dataclasses.replace(job, request={**job.request, "inside": True}, inputs=inputs)
+
+
+def _where(certificate: Certificate, job: Job, answer: Answer, inside: Answer) -> str:
+    """The rest of a reason: the first layer that differs; "": that is not known."""
+    field, limit = _differing_field(certificate), certificate.tolerance
+    ours, theirs = _stored(job.folder, "embeddings")[field], answer.embeddings[field]
+    agreed = difference_of(layers.rows_of(ours), layers.rows_of(theirs))
+    if agreed is not None and agreed <= limit:
+        worst = int(np.abs(ours - theirs).max(1).argmax())
+        texts = {name: x for name, x in job.inputs.items() if x.dtype.kind == "U"}
+        shown = f", {str(texts[field][worst])[:40]!r}" if field in texts else ""
+        return f"; not all inputs do, but for example input {worst}{shown}"
+    own = _stored(job.folder, f"layers/{field}")
+    pairs = certificate.request["layers"][field]
+    # Of numbers inside a model, such as feature maps, rounding may be more than of its embeddings.
+    limit = max(limit, certificate.fields[field]["difference"] / 100)
+    first = layers.first_difference(pairs, own, inside.embeddings, limit)
+    return f"; {first}" if first else ""

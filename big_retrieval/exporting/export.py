@@ -84,7 +84,12 @@ def write(
         target.write(subject, partial)
         target.convert(subject, partial, interpreter(python))
         write_card(subject, target, license, partial)
-        request = {"to": to, "packages": list(target.packages), **target.computes(subject)}
+        request = {
+            "to": to,
+            "packages": list(target.packages),
+            "layers": target.layers(subject),
+            **target.computes(subject),
+        }
         written = certificates.begin(subject, request, partial)
     except BaseException:
         shutil.rmtree(partial)

@@ -59,6 +59,8 @@ def ask(jobs: Sequence[Job], python: str) -> list[Answer]:
       jobs: one or several.
       python: of `interpreter`.
     """
+    if not jobs:
+        return []
     with tempfile.TemporaryDirectory() as place:
         here = Path(place)
         # A copy, since the script's folder is where Python looks for modules first.

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from big_retrieval import __version__
 from big_retrieval.errors import UserError
+from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.library import Job, ask
 from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.torch import Torch
@@ -73,6 +74,9 @@ class Onnx(Torch):
     def write(self, model: Exported, folder: Path) -> None:
         super().write(model, folder)
         (folder / "encode.py").write_text(_source(model), encoding="utf-8")
+
+    def layers(self, model: Exported) -> dict[str, Layers]:
+        return {}  # a graph gives what it returns, and nothing between
 
     def convert(self, model: Exported, folder: Path, python: str) -> None:
         graphs = {each.file: each.graph() for each in reversed(_encoders(model))}

@@ -12,9 +12,10 @@ import numpy as np
 
 from big_retrieval.exporting.forms import BERT, MASKED, bert_config, bert_problems, masked_problems
 from big_retrieval.exporting.hugging_face import several, write_form
+from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Exported, unlike
-from big_retrieval.exporting.target import ExportTarget, save_arrays, save_json
-from big_retrieval.exporting.torch import Torch
+from big_retrieval.exporting.target import ExportTarget, by_field, save_arrays, save_json
+from big_retrieval.exporting.torch import Torch, listed_layers
 from big_retrieval.exporting.torch_source import FOLDER
 from big_retrieval.interop.sentence_transformers import NORM_EPSILON, SPLADE
 from big_retrieval.models.towers import lexical_terms
@@ -160,6 +161,10 @@ class SentenceTransformers(ExportTarget):
         part = model.of("text")
         own = not _stock(model)
         return {"sparse": part.head.lexical, "prompts": part.prompts(), "own": own}
+
+    def layers(self, model: Exported) -> dict[str, Layers]:
+        # A masked model's layers have the same names.
+        return by_field(model, BERT.layers if _stock(model) else listed_layers)
 
     def usage(self, model: Exported) -> str:
         name = "SparseEncoder" if model.of("text").head.lexical else "SentenceTransformer"

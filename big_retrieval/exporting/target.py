@@ -1,12 +1,13 @@
 """What an export target is: a library whose folders are written, with what it cannot hold."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from big_retrieval.exporting.parts import Exported
+from big_retrieval.exporting.layers import Layers
+from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.interop.settings import ACTIVATIONS
 from big_retrieval.io.manifest import to_json
 
@@ -67,9 +68,35 @@ class ExportTarget:
         """What the other process must know to compute our embeddings, beside the folder."""
         return {"normalise": model.normalises()}
 
+    def layers(self, model: Exported) -> dict[str, Layers]:
+        """Our layers and the library's modules that give them, of a field of each encoder.
+
+        A layer's name is its number, "0" and so on, or "final", see `Encoder.features`; a module's
+        is its path, such as "encoder.layer.0", or the end of the path. Where embeddings differ, the
+        certificate names the first of these layers that differs, so all may be left out.
+        """
+        return {}
+
     def usage(self, model: Exported) -> str:
         """A few lines of Python that encode something with the folder FOLDER."""
         raise NotImplementedError
+
+
+def by_field(model: Exported, layers: Callable[[Encoding], Layers]) -> dict[str, Layers]:
+    """`ExportTarget.layers` by the first field of each encoder that has layers."""
+    return {part.name: found for part in model.encodings if (found := layers(part))}
+
+
+def numbered(part: Encoding, stack: str, norm: str = "") -> Layers:
+    """`ExportTarget.layers` of a transformer.
+
+    Args:
+      part: an encoder.
+      stack: path of the list of layers.
+      norm: path of the norm behind the last layer; "": there is none.
+    """
+    found = [(str(number), f"{stack}.{number}") for number in range(part.tower.depth)]
+    return [*found, ("final", norm)] if norm else found
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

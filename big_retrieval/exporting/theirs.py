@@ -4,21 +4,25 @@
 
 JOBS is a JSON file, a list of {"folder", "request", "inputs", "outputs"}: an export, how embeddings
 come out of the model, and two .npz files with an array for each field: texts, or images uint8
-[n, S, S, 3]; and embeddings float32 [n, N]. Beside `outputs`, <outputs>.json says which versions
+[n, S, S, 3]; and embeddings float32 [n, N]. A request with "inside" wants no embeddings, but by
+layer what the model's layers give, [n, P, W]. Beside `outputs`, <outputs>.json says which versions
 were imported, or what the problem was, and whether that is a missing library.
 """
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-Named = Iterator[tuple[str, Any]]  # (field, embeddings [n, N], a tensor)
+POSITIONS = 2  # of a layer's output
+# A library's model, and how it encodes: (field, its inputs) -> embeddings [n, N], a tensor.
+Opened = tuple[Any, Callable[[str, Any], Any]]
 
 
 class Missing(Exception):
@@ -44,7 +48,7 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
     """Computes and writes the embeddings of an export; gives distribution -> version."""
     with np.load(inputs, allow_pickle=False) as file:
         given = {name: file[name] for name in file.files}
-    compute = {
+    open_model = {
         "transformers": with_transformers,
         "sentence-transformers": with_sentence_transformers,
         "open_clip": with_open_clip,
@@ -54,11 +58,83 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
     }[request["to"]]
     if request["to"] != "onnx":
         library("torch").set_grad_enabled(False)
-    found: Any = {
-        name: np.asarray(each, np.float32) for name, each in compute(folder, request, given)
-    }
+    model, encode = open_model(folder, request)
+    found: dict[str, Any] = {}
+    for field, values in by_field(given).items():
+        if request.get("inside"):
+            with watched(model, request["layers"][field]) as seen:
+                for one in one_by_one(values):  # which keeps their order
+                    encode(field, one)
+            found |= {name: np.concatenate(parts) for name, parts in seen.items()}
+        else:
+            found[field] = np.asarray(encode(field, values), np.float32)
     np.savez(outputs, **found)
     return {name: version(name) for name in request["packages"]}
+
+
+def by_field(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Inputs by field: an array, or by name those whose keys are FIELD/NAME."""
+    found: dict[str, Any] = {}
+    for key, values in arrays.items():
+        field, _, name = key.partition("/")
+        if name:
+            found.setdefault(field, {})[name] = values
+        else:
+            found[field] = values
+    return found
+
+
+def one_by_one(values: Any) -> Iterator[Any]:
+    """Yields inputs of a field that are one row each."""
+    if isinstance(values, dict):
+        for row in range(len(next(iter(values.values())))):
+            yield {name: x[row : row + 1] for name, x in values.items()}
+    else:
+        yield from (values[row : row + 1] for row in range(len(values)))
+
+
+@contextlib.contextmanager
+def watched(model: Any, layers: Any) -> Iterator[dict[str, list[np.ndarray]]]:
+    """A context that collects, by layer, what a model's layers give for one input after another.
+
+    Args:
+      model: a PyTorch module.
+      layers: our layers with the paths of modules; the input of the first is called "embedding".
+    """
+    seen: dict[str, list[np.ndarray]] = {}
+    modules, hooks = dict(model.named_modules()), []
+
+    def collect(layer: str, x: Any) -> None:
+        seen.setdefault(layer, []).append(reduced(x))
+
+    for number, (layer, path) in enumerate(layers):
+        ends = (name for name in modules if name.endswith(f".{path}"))
+        module = modules.get(path if path in modules else next(ends, None))
+        if module is None:  # of another version
+            continue
+        hooks.append(module.register_forward_hook(lambda _, __, x, layer=layer: collect(layer, x)))
+        if number == 0:
+            hooks.append(
+                module.register_forward_pre_hook(
+                    lambda _, args, more: collect("embedding", [*args, *more.values()]),
+                    with_kwargs=True,
+                )
+            )
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def reduced(x: Any) -> np.ndarray:
+    """Some vectors [1, P, W] of what a layer gives for one input, whatever its axes are."""
+    x = np.asarray(x[0] if isinstance(x, tuple | list) else x, np.float32)
+    if x.ndim == 4:  # channels first
+        return x.mean((2, 3))[:, None]
+    if x.ndim == 3 and x.shape[0] != 1:  # positions first
+        x = x.swapaxes(0, 1)
+    return x.reshape(1, -1, x.shape[-1])[:, :POSITIONS]
 
 
 def library(name: str) -> Any:
@@ -86,13 +162,14 @@ def unit(x: Any, normalise: bool) -> Any:
     return x / x.norm(dim=-1, keepdim=True) if normalise else x
 
 
-def with_transformers(folder: str, request: Any, inputs: Any) -> Named:
-    """Yields (field, embeddings) of transformers' classes."""
+def with_transformers(folder: str, request: Any) -> Opened:
+    """Opens a folder with transformers' classes."""
     transformers = library("transformers")
     name = request["architecture"]
     bare = {"add_pooling_layer": False} if name in ("BertModel", "ViTModel") else {}
     model = getattr(transformers, name).from_pretrained(folder, **bare).eval()
-    for field, values in inputs.items():
+
+    def encode(field: str, values: np.ndarray) -> Any:
         if values.dtype.kind == "U":
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
             texts = [str(text) for text in values]
@@ -103,7 +180,9 @@ def with_transformers(folder: str, request: Any, inputs: Any) -> Named:
             batch = processor(list(values), return_tensors="pt")
             found = encode_images(model, name, batch)
         lexical = name == "BertForMaskedLM"
-        yield field, unit(found, request["normalise"] and not lexical)
+        return unit(found, request["normalise"] and not lexical)
+
+    return model, encode
 
 
 def encode_texts(model: Any, name: str, request: Any, batch: Any) -> Any:
@@ -137,44 +216,48 @@ def features(out: Any) -> Any:
     return getattr(out, "pooler_output", out)
 
 
-def with_sentence_transformers(folder: str, request: Any, inputs: Any) -> Named:
-    """Yields (field, embeddings) of sentence-transformers."""
+def with_sentence_transformers(folder: str, request: Any) -> Opened:
+    """Opens a folder with sentence-transformers."""
     sentence_transformers = library("sentence_transformers")
     name = "SparseEncoder" if request["sparse"] else "SentenceTransformer"
     own = {"trust_remote_code": True} if request.get("own") else {}
     model = getattr(sentence_transformers, name)(folder, device="cpu", **own)
-    for field, values in inputs.items():
+
+    def encode(field: str, values: np.ndarray) -> Any:
         prompt = request["prompts"].get(field, "")
         found = model.encode([str(text) for text in values], prompt=prompt, convert_to_tensor=True)
-        yield field, found.to_dense() if request["sparse"] else found
+        return found.to_dense() if request["sparse"] else found
+
+    return model, encode
 
 
-def with_open_clip(folder: str, request: Any, inputs: Any) -> Named:
-    """Yields (field, embeddings) of open_clip."""
+def with_open_clip(folder: str, request: Any) -> Opened:
+    """Opens a folder with open_clip."""
     open_clip, torch, pictures = library("open_clip"), library("torch"), library("PIL.Image")
     place = f"local-dir:{folder}"
     model, _, preprocess = open_clip.create_model_and_transforms(place)
     model.eval()
-    for field, values in inputs.items():
+
+    def encode(field: str, values: np.ndarray) -> Any:
         if values.dtype.kind == "U":
             tokens = open_clip.get_tokenizer(place)([str(text) for text in values])
-            yield field, model.encode_text(tokens, normalize=request["normalise"])
-        else:
-            pixels = torch.stack([preprocess(pictures.fromarray(image)) for image in values])
-            yield field, model.encode_image(pixels, normalize=request["normalise"])
+            return model.encode_text(tokens, normalize=request["normalise"])
+        pixels = torch.stack([preprocess(pictures.fromarray(image)) for image in values])
+        return model.encode_image(pixels, normalize=request["normalise"])
+
+    return model, encode
 
 
-def with_torch(folder: str, request: Any, inputs: Any) -> Named:
-    """Yields (field, embeddings), those of all class tokens in one row, of the folder's module."""
+def with_torch(folder: str, request: Any) -> Opened:
+    """Opens a folder by its own module."""
     library("torch")
-    model = program(folder, "model").RetrievalModel.load(folder)
-    return with_own(model, request, inputs)
+    return with_own(program(folder, "model").RetrievalModel.load(folder), request)
 
 
-def with_onnx(folder: str, request: Any, inputs: Any) -> Named:
-    """The same of the folder's ONNX files."""
+def with_onnx(folder: str, request: Any) -> Opened:
+    """Opens a folder of ONNX files."""
     library("onnxruntime")
-    return with_own(program(folder, "encode").OnnxModel(folder), request, inputs)
+    return with_own(program(folder, "encode").OnnxModel(folder), request)
 
 
 def program(folder: str, name: str) -> Any:
@@ -185,28 +268,29 @@ def program(folder: str, name: str) -> Any:
     return module
 
 
-def with_own(model: Any, request: Any, inputs: Any) -> Named:
-    """Yields (field, embeddings) of a model that a Python file of an export defines."""
-    for field, modality in request["modalities"].items():
+def with_own(model: Any, request: Any) -> Opened:
+    """A model that a Python file of an export defines; all class tokens of an input are one row."""
+
+    def encode(field: str, values: Any) -> Any:
+        modality = request["modalities"][field]
         if modality == "text":
-            found = model.encode_texts([str(text) for text in inputs[field]], field)
+            found = model.encode_texts([str(text) for text in values], field)
         elif modality == "image":
-            found = model.encode_images(list(inputs[field]), field)
+            found = model.encode_images(list(values), field)
         else:
-            own = (key.partition("/") for key in inputs)
-            arrays = {name: inputs[f"{of}/{name}"] for of, _, name in own if of == field}
-            found = model.encode(field, **arrays)
-        yield field, found.reshape(len(found), -1)
+            found = model.encode(field, **values)
+        return found.reshape(len(found), -1)
+
+    return model, encode
 
 
-def write_onnx_files(folder: str, request: Any, inputs: Any) -> Named:
-    """Writes methods of the folder's PyTorch module as ONNX files; yields nothing.
+def write_onnx_files(folder: str, request: Any) -> Opened:
+    """Writes methods of the folder's PyTorch module as ONNX files, which encodes nothing.
 
     `request["graphs"]` lists {"file", "method", "sizes", "arrays"}: the arrays are a list of (name,
     type, shape), where a string in the shape is an axis that may have any size, and "sizes" says
     what it has while the method is traced.
     """
-    del inputs
     torch = library("torch")
     for name in request["packages"]:
         library(name)
@@ -237,7 +321,7 @@ def write_onnx_files(folder: str, request: Any, inputs: Any) -> Named:
             dynamic_shapes=axes, verbose=False,
         )  # fmt: skip
         written.save(f"{folder}/{graph['file']}")
-    yield from ()
+    return with_own(model, request)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The target `torch`: weights, tokenizer and one PyTorch module, generated for this model."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,8 +10,9 @@ import numpy as np
 
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.exporting.parts import Exported
-from big_retrieval.exporting.target import ExportTarget, save_arrays
+from big_retrieval.exporting.layers import Layers
+from big_retrieval.exporting.parts import Encoding, Exported
+from big_retrieval.exporting.target import ExportTarget, by_field, save_arrays
 from big_retrieval.exporting.torch_module import (
     CLEANERS,
     READERS,
@@ -21,6 +23,7 @@ from big_retrieval.exporting.torch_module import (
 from big_retrieval.interop.model import LOSS
 from big_retrieval.interop.source import Flat
 from big_retrieval.interop.torch_weights import (
+    LISTED,
     STATS,
     WEIGHTS,
     to_ours,
@@ -68,6 +71,9 @@ class Torch(ExportTarget):
     def computes(self, model: Exported) -> Mapping[str, Any]:
         return {"modalities": {part.name: part.field.modality for part in model.encodings}}
 
+    def layers(self, model: Exported) -> dict[str, Layers]:
+        return by_field(model, listed_layers)
+
     def usage(self, model: Exported) -> str:
         lines = ["import sys", "", 'sys.path.insert(0, "FOLDER")']
         lines += [self.opening[0], "", self.opening[1]]
@@ -97,6 +103,16 @@ def _config(model: Exported) -> Config:
     towers = {field.tower: model.config.towers[field.tower] for field in fields.values()}
     losses = {"main": LOSS}
     return dataclasses.replace(model.config, fields=fields, towers=towers, losses=losses)
+
+
+def listed_layers(part: Encoding) -> Layers:
+    """`ExportTarget.layers`: modules of a tower that stand in lists, and the norm behind them."""
+    names = {path.partition("/")[0] for path in part.params}
+    listed = [name for name in names if re.fullmatch(rf"{LISTED}_\d+", name)]
+    listed.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    modules = [(str(place), name.replace("_", ".")) for place, name in enumerate(listed)]
+    modules += [("final", name) for name in ("ln_final", "ln_post") if name in names]
+    return [(ours, f"{part.tower_name}.{name}") for ours, name in modules]
 
 
 def _arrays(model: Exported) -> Flat:

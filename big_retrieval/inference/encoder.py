@@ -51,6 +51,7 @@ class Encoder:
         whole = parallel.replicated(mesh)
         self._apply = jax.jit(self._embeddings, out_shardings=whole)
         self._inside = jax.jit(self._features, static_argnums=(2, 3), out_shardings=whole)
+        self._all_inside = jax.jit(self._all_features, static_argnums=2, out_shardings=whole)
 
     def _embeddings(self, collections: Any, batch: Batch) -> Any:
         """Embeddings of every field, which rows are valid, and their records.
@@ -70,11 +71,23 @@ class Encoder:
                 embeddings[name] = gate.sparsify(dense, head.top_k, bow)
         return embeddings, batch.valid, batch.document_id
 
-    def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:
-        """What a field's tower sows for a layer, which rows are valid, and their records."""
+    def _sown(self, collections: Any, batch: Batch, field: str) -> Any:
+        """Name -> values, of all that a field's tower sows."""
         applied: Any = self._model.apply(collections, batch.fields, mutable=["intermediates"])
         sown = applied[1]
-        inside: Any = sown.get("intermediates", {}).get(self._model.fields[field].tower, {})
+        return sown.get("intermediates", {}).get(self._model.fields[field].tower, {})
+
+    def _all_features(self, collections: Any, batch: Batch, field: str) -> Any:
+        """What a field's tower sows for all layers, and which rows are valid."""
+        inside = self._sown(collections, batch, field)
+        outputs = inside.get("layer_outputs", ())
+        found = {str(number): output for number, output in enumerate(outputs)}
+        found |= {key: inside[key][0] for key in ("embedding", "final") if key in inside}
+        return found, batch.valid
+
+    def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:
+        """What a field's tower sows for a layer, which rows are valid, and their records."""
+        inside = self._sown(collections, batch, field)
         outputs = inside.get("layer_outputs", ())
         if isinstance(layer, int) and -len(outputs) <= layer < len(outputs):
             found = outputs[layer]
@@ -155,6 +168,25 @@ class Encoder:
     def gradcam_obstacle(self, text: str, image: str) -> str:
         """Why there is no Grad-CAM of a text and an image field, as a sentence; "": there is."""
         return gradcam.obstacle(self._model, text, image)
+
+    def all_features(
+        self, weights: Any, field: str, batch: Mapping[str, Any]
+    ) -> dict[str, np.ndarray]:
+        """`features` of all layers at once, of one batch.
+
+        Args:
+          weights: as `embeddings`.
+          field: the field's name.
+          batch: one of `embeddings`.
+
+        Returns:
+          Activations [n, ...] by "embedding" and "final", if the tower has them, and by the numbers
+          of layers, "0", "1", ...
+        """
+        with parallel.use(self._mesh):
+            whole = parallel.to_batch(batch, self._mesh, self.rows, self.batch_size)
+            found, valid = jax.device_get(self._all_inside(variables(weights), whole, field))
+        return {name: x[valid] for name, x in found.items()}
 
     def terms(self, field: str) -> Terms | None:
         """The columns of a lexical field; None of others."""

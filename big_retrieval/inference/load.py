@@ -118,6 +118,15 @@ class TrainedModel:
         batches = self._batches(self._at_hand(values, field), field)
         return self.encoder.features(self.weights, field, batches, layer)[0]
 
+    def all_features(self, values: Sequence[Any], field: str) -> dict[str, np.ndarray]:
+        """`features` of all layers, see `Encoder.all_features`; of values that fit one batch.
+
+        Raises:
+          UserError: as `encode`.
+        """
+        (batch,) = self._batches(self._at_hand(values, field), field)
+        return self.encoder.all_features(self.weights, field, batch)
+
     def terms(self, field: str = "text") -> Terms:
         """The word pieces that the columns of a lexical field stand for.
 

@@ -29,7 +29,7 @@ from big_retrieval.io.manifest import to_json
 
 CONFIG, WEIGHTS = "big_retrieval.json", "model.safetensors"  # files of a folder
 STATS = "batch_stats/"
-_LISTED = r"(layers|layer\d+)"  # modules that stand in lists, also those of ResNets
+LISTED = r"(layers|layer\d+)"  # modules that stand in lists, also those of ResNets
 _OF_GRUS = (  # ends of names, ours (once kernels are weights) and those of PyTorch
     ("/input_weight", "/weight_ih_l0"),
     ("/hidden_weight", "/weight_hh_l0"),
@@ -42,7 +42,7 @@ def to_torch(params: Flat) -> Flat:
     """Our parameters and running averages by their names in PyTorch."""
     found = {}
     for path, array in params.items():
-        name = re.sub(rf"/{_LISTED}_(\d+)(?=/)", r"/\1/\2", path)
+        name = re.sub(rf"/{LISTED}_(\d+)(?=/)", r"/\1/\2", path)
         if name.startswith(STATS):
             name = re.sub("(mean|var)$", r"running_\1", name.removeprefix(STATS))
         elif name.endswith("kernel"):
@@ -62,7 +62,7 @@ def to_ours(arrays: Mapping[str, np.ndarray]) -> Flat:
     for key, array in arrays.items():
         if not np.issubdtype(array.dtype, np.floating):
             continue
-        path = re.sub(rf"/{_LISTED}/(\d+)(?=/)", r"/\1_\2", key.replace(".", "/"))
+        path = re.sub(rf"/{LISTED}/(\d+)(?=/)", r"/\1_\2", key.replace(".", "/"))
         path = re.sub("/gru_(forward|backward)/", r"/\1/", path)
         for ours, other in _OF_GRUS:
             path = re.sub(f"{other}$", ours, path)

@@ -216,13 +216,20 @@ def test_one_encoder_of_several(tmp_path: Path) -> None:
 
 
 def python_that(folder: Path, difference: str) -> Path:
-    """A Python that has a library of ours: it gives the stored embeddings and a difference."""
+    """A Python that has a library of ours: it gives the stored embeddings and a difference.
+
+    Its layers differ behind layer 0.
+    """
     script = folder / f"library{difference}.py"
     script.write_text(
         "import json, sys\nimport numpy as np\n(job,) = json.load(open(sys.argv[2]))\n"
         f"with np.load(job['folder'] + '/{certificates.STORED}') as file:\n"
         "    found = {k[11:]: file[k] for k in file.files if k.startswith('embeddings/')}\n"
-        f"np.savez(job['outputs'], **{{k: x + {difference} for k, x in found.items()}})\n"
+        "    layers = {k.split('/')[2]: file[k] for k in file.files if k[:6] == 'layers'}\n"
+        "if 'inside' in job['request']:\n    found = layers\n"
+        "same = ('embedding', '0')\n"
+        f"found = {{k: x + {difference} * (k not in same) for k, x in found.items()}}\n"
+        "np.savez(job['outputs'], **found)\n"
         "told = {'versions': {'library': '1.0'}}\n"
         "json.dump(told, open(job['outputs'] + '.json', 'w'))\n"
     )
@@ -261,7 +268,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert certificate["run"]["params_sha256"] == params_sha256(params)
     done = in_process("export", "verify", str(out), f"--python={bad}")
     assert done.returncode == 2
-    assert "differ by 0.0001 (1e-05 is allowed)" in done.stderr
+    told = "differ by 0.0001 (1e-05 is allowed); the first layer that differs is layer 1, layers.1"
+    assert f"{told} in the library (by " in done.stderr
     failed = json.loads((out / "certificate.json").read_text())
     assert (failed["status"], failed["reason"] in done.stderr) == (FAILED, True)
     with pytest.raises(UserError, match=r"field document cannot be compared"):
