@@ -16,7 +16,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import schema
 from big_retrieval.sweep import Entry, Sweep, spec
-from big_retrieval.sweep.check import check_all
+from big_retrieval.sweep.check import check_metrics, configurations
 from big_retrieval.train.loop import train
 from tests.helpers import ROOT, losses
 from tests.test_docs import blocks, inline, lines
@@ -74,6 +74,8 @@ def test_counts() -> None:
     assert said is not None
     told = [int(number) for number in said.groups()]
     assert told == [sum(states.values()), states["whole"], states["part"]]
+    for path in (ROOT / "configs" / "papers").glob("*.py"):
+        assert f"--sweep=configs/papers/{path.name}" in text, path.name
     for heading, cells in rows():
         assert cells[-1] or cells[0].split(",")[0] in text.split(heading)[1], cells[0]
         assert len(cells) == 6, cells[0]
@@ -82,21 +84,22 @@ def test_counts() -> None:
 @pytest.mark.slow
 def test_commands_check_without_data(tmp_path: Path) -> None:
     """Sweeps and configs of the page, whole and in `:runlocal`; sweeps with the paper's numbers."""
-    entries: dict[str, Entry] = {}
-    for text in values("sweep"):
-        whole = spec.load(text)
-        assert whole.paper or "figure3,name=coco" in text, text
-        assert not any(spec.load(small(text)).paper.values()), text
-        for form in (text, small(text)):
-            for entry in spec.load(form).runs:
-                key = json.dumps([entry.config, dict(entry.overrides)], default=str)
-                entries.setdefault(key, entry)
+    sweeps = {form: spec.load(form) for x in values("sweep") for form in (x, small(x))}
+    entries = {_key(entry): entry for sweep in sweeps.values() for entry in sweep.runs}
     for text in values("config"):
         for form in (file_of(text), small(file_of(text))):
             entries.setdefault(form, Entry("config", form))
     named = [dataclasses.replace(entry, name=f"n{n}") for n, entry in enumerate(entries.values())]
-    sweep = Sweep(runs=named, metrics=("*",))
-    check_all(sweep, spec.runs_of(sweep, tmp_path))
+    found = configurations(spec.runs_of(Sweep(runs=named), tmp_path))
+    checked = dict(zip(entries, found, strict=True))
+    for text, sweep in sweeps.items():
+        check_metrics(sweep, [checked[_key(entry)] for entry in sweep.runs])
+        has_numbers = not text.endswith("runlocal") and "figure3,name=coco" not in text
+        assert any(sweep.paper.values()) == has_numbers, text
+
+
+def _key(entry: Entry) -> str:
+    return json.dumps([entry.config, dict(entry.overrides)], default=str)
 
 
 def shrunk(entry: Entry) -> configs.Config:

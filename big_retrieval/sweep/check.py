@@ -54,6 +54,19 @@ def check_all(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
     found = configurations(runs)
     for run, checked in zip(runs, found, strict=True):
         _compare(run, checked)
+    check_metrics(sweep, found)
+
+
+def check_metrics(sweep: Sweep, found: Sequence[Checked]) -> None:
+    """Checks that the metrics of a sweep and of its paper are some of its configs' evaluators.
+
+    Args:
+      sweep: the sweep.
+      found: its configurations.
+
+    Raises:
+      UserError: names a pattern or metric that is of no evaluator.
+    """
     known = sorted({name for checked in found for name in checked.metrics})
     for pattern in (*sweep.metrics, *(name for row in sweep.paper.values() for name in row)):
         evaluator = pattern.startswith(EVALUATORS)  # only these are known before a run

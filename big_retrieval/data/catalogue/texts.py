@@ -35,6 +35,14 @@ TEXTS: dict[str, DataSet] = {
         ),
         "vdr_t2t_msmarco, dpr_msmarco, splade_msmarco; BEIR's copy is beir/msmarco",
     ),
+    "glove": DataSet(
+        "GloVe's word vectors (840B tokens, 300 numbers a word)", "data", "5.6 GB unpacked",
+        "Public Domain Dedication and License",
+        (Download("the vectors", "https://nlp.stanford.edu/data/glove.840B.300d.zip"),),
+        ("unzip glove.840B.300d.zip -d data",),
+        (Expected("glove.840B.300d.txt", lines=2_196_017),),
+        "ltd_f30k, ltd_coco, ltd_vsrn (glove=none does without)",
+    ),
     "nq": DataSet(
         "Natural Questions in DPR's form", "data/nq",
         "about 20 GB unpacked with Wikipedia's passages",
