@@ -58,7 +58,12 @@ def projected(x: np.ndarray, maps: dict[str, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("name", "projection"), [("roberta", "mlp"), ("roberta", "none"), ("bert", "linear")]
+    ("name", "projection"),
+    [
+        ("roberta", "mlp"),
+        pytest.param("roberta", "none", marks=pytest.mark.slow),
+        pytest.param("bert", "linear", marks=pytest.mark.slow),
+    ],
 )
 def test_embeddings_are_open_clips(tmp_path: Path, name: str, projection: str) -> None:
     maps = write(tmp_path, name, projection)
