@@ -37,6 +37,11 @@ def retrieval(*modes: str) -> dict[str, Any]:
     return {"evals": {"a": recipe.entry(configs.Retrieval(), modes=modes)}}
 
 
+def zero_shot(*modes: str) -> dict[str, Any]:
+    data = configs.Scenes(split="colours")
+    return {"evals": {"a": recipe.entry(configs.ZeroShot(), data=data, modes=modes)}}
+
+
 Make = Callable[..., Config]
 IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     # heads and towers
@@ -173,6 +178,12 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     (
         pictures,
         retrieval("bag", "binary"),
+        ["config.evals.a.modes has 'binary'", "the document side has images"],
+    ),
+    (tiny, zero_shot("bag"), ["config.evals.a.modes are for lexical models"]),
+    (
+        pictures,
+        zero_shot("bag", "binary", "top_k=6"),
         ["config.evals.a.modes has 'binary'", "the document side has images"],
     ),
     (texts, ranking("top_k=-3"), ["config.evals.a.modes has 'top_k=-3'"]),
