@@ -42,15 +42,17 @@ def export(
       out: the folder to write; new or empty.
       fields: those whose encoder is exported; (): all of the model's.
       python: the interpreter of an environment that has the library with PyTorch; "": this one.
-        Where the library is missing, the export is written and its certificate is "unverified".
+        Where the library is missing, the export is written and its certificate is "unverified";
+        but ONNX files cannot be written without PyTorch, onnx and onnxscript.
       license: for the model card.
 
     Returns:
       The certificate.
 
     Raises:
-      UserError: the target cannot hold the model, the folder holds something else, or the library
-        gives other embeddings; of these only the last leaves a folder.
+      UserError: the target cannot hold the model, the folder holds something else, a library that
+        writes the files is missing, or the library gives other embeddings; of these only the last
+        leaves a folder.
     """
     program = interpreter(python)
     written = write(model, to=to, out=out, fields=fields, python=python, license=license)
