@@ -83,7 +83,11 @@ def test_what_can_be_exported(name: str) -> None:
 @functools.cache
 def random_model(name: str) -> TrainedModel:
     """A config's small model, of random weights."""
-    small = local(name)
+    return with_random_weights(local(name), name)
+
+
+def with_random_weights(small: Config, name: str) -> TrainedModel:
+    """A model of a config."""
     tokenizer = words() if small.tokenizer.type == "words" else pieces()
     model = make_model(small, tokenizer.vocab_size, tokenizer)
     flat: Any = traverse_util.flatten_dict(drawn(model, model.example_inputs()))

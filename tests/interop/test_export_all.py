@@ -1,14 +1,16 @@
 """All exports, compared with the libraries that are at hand; see export_all.py."""
 
+import dataclasses
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from big_retrieval.exporting.export import write
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.interop.model import import_model
-from tests.exporting.test_configs import random_model
+from tests.exporting.test_configs import local, random_model, with_random_weights
 from tests.interop import export_all
 
 TO = "sentence-transformers"
@@ -52,6 +54,37 @@ def _check_import(exported: export_all.Exported) -> None:
     weights = {name: part for name, part in again.weights.items() if part}
     given = random_model(exported.model).weights
     assert params_sha256(weights) == params_sha256({k: x for k, x in given.items() if x})
+
+
+@pytest.mark.slow
+def test_keys_that_no_small_config_has(tmp_path: Path) -> None:
+    """Of ResNets, GRUs, graphs of regions and heads of two layers."""
+    if "torch" not in export_all.available(export_all.PYTHON):
+        pytest.skip(f"{export_all.PYTHON} has no PyTorch")
+    more: dict[str, dict[str, dict[str, Any]]] = {
+        "ltd_f30k": {
+            "image": {"bottleneck": False, "blocks": (1, 2)},
+            "text": {"read": "mean"},
+        },
+        "ltd_vsrn": {"regions": {"normalise_regions": False}},
+    }
+    exports = []
+    for name, towers in more.items():
+        config = local(name)
+        parts: dict[str, Any] = {**config.towers}
+        for key, keys in towers.items():
+            parts[key] = dataclasses.replace(parts[key], **keys)
+        fields: dict[str, Any] = {**config.fields}
+        for key, field in fields.items():
+            if field.head.type == "mlp":
+                head = dataclasses.replace(field.head, hidden=24, batch_norm=True)
+                fields[key] = dataclasses.replace(field, head=head)
+        config = dataclasses.replace(config, towers=parts, fields=fields)
+        out = tmp_path / name
+        written = write(with_random_weights(config, name), to="torch", out=out)
+        exports.append(export_all.Exported(name, "", out, written))
+    done = export_all.verified(exports, export_all.PYTHON)
+    assert export_all.problems(done, export_all.PYTHON) == []
 
 
 @pytest.mark.slow
