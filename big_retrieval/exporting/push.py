@@ -65,7 +65,7 @@ def upload(folder: str | Path, name: str, *, private: bool = False) -> str:
 
     Raises:
       UserError: no whole export, one whose embeddings differ, a name that is none, or a hub that
-        cannot be reached or refuses.
+        cannot be reached or refuses; or a public model there, which is to be private.
     """
     _check_name(name)
     import huggingface_hub
@@ -80,6 +80,10 @@ def upload(folder: str | Path, name: str, *, private: bool = False) -> str:
     api = huggingface_hub.HfApi()
     with _hub(name):
         api.create_repo(name, private=private or None, exist_ok=True)
+        if private and api.model_info(name).private is False:
+            raise UserError(
+                f"{name} exists and everybody sees it: leave --private out, or give another --to."
+            )
         log.info(f"uploading to {api.endpoint}/{name} ...")
         message = f"Export for {written.to} by big_retrieval"
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)

@@ -61,13 +61,14 @@ def members_of(model: Exported) -> Iterator[Member]:
     done = set()
     for part in model.encodings:
         owner = part.field.shares_head or part.name
+        head = f"{owner}_head"  # a head's owner may have the name of a tower
         shapes = {path: x.shape for path, x in part.params.items()}
         if part.tower_name not in done:
             path = f"config.towers.{part.tower_name}"
             yield Member(part.tower_name, path, part.tower, TorchContext(shapes))
-        if owner not in done:
+        if head not in done:
             yield _head(model, part, owner)
-        done |= {part.tower_name, owner}
+        done |= {part.tower_name, head}
         yield Member(part.name, f"config.fields.{part.name}", part.field, TorchContext())
     topology = topology_part(model.config.topology)
     yield Member("topology", "config.topology", topology, TorchContext())

@@ -19,12 +19,14 @@ class Hub:
 
     Attributes:
       files: name of a model -> path -> content.
+      private: names of models that only their owners see.
       objects: SHA-256 -> content of large files that no commit has named yet.
       address: of the server.
     """
 
     def __init__(self) -> None:
         self.files: dict[str, dict[str, bytes]] = {}
+        self.private: set[str] = set()
         self.objects: dict[str, bytes] = {}
         self.address = ""
 
@@ -68,6 +70,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(
                 {"url": f"{self.hub.address}/{name}"}, 409 if name in self.hub.files else 200
             )
+            private = said.get("private") or said.get("visibility") == "private"  # by version
+            if private and name not in self.hub.files:
+                self.hub.private.add(name)
             self.hub.files.setdefault(name, {})
         elif self.path == "/api/validate-yaml":
             self.answer({"errors": [], "warnings": []})
@@ -124,7 +129,8 @@ class Handler(BaseHTTPRequestHandler):
             )
         else:
             siblings = [{"rfilename": path} for path in files]
-            self.answer({"id": name, "sha": self.hub.sha(name), "siblings": siblings})
+            told = {"sha": self.hub.sha(name), "private": name in self.hub.private}
+            self.answer({"id": name, "siblings": siblings, **told})
 
     def send_file(self, name: str, path: str) -> None:
         """A file of a model."""

@@ -99,6 +99,17 @@ def test_what_a_hub_refuses(
     assert not hub.files
 
 
+def test_what_is_private_stays_so(hub: hub_server.Hub, exported: Path) -> None:
+    hub.files["someone/seen"] = {}
+    with pytest.raises(UserError, match=r"someone/seen exists and everybody sees it: leave --priv"):
+        upload(exported, "someone/seen", private=True)
+    assert hub.files["someone/seen"] == {}
+    upload(exported, NAME, private=True)
+    upload(exported, NAME, private=True)
+    assert hub.private == {NAME}
+    assert "certificate.json" in hub.files[NAME]
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

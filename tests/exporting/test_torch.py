@@ -27,12 +27,13 @@ from big_retrieval.exporting.export import export, write
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.exporting.pytorch import images
 from big_retrieval.exporting.pytorch.tokens import Tokenizer
-from big_retrieval.exporting.torch_module import source_of
+from big_retrieval.exporting.torch_module import members_of, source_of
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.torch_weights import CONFIG, WEIGHTS, to_ours, to_torch
 from tests.exporting.test_configs import pieces, random_model, words
+from tests.exporting.test_export import model_of, other
 from tests.helpers import noise
 from tests.interop.hard_texts import TEXTS as HARD
 from tests.interop.test_clip_tokenizer import small as clip_words
@@ -165,6 +166,15 @@ def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Pa
     source = source_of(take_apart(with_tower(WithForm), apart=True))
     assert "class MyEncoder(TextTransformer):" in source
     assert "self.text = MyEncoder(vocab_size=" in source.replace("\n            ", "")
+
+
+def test_a_head_may_be_named_as_a_tower(tmp_path: Path) -> None:
+    """The field `text` comes behind another one that is read by the tower `text`."""
+    model = model_of("BERT", tmp_path)[1]
+    fields = dict(reversed(model.config.fields.items()))
+    parts = take_apart(other(model, fields=fields), apart=True)
+    names = [member.name for member in members_of(parts)]
+    assert names == ["text", "document_head", "document", "text_head", "text", "topology"]
 
 
 @pytest.mark.parametrize("resize", [0, 32])
