@@ -88,8 +88,9 @@ def measure(
         the standard deviations `positive_std`, `negative_std`;
       - `beyond_bound`: the share of two pairs (I1, T1), (I2, T2) with
         d(I1, T2) > d(I1, T1) + d(I2, T1) + d(I2, T2). This is Eq. 4 of the paper: by the triangle
-        inequality a false negative (I2, T1) bounds the distance of a true one (I1, T2). It is 0
-        for distances that keep the inequality;
+        inequality a false negative (I2, T1) bounds the distance of a true one (I1, T2). Here d is
+        counted from 0 for equal embeddings, (s(u, u) + s(v, v)) / 2 - s(u, v), for inner products
+        half of the square distance. The share is 0 where d keeps the inequality;
       - `alignment`: the mean square distance between the unit vectors of a pair;
       - `uniformity_<field>`: log E exp(-2 |x - y|^2) over different unit vectors of a field; the
         lower, the more even;
@@ -102,8 +103,11 @@ def measure(
       have one; with `per_sphere` also `sphere_<j>/...` for each.
     """
     (query_name, query), (document_name, document) = sides.items()
-    scores = topology.score(jnp.asarray(document), jnp.asarray(query))  # [n, n]
-    out = distances(-np.asarray(scores, np.float64))
+    both = jnp.asarray(document), jnp.asarray(query)
+    scores = np.asarray(topology.score(*both), np.float64)  # [n, n]
+    own = [np.asarray(topology.paired(x, x), np.float64) for x in both]  # [n] each
+    out = distances(-scores)
+    out["beyond_bound"] = beyond_bound((own[0][:, None] + own[1][None, :]) / 2 - scores)
     oblique = isinstance(topology, ObliqueInnerProduct | ObliqueGeodesic)
     spheres = {name: unit_spheres(x, oblique) for name, x in sides.items()}  # [M, n, N] each
     apart = spheres[query_name] - spheres[document_name]
@@ -123,14 +127,19 @@ def measure(
 def distances(d: np.ndarray) -> dict[str, float]:
     """What `measure` says of distances [n, n], whose diagonal has the pairs."""
     positives, others = np.diag(d), ~np.eye(len(d), dtype=bool)
-    bound = positives[:, None] + d.T + positives[None, :]  # [n, n]
     return {
         "positive_distance": float(positives.mean()),
         "negative_distance": float(d[others].mean()),
         "positive_std": float(positives.std()),
         "negative_std": float(d[others].std()),
-        "beyond_bound": float(np.mean(d[others] > bound[others])),
     }
+
+
+def beyond_bound(d: np.ndarray) -> float:
+    """The share of two of the pairs of distances [n, n], from 0 on, that break Eq. 4."""
+    positives, others = np.diag(d), ~np.eye(len(d), dtype=bool)
+    bound = positives[:, None] + d.T + positives[None, :]  # [n, n]
+    return float(np.mean(d[others] > bound[others]))
 
 
 def unit_spheres(embeddings: np.ndarray, oblique: bool) -> np.ndarray:
