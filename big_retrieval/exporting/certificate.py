@@ -22,12 +22,13 @@ from big_retrieval.exporting.parts import Exported
 from big_retrieval.inference.fingerprint import params_sha256, versions
 from big_retrieval.inference.load import put_together
 from big_retrieval.interop.files import read_json
+from big_retrieval.interop.read import CERTIFICATE
 from big_retrieval.interop.source import below
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import sha256_file, to_json
 from big_retrieval.runtime.building import MARK
 
-CERTIFICATE, STORED = "certificate.json", "certificate.npz"
+STORED = "certificate.npz"
 TOLERANCE = 1e-5  # of float32
 VERIFIED, UNVERIFIED, FAILED = "verified", "unverified", "failed"
 

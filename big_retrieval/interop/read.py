@@ -9,7 +9,7 @@ from flax import traverse_util
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.interop import published
-from big_retrieval.interop.files import TORCH, read_arrays, weights_file
+from big_retrieval.interop.files import TORCH, read_arrays, read_json, weights_file
 from big_retrieval.interop.kinds import Kind
 from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.settings import Pixels, Settings, read_settings
@@ -23,6 +23,7 @@ from big_retrieval.interop.source import (
 from big_retrieval.interop.torch_weights import CONFIG, read_folder
 from big_retrieval.io import hub, manifest
 
+CERTIFICATE = "certificate.json"  # of exporting/certificate.py
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
 _TORCH_FILES = ("*pytorch_model*.bin",)  # where a model has nothing else
 _PREFIXES = ("local-dir:", "hf-hub:")  # as open_clip writes them
@@ -61,12 +62,32 @@ def locate(path: str) -> tuple[Path | None, str]:
         path = path.removeprefix(prefix)
     place = Path(path).expanduser()
     if place.exists():
+        _check_whole(place)
         return place, str(place)
     if (name := published.find(path)) is not None:
         return None, name
     if place.suffix in (*TORCH, ".safetensors", ".npz") or place.is_absolute():
         raise UserError(f"there is no file or folder {path}.")
-    return _download(path), path
+    place = _download(path)
+    _check_whole(place)
+    return place, path
+
+
+def _check_whole(place: Path) -> None:
+    """Raises a UserError if an export of ours lacks a file: it could be read as another model."""
+    try:
+        listed = read_json(place / CERTIFICATE)["files"]
+        names = [name for name in listed if name.endswith((".json", ".safetensors"))]
+    except (
+        UserError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ):  # no export, or one that can only be read as it is
+        return
+    for name in names:
+        if not (place / name).is_file():
+            raise UserError(f"{place} lacks {name}, which its {CERTIFICATE} lists; export again.")
 
 
 def is_ours(folder: Path) -> bool:

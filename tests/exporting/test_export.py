@@ -148,6 +148,15 @@ def test_an_import_of_an_export_is_the_same_model(case: str, tmp_path: Path) -> 
     assert not (out / ".building").exists()
 
 
+def test_an_export_that_lacks_a_file_is_not_imported(tmp_path: Path) -> None:
+    """Without modules.json, the encoder alone would be read: another model."""
+    out = tmp_path / "out"
+    write(model_of("dense", tmp_path)[1], to="sentence-transformers", out=out)
+    (out / "modules.json").unlink()
+    with pytest.raises(UserError, match=r"out lacks modules.json, which its certificate.json lis"):
+        import_model(str(out))
+
+
 def other(model: TrainedModel, **changes: Any) -> TrainedModel:
     """A model with another config: `image__patch` is a key of the image tower; its weights stay."""
     towers = dict(model.config.towers)
