@@ -158,8 +158,10 @@ class TrainedModel:
             )
         return self.config.fields[field]
 
-    def _at_hand(self, values: Sequence[Any], field: str) -> "Values":
+    def _at_hand(self, values: Sequence[Any], field: str) -> Any:
         part = self._field(field)
+        if part.modality == "text":
+            return TextRecords(_texts(values, field), column=part.column)
         return Images(values, part) if part.modality == "image" else Values(values, part)
 
     def _encode(self, source: Any, field: str) -> Embeddings:

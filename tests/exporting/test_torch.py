@@ -43,8 +43,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedModel]:
-    """A model with two fields, gates and a logit scale, and its export."""
+    """A model with two fields, titles, gates and a logit scale, and its export."""
     model = random_model("scenes_vdr")
+    titled: Any = dataclasses.replace(model.config.fields["text"], title="title")  # type: ignore
+    fields = {**model.config.fields, "text": titled}
+    model = dataclasses.replace(model, config=dataclasses.replace(model.config, fields=fields))
     scale = {"main": {"logit_scale": np.float32(1.25).reshape(())}}
     model = dataclasses.replace(model, weights={**model.weights, "scalars": scale})
     out = tmp_path_factory.mktemp("exports") / "out"
