@@ -16,7 +16,7 @@ import numpy as np
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import layers
 from big_retrieval.exporting.inputs import COUNT, embeddings_of, inputs_of, of_field
-from big_retrieval.exporting.layers import difference_of
+from big_retrieval.exporting.layers import at_gate, difference_of
 from big_retrieval.exporting.library import Answer, Job, ask
 from big_retrieval.exporting.parts import Exported
 from big_retrieval.inference.fingerprint import params_sha256, versions
@@ -90,7 +90,11 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
         },
         versions={"ours": versions(), "theirs": {}},
         fields={
-            name: {"inputs_sha256": _sha256(of_field(inputs, name)), "difference": None}
+            name: {
+                "inputs_sha256": _sha256(of_field(inputs, name)),
+                "difference": None,
+                "top_k": getattr(model.config.fields[name].head, "top_k", None),  # of a gate
+            }
             for name in embeddings
         },
         tolerance=TOLERANCE,
@@ -198,7 +202,8 @@ def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certifi
         status = UNVERIFIED if answer.missing else FAILED
     fields, limit, known = {}, certificate.tolerance, certificate.request.get("layers", {})
     for name in sorted(ours, key=lambda name: name not in known):  # the message is of the first
-        difference = difference_of(ours[name], answer.embeddings.get(name))
+        top_k = certificate.fields[name].get("top_k")
+        difference = difference_of(*at_gate(ours[name], answer.embeddings.get(name), top_k))
         fields[name] = {**certificate.fields[name], "difference": difference}
         if not problem and (difference is None or difference > limit):
             status = FAILED

@@ -103,6 +103,22 @@ def _shared(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return ours[:, :count], theirs[:, :count]
 
 
+def at_gate(
+    ours: np.ndarray, other: np.ndarray | None, top_k: int | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Gated embeddings [n, V], comparable where rounding has let other terms through the gate.
+
+    A term that only one side keeps counts on the other side as the weakest of the `top_k` that this
+    side keeps: both are the same but for rounding unless something is wrong.
+    """
+    if not top_k or other is None or other.shape != ours.shape or top_k > ours.shape[1]:
+        return ours, other
+    weakest = (np.sort(x, axis=1)[:, -top_k, None] for x in (ours, other))
+    pairs = zip((ours, other), (other, ours), weakest, strict=True)
+    one, two = (np.where((x == 0) & (y != 0), least, x) for x, y, least in pairs)
+    return one, two
+
+
 def difference_of(ours: np.ndarray, other: np.ndarray | None) -> float | None:
     """The largest difference, by the largest value where that is above 1.
 

@@ -24,6 +24,7 @@ from big_retrieval.data.text.tokenizer import CLEANERS
 from big_retrieval.errors import UserError
 from big_retrieval.exporting.certificate import STORED
 from big_retrieval.exporting.export import export, write
+from big_retrieval.exporting.layers import at_gate, difference_of
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.exporting.pytorch import images
 from big_retrieval.exporting.pytorch.tokens import Tokenizer
@@ -214,3 +215,15 @@ def test_texts_become_the_same_ids(kind: str, tmp_path: Path) -> None:
         bodies = [x if title else f"x: {x}" for x, title in zip(texts, titles, strict=True)]
         ids, mask = other(texts, titles, length=20, prefix="x: ", fill=True)
         np.testing.assert_array_equal(ids, tokenizer.encode(bodies, 20, prefixed)[0])
+
+
+def test_gates_that_rounding_sets_differently_agree() -> None:
+    ours = np.array([[0.0, 3.0, 2.0, 1.0, 0.0], [5.0, 0.0, 4.0, 0.0, 0.0]], np.float32)
+    other = ours + np.float32(1e-7) * (ours > 0)
+    other[0, 2], other[0, 4] = 0.0, 2.0  # of two terms that are equally strong, another one
+    assert difference_of(ours, other) == pytest.approx(0.4)  # by the largest value
+    found = difference_of(*at_gate(ours, other, 2))
+    assert found is not None
+    assert found < 1e-6
+    other[1, 3], other[1, 2] = 4.5, 0.0  # a stronger one than the gate leaves
+    assert difference_of(*at_gate(ours, other, 2)) == pytest.approx(0.1)
