@@ -75,7 +75,9 @@ def upload(folder: str | Path, name: str, *, private: bool = False) -> str:
         raise UserError(f"{folder} is not uploaded, as its certificate failed: {written.reason}.")
     if written.status == UNVERIFIED:
         log.warning(
-            f"the export is unverified ({written.reason}): certificate.json says so there, too"
+            f"the export is unverified ({written.reason}): certificate.json says so there, too; "
+            "to verify it first: big-retrieval export verify FOLDER --python=PATH, then push "
+            "--folder=FOLDER"
         )
     api = huggingface_hub.HfApi()
     with _hub(name):
