@@ -212,7 +212,7 @@ def test_evaluate_gives_the_numbers_of_training(
     found = json.loads((finished / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "4"
     trained = results(finished)
-    assert len(found) == 2 * 8 + 1 + 2
+    assert len(found) == 2 * 8 + 2 + 2  # with rsum and R-mean
     assert found == {name: trained[name] for name in found}
     printed = capsys.readouterr().out
     assert f"written to {finished / 'evaluation.json'}" in printed
