@@ -98,7 +98,9 @@ def read_folder(folder: Path) -> tuple[Config, Any]:
     """
     saved = read_json(folder / CONFIG)
     params = traverse_util.unflatten_dict(to_ours(read_arrays(folder / WEIGHTS)), sep="/")
-    if params_sha256(params) != saved.get("params_sha256"):
+    # PyTorch may have trained the parameters: then they are saved without a digest.
+    digest = saved.get("params_sha256")
+    if digest is not None and params_sha256(params) != digest:
         raise UserError(
             f"the parameters of {folder / WEIGHTS} are not those that were exported (their SHA-256 "
             f"is not that of {CONFIG}); export again."

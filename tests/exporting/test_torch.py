@@ -4,6 +4,7 @@ tests/interop/export_all.py compares what the module computes.
 """
 
 import dataclasses
+import json
 import shutil
 import subprocess
 import sys
@@ -128,6 +129,18 @@ def test_other_weights_are_refused(exported: tuple[Path, TrainedModel], tmp_path
     (out / CONFIG).write_text('{"config": {"towers": 1}, "params_sha256": ""}')
     with pytest.raises(UserError, match=r"not those that were exported"):
         import_model(str(out))
+
+
+def test_an_export_to_sentence_transformers_is_imported(tmp_path: Path) -> None:
+    """Also one that the library has saved again, whose parameters may be others."""
+    model, out = random_model("scenes_vdr"), tmp_path / "out"
+    write(model, to="sentence-transformers", out=out, fields=("text",))
+    ours: Any = model.encode_texts(HARD)
+    saved = json.loads((out / CONFIG).read_text())
+    for content in (saved, {"config": saved["config"]}):
+        (out / CONFIG).write_text(json.dumps(content))
+        found: Any = import_model(str(out), batch_size=16).encode_texts(HARD)
+        assert (found.toarray() == ours.toarray()).all()
 
 
 def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 The network itself is in model.py.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ except ImportError:  # before 6.0
 from big_retrieval.exporting.pytorch.model import TEXTS, RetrievalModel
 
 WEIGHTS, TERMS = "model.safetensors", "terms.txt"
-OTHERS = ("tokenizer.json", "big_retrieval.json", TERMS)  # files that training does not change
+CONFIG = "big_retrieval.json"
+OTHERS = ("tokenizer.json", CONFIG, TERMS)
 
 
 class TermNames:
@@ -62,6 +64,9 @@ class TextEncoder(InputModule):
             for name in (WEIGHTS, *OTHERS)
         }
         files = {name: paths[name].read_bytes() for name in OTHERS}
+        config = json.loads(files[CONFIG])
+        config.pop("params_sha256", None)  # training may change the parameters
+        files[CONFIG] = json.dumps(config, indent=2).encode()
         return cls(RetrievalModel.load(paths[WEIGHTS].parent), files)
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
