@@ -75,6 +75,7 @@ CASES = {
 }
 # The library wrote these sources itself: the export must be the same file.
 OWN_FILES = ("BERT", "masked", "masked, own table", "ViT", "CLIP", "SPLADE", "open_clip")
+QUICK = ("BERT", "CLIP", "SPLADE")
 WEIGHTS = ("model.safetensors", "open_clip_model.safetensors")
 
 
@@ -115,7 +116,10 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
     return load_file(next(folder / name for name in WEIGHTS if (folder / name).is_file()))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+)
 def test_an_import_of_an_export_is_the_same_model(case: str, tmp_path: Path) -> None:
     source, model = model_of(case, tmp_path)
     out = tmp_path / "out"
@@ -248,6 +252,7 @@ def python_that(folder: Path, difference: str) -> Path:
     return program
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(model_of("ViT", tmp_path)[1], tmp_path / "run")
     run, out = f"--run={tmp_path / 'run'}", tmp_path / "out"
