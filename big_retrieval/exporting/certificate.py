@@ -41,7 +41,7 @@ class Certificate:
       status: "verified", "unverified" or "failed".
       reason: why it is not verified; "": it is.
       to: the target's name.
-      run: folder, config's and parameters' SHA-256 of the model.
+      run: folder (the end of its path), config's and parameters' SHA-256 of the model.
       versions: of our software under "ours", of the target's under "theirs" once it has run.
       fields: field -> SHA-256 of its inputs, and the largest difference, None before it is known.
       tolerance: the largest difference that passes.
@@ -84,7 +84,7 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
         reason="the target library has not run yet",
         to=request["to"],
         run={
-            "folder": str(model.model.folder),
+            "folder": "/".join(model.model.folder.parts[-3:]),  # RUN/checkpoints/STEP
             "config_sha256": _config_sha256(model),
             "params_sha256": params_sha256(model.model.weights),
         },

@@ -41,7 +41,7 @@ class Answer:
 
     Attributes:
       embeddings: field -> float32 [n, N].
-      versions: "interpreter" and distributions -> what was used.
+      versions: of Python and of the distributions that were used.
       problem: why there are no embeddings; "": there are.
       missing: whether the problem is that the library is not there.
     """
@@ -112,7 +112,7 @@ def _answer(outputs: Path, python: str, failure: Answer) -> Answer:
         return Answer(problem=f"{python} {what} ({first})", missing=missing)
     with np.load(outputs, allow_pickle=False) as file:
         embeddings = {name: file[name] for name in file.files}
-    return Answer(embeddings, {"interpreter": python, **told["versions"]})
+    return Answer(embeddings, told["versions"])
 
 
 def interpreter(python: str) -> str:

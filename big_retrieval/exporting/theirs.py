@@ -14,6 +14,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import platform
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]:
-    """Computes and writes the embeddings of an export; gives distribution -> version."""
+    """Computes and writes the embeddings of an export; gives the versions of what was used."""
     with np.load(inputs, allow_pickle=False) as file:
         given = {name: file[name] for name in file.files}
     open_model = {
@@ -69,7 +70,8 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
         else:
             found[field] = np.asarray(encode(field, values), np.float32)
     np.savez(outputs, **found)
-    return {name: version(name) for name in request["packages"]}
+    used = {name: version(name) for name in request["packages"]}
+    return {"python": platform.python_version(), **used}
 
 
 def by_field(arrays: dict[str, np.ndarray]) -> dict[str, Any]:

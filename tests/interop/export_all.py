@@ -160,7 +160,6 @@ def main() -> None:
             largest = max((d for d in differences if d is not None), default=float("nan"))
             print(f"| {each.model} | {each.field or 'all'} | {done.to} | {largest:.1e} |")
             versions |= done.versions["theirs"]
-        versions.pop("interpreter", None)
         found = problems(exports, args.python)
     print(f"{len(exports)} exports; {', '.join(f'{k} {v}' for k, v in sorted(versions.items()))}")
     for to in sorted(set(wanted) - set(have)):
