@@ -88,6 +88,7 @@ SMALL = (
     ("emoji_gcl", ""),
     ("emoji_ltd", ""),
     ("emoji_vdr", ""),
+    ("scenes_oblique", ""),
     ("scenes_vdr", ""),
 )  # their :runlocal says all
 
