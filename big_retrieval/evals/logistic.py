@@ -19,6 +19,7 @@ import optax
 import scipy.optimize
 
 from big_retrieval import parallel
+from big_retrieval.evals.ranks import class_ranks
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime import heartbeat
 
@@ -57,10 +58,19 @@ def put(encoder: Encoder, x: np.ndarray, labels: np.ndarray, weights: np.ndarray
       labels: [n], from 0.
       weights: [n].
     """
-    more = -len(x) % encoder.row_multiple()
     arrays = (x.astype(np.float32), labels.astype(np.int32), weights.astype(np.float32))
-    padded = (np.pad(a, [(0, more)] + [(0, 0)] * (a.ndim - 1)) for a in arrays)
-    return ProbeRows(*map(encoder.spread, padded))
+    return ProbeRows(*(_spread(encoder, array) for array in arrays))
+
+
+def weighted(encoder: Encoder, rows: ProbeRows, weights: np.ndarray) -> ProbeRows:
+    """The same rows, whose features stay where they are, with other weights [n]."""
+    return rows._replace(weights=_spread(encoder, weights.astype(np.float32)))
+
+
+def _spread(encoder: Encoder, array: np.ndarray) -> jax.Array:
+    """Rows [n, ...] on the devices, filled up with rows of 0."""
+    more = -len(array) % encoder.row_multiple()
+    return encoder.spread(np.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1)))
 
 
 def zeros(features: int, classes: int) -> Classifier:
@@ -142,6 +152,5 @@ def _losses_and_slope(found: Classifier, rows: ProbeRows) -> tuple[jax.Array, Cl
 @jax.jit
 def _predict(found: Classifier, rows: ProbeRows) -> tuple[jax.Array, jax.Array]:
     logits = _logits(found, rows.x)  # [n, C]
-    right = jnp.take_along_axis(logits, rows.labels[:, None], axis=1)  # [n, 1]
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, rows.labels)
-    return jnp.sum(~(logits < right), axis=1), losses
+    return class_ranks(logits, rows.labels), losses

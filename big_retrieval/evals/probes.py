@@ -17,6 +17,7 @@ from big_retrieval.evals import logistic
 from big_retrieval.evals.encoding import ChosenRecords
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.examples import Show
+from big_retrieval.evals.ranks import class_ranks
 from big_retrieval.evals.ridge import Ridge
 
 log = logging.getLogger(__name__)
@@ -168,7 +169,7 @@ class LinearProbeEvaluator(ProbeEvaluator):
             accuracy = float(np.mean(found.places[held_out] <= 1))
             tried.append((accuracy, -float(np.mean(found.losses[held_out])), l2, start))
         accuracy, _, l2, start = max(tried, key=lambda each: each[:2])
-        rows = logistic.put(encoder, train.features, train.labels, np.ones(count))
+        rows = logistic.weighted(encoder, rows, np.ones(count))
         best = logistic.fit(encoder, rows, l2, start, c.steps)
         rows = logistic.put(encoder, test.features, test.labels, np.ones(len(test.labels)))
         found = logistic.predict(encoder, best, rows, len(test.labels))
@@ -249,5 +250,4 @@ def _share(count: int, share: float, seed: int) -> np.ndarray:
 
 def _accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
     """The share of rows [n, C] whose right class has the only highest score."""
-    right = np.take_along_axis(scores, labels[:, None], axis=1)
-    return float(np.mean(np.sum(~(scores < right), axis=1) <= 1))
+    return float(np.mean(class_ranks(scores, labels) <= 1))

@@ -262,3 +262,14 @@ def _all(score: Score) -> Callable[..., jax.Array]:
 
 def _without_nan(scores: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
+
+
+def class_ranks(scores: Any, labels: Any) -> Any:
+    """The rank of each row's class, from 1, [n]; ties and NaN count against the model.
+
+    Args:
+      scores: [n, C] of numpy or jax.
+      labels: the classes, [n].
+    """
+    right = scores[np.arange(len(labels)), labels][:, None]  # [n, 1]
+    return (~(scores < right)).sum(axis=1)  # itself counted

@@ -25,7 +25,7 @@ from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.rankings import write_values
-from big_retrieval.evals.ranks import DocumentScorer
+from big_retrieval.evals.ranks import DocumentScorer, class_ranks
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
@@ -220,10 +220,10 @@ class ZeroShotEvaluator:
         )
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         scores = self._scores(images, of_texts, len(classes))
-        place = _places(scores, labels[records])
+        place = class_ranks(scores, labels[records])
         values = _values(place, len(classes), "")
         for mode, own, other in self._in_modes(images, of_texts, texts):
-            found = _places(self._scores(own, other, len(classes)), labels[records])
+            found = class_ranks(self._scores(own, other, len(classes)), labels[records])
             values |= _values(found, len(classes), f"{mode}/")
         if rankings is not None:
             write_values(rankings, [str(record) for record in records], values, extras)
@@ -260,12 +260,6 @@ class ZeroShotEvaluator:
         for mode in modes:
             changed = in_mode(of_texts, mode, "query", bow)
             yield mode.name, in_mode(images, mode, "document", None), changed
-
-
-def _places(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The rank of each image's class, from 1, [n]; ties and NaN count against the model."""
-    right = np.take_along_axis(scores, labels[:, None], axis=1)  # [n, 1]
-    return np.sum(~(scores < right), axis=1)  # itself counted
 
 
 def _values(place: np.ndarray, classes: int, prefix: str) -> dict[str, np.ndarray]:

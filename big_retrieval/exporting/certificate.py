@@ -23,7 +23,6 @@ from big_retrieval.inference.fingerprint import params_sha256, versions
 from big_retrieval.inference.load import put_together
 from big_retrieval.interop.files import read_json
 from big_retrieval.interop.read import CERTIFICATE
-from big_retrieval.interop.source import below
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import sha256_file, to_json
 from big_retrieval.runtime.building import MARK
@@ -60,6 +59,7 @@ class Certificate:
     files: Mapping[str, str]
 
     def write(self, folder: Path) -> None:
+        """Writes certificate.json into a folder."""
         durable.write_bytes(folder / CERTIFICATE, to_json(dataclasses.asdict(self)))
 
 
@@ -191,8 +191,10 @@ def complete_all(exports: Sequence[tuple[Certificate, Path]], python: str) -> li
 
 def _stored(folder: Path, what: str) -> dict[str, np.ndarray]:
     """What is stored of all fields: their "inputs" or our "embeddings" of them."""
-    with np.load(folder / STORED, allow_pickle=False) as file:
-        return below({name: file[name] for name in file.files}, f"{what}/")
+    start = f"{what}/"
+    with np.load(folder / STORED, allow_pickle=False) as file:  # which reads what is asked for
+        names = [name for name in file.files if name.startswith(start)]
+        return {name.removeprefix(start): file[name] for name in names}
 
 
 def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certificate:

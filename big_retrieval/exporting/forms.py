@@ -111,6 +111,7 @@ def _bare_bert_problems(model: Exported) -> Iterator[str]:
 
 
 def bert_config(model: Exported) -> dict[str, Any]:
+    """config.json of the encoder, without how its positions are pooled."""
     part = model.of("text")
     rows, _ = part.params["token_embedding"].shape
     return {

@@ -72,13 +72,16 @@ class Onnx(Torch):
     arrays: ClassVar[str] = "numpy"
 
     def write(self, model: Exported, folder: Path) -> None:
+        """Writes what the target `torch` writes, which `convert` reads, and encode.py."""
         super().write(model, folder)
         (folder / "encode.py").write_text(_source(model), encoding="utf-8")
 
     def layers(self, model: Exported) -> dict[str, Layers]:
+        """None."""
         return {}  # a graph gives what it returns, and nothing between
 
     def convert(self, model: Exported, folder: Path, python: str) -> None:
+        """Has the other process write the ONNX files, and removes PyTorch's."""
         graphs = {each.file: each.graph() for each in reversed(_encoders(model))}
         request = {
             "to": "onnx files",

@@ -90,10 +90,12 @@ class Exported:
 
     @property
     def config(self) -> Config:
+        """Of the run that trained the model."""
         return self.model.config
 
     @property
     def tokenizer(self) -> FixedLengthTokenizer:
+        """Of the model's text fields."""
         return self.model.tokenizer
 
     @property

@@ -175,6 +175,7 @@ def construction(
 
 
 def tokenizer_form(model: Exported) -> TorchForm:
+    """How the tokenizer of the generated module is made."""
     facts = model.tokenizer.frame()
     if model.tokenizer.clean:
         facts["clean"] = Code(CLEANERS[model.tokenizer.clean])

@@ -188,6 +188,7 @@ def norms(modules: Mapping[str, str]) -> Iterator[NameEntry]:
 
 
 def table(*parts: Iterable[NameEntry], unused: str = "$.") -> NameTable:
+    """A table of several lists of names."""
     return NameTable(tuple(entry for part in parts for entry in part), unused)
 
 
@@ -219,6 +220,7 @@ _HF_CLIP_BLOCK = {
 
 
 def hf_clip_blocks(model: str) -> list[NameEntry]:
+    """The layers of a tower of transformers' CLIP, `text_model` or `vision_model`."""
     block, ours = f"{model}.encoder.layers.{{i}}", "layers_{i}"
     pairs = {f"{block}.{a}": f"{ours}/{b}" for a, b in _HF_CLIP_BLOCK.items()}
     lns = {f"{block}.layer_norm1": f"{ours}/ln_1", f"{block}.layer_norm2": f"{ours}/ln_2"}

@@ -97,6 +97,11 @@ def read_folder(folder: Path) -> tuple[Config, Any]:
         imported.
     """
     saved = read_json(folder / CONFIG)
+    if not (folder / WEIGHTS).is_file():
+        raise UserError(
+            f"{folder} has no {WEIGHTS}: an export for onnx cannot be imported, and another one is "
+            "not whole; import the run, or an export of it with --to=torch."
+        )
     params = traverse_util.unflatten_dict(to_ours(read_arrays(folder / WEIGHTS)), sep="/")
     # PyTorch may have trained the parameters: then they are saved without a digest.
     digest = saved.get("params_sha256")

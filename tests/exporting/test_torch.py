@@ -33,6 +33,7 @@ from big_retrieval.exporting.torch_module import members_of, source_of
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.model import import_model
+from big_retrieval.interop.read import CERTIFICATE
 from big_retrieval.interop.torch_weights import CONFIG, WEIGHTS, to_ours, to_torch
 from tests.exporting.test_configs import pieces, random_model, words
 from tests.exporting.test_export import model_of, other
@@ -128,6 +129,10 @@ def test_other_weights_are_refused(exported: tuple[Path, TrainedModel], tmp_path
         import_model(str(out), pool="mean")
     (out / CONFIG).write_text('{"config": {"towers": 1}, "params_sha256": ""}')
     with pytest.raises(UserError, match=r"not those that were exported"):
+        import_model(str(out))
+    for name in (WEIGHTS, CERTIFICATE):  # as of the target onnx
+        (out / name).unlink()
+    with pytest.raises(UserError, match=r"an export for onnx cannot be imported"):
         import_model(str(out))
 
 

@@ -1,6 +1,7 @@
 """Transformer layers."""
 
 import functools
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -91,6 +92,24 @@ class Block(nn.Module):
             return x + self.mlp(self.ln_2(x))
         x = self.ln_1(x + self.attention(x, bias))
         return self.ln_2(x + self.mlp(x))
+
+
+class Blocks(nn.ModuleList):
+    """Layers one after another.
+
+    Args:
+      depth: how many.
+      *of_each: the arguments of each `Block`.
+    """
+
+    def __init__(self, depth: int, *of_each: Any) -> None:
+        super().__init__(Block(*of_each) for _ in range(depth))
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """[B, L, W] -> [B, L, W]; bias: see `Attention`."""
+        for layer in self:
+            x = layer(x, bias)
+        return x
 
 
 def mean_of_positions(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from big_retrieval.exporting.pytorch.blocks import ACTIVATIONS, Block, mask_bias
+from big_retrieval.exporting.pytorch.blocks import ACTIVATIONS, Blocks, mask_bias
 
 
 class MlpHead(nn.Module):
@@ -65,16 +65,12 @@ class SharedTransformerHead(nn.Module):
         super().__init__()
         for field, width in widths.items():
             self.add_module(f"{field}_projection", nn.Linear(width, dim))
-        self.layers = nn.ModuleList(
-            Block(dim, heads, mlp, "post", activation, epsilon) for _ in range(depth)
-        )
+        self.layers = Blocks(depth, dim, heads, mlp, "post", activation, epsilon)
 
     def forward(
         self, x: torch.Tensor, mask: torch.Tensor | None = None, *, field: str
     ) -> torch.Tensor:
         """Positions [B, L, W] of a field -> [B, 1, dim], of the first one."""
         x = self.get_submodule(f"{field}_projection")(x)
-        bias = None if mask is None else mask_bias(mask)
-        for layer in self.layers:
-            x = layer(x, bias)
+        x = self.layers(x, None if mask is None else mask_bias(mask))
         return x[:, :1]

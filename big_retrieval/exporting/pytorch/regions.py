@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from big_retrieval.exporting.pytorch.blocks import Block
+from big_retrieval.exporting.pytorch.blocks import Blocks
 
 
 class GraphLayer(nn.Module):
@@ -89,16 +89,11 @@ class RegionTransformerNetwork(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(dim + 5, width)
         self.fc2 = nn.Linear(width, width)
-        self.layers = nn.ModuleList(
-            Block(width, heads, mlp, "post", activation, epsilon) for _ in range(depth)
-        )
+        self.layers = Blocks(depth, width, heads, mlp, "post", activation, epsilon)
 
     def forward(self, features: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
         """Features [B, R, dim] and boxes [B, R, 4] -> [B, R + 1, W]."""
         left, top, right, bottom = boxes.split(1, dim=-1)  # [B, R, 1] each
         x = torch.cat([features, boxes, (right - left) * (bottom - top)], dim=-1)
         x = F.pad(x, (0, 0, 1, 0))  # the image's own position
-        x = self.fc2(F.relu(self.fc1(x)))
-        for layer in self.layers:
-            x = layer(x)
-        return x
+        return self.layers(self.fc2(F.relu(self.fc1(x))))

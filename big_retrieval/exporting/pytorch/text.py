@@ -8,7 +8,7 @@ from torch import nn
 
 from big_retrieval.exporting.pytorch.blocks import (
     EXCLUDED,
-    Block,
+    Blocks,
     mask_bias,
     mean_of_positions,
     weigh_as_one,
@@ -74,9 +74,7 @@ class TextTransformer(nn.Module):
             self.relative_bias = nn.Parameter(torch.empty(relative_positions, heads))
         post = norm == "post"
         self.ln_embedding = nn.LayerNorm(width, eps=epsilon) if post else nn.Identity()
-        self.layers = nn.ModuleList(
-            Block(width, heads, mlp, norm, activation, epsilon) for _ in range(depth)
-        )
+        self.layers = Blocks(depth, width, heads, mlp, norm, activation, epsilon)
         self.ln_final = nn.LayerNorm(width, eps=epsilon) if final_norm else nn.Identity()
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -90,10 +88,7 @@ class TextTransformer(nn.Module):
         x = x + self.position_embedding[place]
         if self.token_type_embedding is not None:
             x = x + self.token_type_embedding[0]
-        x = self.ln_embedding(x)
-        bias = self._bias(mask, copy)
-        for layer in self.layers:
-            x = layer(x, bias)
+        x = self.layers(self.ln_embedding(x), self._bias(mask, copy))
         x = self.ln_final(x)
         if self.pool == "first":
             return x[:, :copies]

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from big_retrieval.exporting.pytorch.blocks import Block, weigh_as_one
+from big_retrieval.exporting.pytorch.blocks import Blocks, weigh_as_one
 
 
 class VisionTransformer(nn.Module):
@@ -53,9 +53,7 @@ class VisionTransformer(nn.Module):
             self.class_embedding = nn.Parameter(torch.empty(class_tokens, width))
         self.position_embedding = nn.Parameter(torch.empty(positions, width))
         self.ln_pre = nn.LayerNorm(width, eps=epsilon) if norm_first else nn.Identity()
-        self.layers = nn.ModuleList(
-            Block(width, heads, mlp, "pre", activation, epsilon) for _ in range(depth)
-        )
+        self.layers = Blocks(depth, width, heads, mlp, "pre", activation, epsilon)
         self.ln_post = nn.LayerNorm(width, eps=epsilon)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -70,8 +68,7 @@ class VisionTransformer(nn.Module):
         if self.tokens_as_one and count > 1:
             place = torch.arange(x.shape[1], device=x.device)[None]
             bias = weigh_as_one(torch.where(place < count, place, -1), count)
-        for layer in self.layers:
-            x = layer(x, bias)
+        x = self.layers(x, bias)
         if self.pool == "first":
             return self.ln_post(x[:, :count])
         x = self.ln_post(x[:, count:])
