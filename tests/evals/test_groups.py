@@ -136,6 +136,7 @@ def evaluator(records: Records, group: str = "kind", devices: int = 1) -> Retrie
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(records=DRAWN)
 def test_numbers_are_those_of_sets_and_loops(records: Records) -> None:

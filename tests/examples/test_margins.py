@@ -47,6 +47,7 @@ def test_value_and_gradients_are_those_of_the_definition(exchange: Any) -> None:
     np.testing.assert_allclose(found[1], grads, rtol=0, atol=1e-5 * np.abs(grads).max())
 
 
+@pytest.mark.slow
 def test_it_trains_beside_another_loss_from_any_folder(tmp_path: Path) -> None:
     config = copied("margins", tmp_path, "margins")
     flags = ["--config.losses.margins.negative=0.1", "--config.log_every=1", SHALLOW]

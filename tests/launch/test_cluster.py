@@ -175,6 +175,7 @@ def test_the_status_of_the_run_is_that_of_the_script(
     assert pod(["READY"], status=2).returncode == 2
 
 
+@pytest.mark.slow
 def test_a_preempted_pod_is_asked_for_again(
     pod: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_task_of_an_array_goes_back_by_its_own_number(job: Execute, tmp_path: 
     assert requeued(tmp_path) == "requeue 5_2\n"
 
 
+@pytest.mark.slow
 def test_failures_are_repeated_so_often_and_mistakes_not(job: Execute, tmp_path: Path) -> None:
     assert job(STATUS="2").returncode == 2
     assert requeued(tmp_path) == ""

@@ -45,6 +45,7 @@ def arrays(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return embeddings, bow, rng.random(ROWS) < 0.7
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([None, 0, 2, WIDTH, WIDTH + 3]), st.booleans())
 def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> None:

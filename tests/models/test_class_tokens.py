@@ -71,6 +71,7 @@ def same(rows: jax.Array, count: int) -> jax.Array:
     return jnp.repeat(rows[:1], count, axis=0)
 
 
+@pytest.mark.slow
 def test_equal_copies_of_an_image_token_compute_what_one_does() -> None:
     one = built(ViT, patch=4, **SIZE)
     images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8, 3)), jnp.float32)

@@ -57,6 +57,7 @@ def _models_are_described_once() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_the_large_model_on_one_h200() -> None:
     plan = planned("batch=24576,microbatch=2048", "h200-1")
     assert plan["parameter_count"] == 139_368_449
@@ -104,6 +105,7 @@ def test_on_the_asked_devices_the_compiler_decides() -> None:
     assert found["loops_of_unknown_length"] == 0
 
 
+@pytest.mark.slow
 def test_elsewhere_the_formulas_decide_and_the_compiler_is_noted(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("old")
     plan = run(sized(8).config, tmp_path / "run", chips.parse("h100-8"))
@@ -164,6 +166,7 @@ def test_on_cpus_remat_needs_a_scan() -> None:
     assert "--config.towers.image.scan=True" in found.flags
 
 
+@pytest.mark.slow
 def test_parameters_are_sharded_where_they_are_the_trouble() -> None:
     parts = sized(8, batch_size=8, vocab_size=4096, tower={"remat": "block", "scan": True})
 

@@ -100,6 +100,7 @@ def test_texts_of_another_index_are_not_shown_beside_an_indexs_own_ids(folder: P
         _ = late.texts
 
 
+@pytest.mark.slow
 def test_an_index_that_is_replaced_while_it_is_opened_is_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_the_model_asks(place: Path, lexical: Path) -> None:
     np.testing.assert_allclose(sum(v for _, v in found[0].words), found[0].score, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_documents_of_several_fields(place: Path) -> None:
     """Their weighted average; a field that a document lacks has no weight."""
     columns = {"first": "captions", "second": "more"}
@@ -237,6 +238,7 @@ def test_titles_are_indexed(place: Path) -> None:
     assert open_searcher(other, mode="bag").ids(["circle"], 3)[0][0] == ["1"]
 
 
+@pytest.mark.slow
 def test_several_fields_make_one_document(place: Path) -> None:
     from big_retrieval import similarity
     from big_retrieval.evals.encoding import average

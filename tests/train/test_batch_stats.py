@@ -203,6 +203,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workdir
 
 
+@pytest.mark.slow
 def test_it_trains(whole: Path) -> None:
     found = losses(whole)
     assert np.mean([found[i] for i in range(16, 21)]) < np.mean([found[i] for i in range(1, 4)])

@@ -200,7 +200,9 @@ def test_metrics_are_cut_back_to_the_checkpoint(whole: Path, stopped: Path, tmp_
     assert len(curves) == 9
 
 
-@pytest.mark.parametrize(("name", "mode"), [("text_to_image/mean_rank", "min"), ("rsum", "max")])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("text_to_image/mean_rank", "min"), pytest.param("rsum", "max", marks=SLOW)]
+)
 def test_the_two_newest_and_the_best_are_kept(tmp_path: Path, name: str, mode: str) -> None:
     from big_retrieval import config as configs
     from big_retrieval.config import recipe
@@ -229,6 +231,7 @@ def without_times(workdir: Path) -> list[dict[str, Any]]:
     return [{key: x for key, x in row.items() if key not in times} for row in rows]
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_fails_costs_no_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

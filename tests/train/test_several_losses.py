@@ -105,6 +105,7 @@ def multipliers(workdir: Path, rate: float) -> Iterator[dict[str, float]]:
         }
 
 
+@pytest.mark.slow
 def test_a_constraint_is_ascended_and_logged(single: Path) -> None:
     logged = [row for row in rows(single) if "loss" in row]
     for row, expected in zip(logged, multipliers(single, 0.5), strict=True):
@@ -113,6 +114,7 @@ def test_a_constraint_is_ascended_and_logged(single: Path) -> None:
     assert 0 < logged[-1]["decode/violations"] <= 1
 
 
+@pytest.mark.slow
 def test_the_module_learns_and_is_not_part_of_the_model(single: Path) -> None:
     logged = [row["decode/loss"] for row in rows(single) if "loss" in row]
     assert logged[-1] < logged[0]
@@ -162,6 +164,7 @@ def test_slices_and_devices_change_nothing(
     np.testing.assert_allclose(many, one, rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_resumed_is_uninterrupted(single: Path, tmp_path: Path) -> None:
     """With the multiplier, its momentum and its count of violations."""
     train(tiny(stop_after=5, **BOUNDED), tmp_path, ONE)
