@@ -19,6 +19,7 @@ from big_retrieval.evals.examples import Show
 from big_retrieval.similarity import ObliqueGeodesic, ObliqueInnerProduct, Similarity
 
 log = logging.getLogger(__name__)
+BINS = 60  # of a histogram
 SHARPNESS = 2.0  # of the kernel of uniformity; t of the paper
 
 
@@ -53,12 +54,11 @@ class GeometryEvaluator:
 
         Args:
           weights: the parameters.
-          show: takes no examples.
+          show: takes the histograms of distances, as the paper's Figure 3 has them.
 
         Returns:
           What `measure` finds.
         """
-        del show
         c, context, source = self.config, self.context, self._source()
         found = {
             name: encode_first(
@@ -70,6 +70,8 @@ class GeometryEvaluator:
         _, first, second = np.intersect1d(owners, records, return_indices=True)
         log.info(f"{len(first):,} pairs")
         sides = {c.query: query[first], c.document: document[second]}
+        if show is not None:
+            show(lambda: {"distances": histograms(all_distances(sides, context.topology))})
         return measure(sides, context.topology, c.per_sphere)
 
 
@@ -103,11 +105,10 @@ def measure(
       have one; with `per_sphere` also `sphere_<j>/...` for each.
     """
     (query_name, query), (document_name, document) = sides.items()
-    both = jnp.asarray(document), jnp.asarray(query)
-    scores = np.asarray(topology.score(*both), np.float64)  # [n, n]
-    own = [np.asarray(topology.paired(x, x), np.float64) for x in both]  # [n] each
-    out = distances(-scores)
-    out["beyond_bound"] = beyond_bound((own[0][:, None] + own[1][None, :]) / 2 - scores)
+    d = all_distances(sides, topology)
+    own = [np.asarray(topology.paired(x, x), np.float64) for x in (document, query)]  # [n] each
+    out = distances(d)
+    out["beyond_bound"] = beyond_bound((own[0][:, None] + own[1][None, :]) / 2 + d)
     oblique = isinstance(topology, ObliqueInnerProduct | ObliqueGeodesic)
     spheres = {name: unit_spheres(x, oblique) for name, x in sides.items()}  # [M, n, N] each
     apart = spheres[query_name] - spheres[document_name]
@@ -122,6 +123,20 @@ def measure(
         for name, values in of_spheres.items():
             out |= {f"sphere_{j}/{name}": float(value) for j, value in enumerate(values)}
     return out
+
+
+def all_distances(sides: Mapping[str, np.ndarray], topology: Similarity) -> np.ndarray:
+    """Scores times -1 of all documents with all queries [n, n]; `sides` as of `measure`."""
+    query, document = (jnp.asarray(x) for x in sides.values())
+    return -np.asarray(topology.score(document, query), np.float64)
+
+
+def histograms(d: np.ndarray) -> dict[str, list[Any]]:
+    """The distances [n, n] in `BINS` bins of equal width: `edges`, and counts of each kind."""
+    edges = np.histogram_bin_edges(d[np.isfinite(d)], BINS)
+    kinds = {"positives": np.diag(d), "negatives": d[~np.eye(len(d), dtype=bool)]}
+    counts = {name: np.histogram(x, edges)[0].tolist() for name, x in kinds.items()}
+    return {"edges": edges.tolist(), **counts}
 
 
 def distances(d: np.ndarray) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 from big_retrieval.report import attributions
 from big_retrieval.report.confusion import confusions
 from big_retrieval.report.curves import way
+from big_retrieval.report.histogram import histograms
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import is_number, number
 from big_retrieval.report.read import MALFORMED, RunFiles
@@ -80,7 +81,7 @@ def _evaluator(name: str, files: Sequence[Found], limit: int | None) -> Html:
     directions = [{d["name"]: d for d in file.get("directions", ())} for file in files]
     names = dict.fromkeys(each for known in directions for each in known)
     if not names:
-        parts += [confusions(files), *_groups(files, limit)]
+        parts += [confusions(files), histograms(files), *_groups(files, limit)]
     for direction in names:
         sides = [known.get(direction, {}) for known in directions]
         parts.append(tag("h4", way(direction), tag("span", _counts(sides), class_="note")))

@@ -133,10 +133,18 @@ def test_the_evaluator_takes_the_first_text_of_the_first_records() -> None:
     context = EvaluatorContext("g", source, {}, readers, topology, Given(**sides))
     built: Any = part.build(context)
     built.check()
-    found = built.run({})
+    shown: list[Any] = []
+    found = built.run({}, lambda make: shown.append(make()["distances"]))
     assert found == measure({name: x[:6] for name, x in sides.items()}, topology)
     names = metrics_of(tiny(evals={"g": recipe.entry(part)}), "g")
     assert {f"geometry/g/{name}" for name in found} == set(names)
+    (shares,) = shown
+    middles = np.convolve(shares["edges"], [0.5, 0.5], "valid")
+    width = middles[1] - middles[0]
+    for kind, count, name in (("positives", 6, "positive"), ("negatives", 30, "negative")):
+        assert sum(shares[kind]) == count
+        mean = np.average(middles, weights=shares[kind])
+        assert mean == pytest.approx(found[f"{name}_distance"], abs=width / 2)
 
 
 def test_keys_are_checked() -> None:

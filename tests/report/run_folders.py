@@ -105,6 +105,13 @@ def confusions(classes: int = 3, name: str = "class") -> dict[str, Any]:
     }  # fmt: skip
 
 
+def geometry() -> dict[str, Any]:
+    """An examples file of `Geometry`: 30 pairs, near each other, and 870 others."""
+    counts = {"positives": [20, 10, 0], "negatives": [70, 300, 500]}
+    edges = [-4.0, -1.5, 1.0, 3.5]
+    return {"evaluator": "geometry/near", "step": 40, "distances": {"edges": edges, **counts}}
+
+
 def write(
     folder: Path,
     *,
@@ -145,7 +152,7 @@ def ordinary(folder: Path, shift: float = 0.0, **changes: Any) -> Path:
         config=config(**changes),
         metrics=logged,
         results={k: v for k, v in done.items() if k != "step"},
-        shown=[examples(), confusions()],
+        shown=[examples(), confusions(), geometry()],
         environment={
             "starts": [
                 {"time": "2026-01-01 00:00:00", "devices": 1, "device": "cpu", "command": "python"},

@@ -93,6 +93,7 @@ def test_an_ordinary_run_has_every_part(tmp_path: Path) -> None:
         "python -m big_retrieval.main", "2 × cpu, 2 processes", "Starts of run", "jax 0.10.2",
         "6.40 epochs of 100 records", "best retrieval/test/image_to_text/R@1 84.0% at step 40",
         "batch_size 16 256", "A sample", "Hardest queries", "Most surprising",
+        "pairs, 30", "all others, 870",
     ):  # fmt: skip
         assert words in text, words
     assert found.read_text().count("<svg") >= 8
@@ -239,6 +240,9 @@ JUNK: list[Any] = [None, 3, "x", [], {}, [3], [[]], [{}], {"x": []}, math.nan, T
         "right_of_class",
         "images_of_class",
         "size",
+        "distances",
+        "edges",
+        "positives",
     ],
 )
 def test_junk_in_the_files_breaks_nothing(tmp_path: Path, key: str) -> None:
@@ -248,7 +252,8 @@ def test_junk_in_the_files_breaks_nothing(tmp_path: Path, key: str) -> None:
         return [spoil(v, junk) for v in value] if isinstance(value, list) else value
 
     for number, junk in enumerate(JUNK):
-        shown = [spoil(folders.examples(), junk), spoil(folders.confusions(), junk)]
+        made = folders.examples(), folders.confusions(), folders.geometry()
+        shown = [spoil(file, junk) for file in made]
         run = folders.write(tmp_path / str(number), config=folders.config(), shown=shown)
         check(page.write(run))
 
