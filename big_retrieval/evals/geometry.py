@@ -106,7 +106,8 @@ def measure(
     """
     (query_name, query), (document_name, document) = sides.items()
     d = all_distances(sides, topology)
-    own = [np.asarray(topology.paired(x, x), np.float64) for x in (document, query)]  # [n] each
+    both = jnp.asarray(document), jnp.asarray(query)
+    own = [np.asarray(topology.paired(x, x), np.float64) for x in both]  # [n] each
     out = distances(d)
     out["beyond_bound"] = beyond_bound((own[0][:, None] + own[1][None, :]) / 2 + d)
     oblique = isinstance(topology, ObliqueInnerProduct | ObliqueGeodesic)

@@ -30,7 +30,7 @@ def histograms(files: Sequence[File]) -> Html | None:
         tag("div", tag("p", chip(i), class_="facts") if len(files) == 2 else None, _draw(axes, d))
         for i, d in known.items()
     )
-    return tag("div", drawn, class_="columns")
+    return tag("div", drawn, class_="charts")
 
 
 def _share(found: File, kind: str) -> list[float]:
