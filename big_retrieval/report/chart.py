@@ -1,5 +1,6 @@
 """Line charts for a column of 340 to 480 pixels."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from big_retrieval.report.read import Points
 WIDTH, HEIGHT = 400, 216
 MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 54, 10, 26
 MARKED = 40  # points of a series that are marked each
-SMOOTHED = 80  # points from which on a mean is drawn over the noise
+SMOOTHED = 80  # points from which on a mean is drawn over a noisy line
+NOISY = 1.5  # times as much up and down as its mean goes: a line that is noise, and no schedule
 LINE = 12.5  # between the labels of two last values
 WIDEST = 7  # letters of the label of a last value
 
@@ -43,6 +45,14 @@ class Series:
         """The points whose values are finite."""
         return [point for point in self.points if math.isfinite(point[1])]
 
+    @property
+    def noisy(self) -> bool:
+        """Whether a mean shows the line better; never of a schedule, whose corners would bend."""
+        points = self.finite
+        if len(points) <= SMOOTHED:
+            return False
+        return _way(points) > NOISY * _way(_mean(points, 300))
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -65,7 +75,7 @@ class Chart:
     @property
     def smoothed(self) -> bool:
         """Whether the chart has thin and thick lines."""
-        return any(len(series.points) > SMOOTHED for series in self.series)
+        return any(series.noisy for series in self.series)
 
 
 def draw(chart: Chart) -> Html:
@@ -80,10 +90,15 @@ def draw(chart: Chart) -> Html:
         return figure(chart.title, lost, legend, empty)
     axes = _axes(chart, [points for _, points in shown])
     parts = axes.grid("step", chart.metric)
+    ends = []
     for series, points in shown:
-        parts += _line(chart, series, points, axes)
+        mean = _mean(points, chart.most_points) if series.noisy else []
+        parts += _line(chart, series, points, mean, axes)
+        ends.append((series, *(mean or points)[-1]))
     words = (f"{series.label}: {_range(chart, points)}" for series, points in shown)
-    drawing = axes.svg([parts, _last_values(chart, axes)], f"{chart.title}. {'; '.join(words)}")
+    drawing = axes.svg(
+        [parts, _last_values(chart, ends, axes)], f"{chart.title}. {'; '.join(words)}"
+    )
     return figure(chart.title, lost, legend, drawing)
 
 
@@ -102,14 +117,12 @@ def _axes(chart: Chart, finite: list[Points]) -> Axes:
     return Axes(WIDTH, HEIGHT, MARGINS, across, ticks(low, high, 5))
 
 
-def _line(chart: Chart, series: Series, points: Points, axes: Axes) -> Iterator[Html]:
-    """A line, marks where it has few points, and the mean over it where it has many."""
+def _line(chart: Chart, series: Series, points: Points, mean: Points, axes: Axes) -> Iterator[Html]:
+    """A line, marks where it has few points, and the mean over it where there is one."""
     name = tag("title", f"{series.label}: {_range(chart, points)}")
-    smooth = len(points) > SMOOTHED
-    look = f"{series.look} raw" if smooth else series.look
+    look = f"{series.look} raw" if mean else series.look
     yield tag("path", name, d=_path(_thin(series.points, chart.most_points), axes), class_=look)
-    if smooth:
-        mean = _mean(points, chart.most_points)
+    if mean:
         yield tag("path", name, d=_path(mean, axes), class_=series.look)
     for step, value in points if len(points) <= MARKED else ():
         x, y = axes.place(step, value)
@@ -156,22 +169,30 @@ def _mean(points: Points, most: int) -> Points:
     return out
 
 
-def _last_values(chart: Chart, axes: Axes) -> Iterator[Html]:
-    """The last value of each line at its end, moved apart where they would meet."""
-    ends = [(axes.place(*s.finite[-1])[1], s) for s in chart.series if s.finite]
-    ends.sort(key=lambda end: end[0])
+def _way(points: Points) -> float:
+    """How far a line goes up and down in all; infinite beyond the range of floats."""
+    return sum(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points))
+
+
+def _last_values(
+    chart: Chart, ends: Sequence[tuple[Series, int, float]], axes: Axes
+) -> Iterator[Html]:
+    """The value in which each line ends, the mean where that is drawn, at its end.
+
+    Labels are moved apart where they would meet.
+    """
+    found = sorted((axes.place(step, value)[1], value, s.colour) for s, step, value in ends)
     places: list[float] = []
-    for y, _ in ends:
+    for y, _, _ in found:
         places.append(max(y, places[-1] + LINE if places else TOP))
     lowest = HEIGHT - BOTTOM
     for i in reversed(range(len(places))):  # push back up what left the drawing
         places[i] = min(places[i], lowest)
         lowest = places[i] - LINE
-    for y, (_, series) in zip(places, ends, strict=True):
-        last = series.finite[-1][1]
-        words = labelled(chart.metric, last)
-        words = words if len(words) <= WIDEST else short(last)
-        yield label(words, WIDTH - RIGHT + 6, y + 3.5, look=f"last c{series.colour}")
+    for y, (_, value, colour) in zip(places, found, strict=True):
+        words = labelled(chart.metric, value)
+        words = words if len(words) <= WIDEST else short(value)
+        yield label(words, WIDTH - RIGHT + 6, y + 3.5, look=f"last c{colour}")
 
 
 def _range(chart: Chart, points: Points) -> str:

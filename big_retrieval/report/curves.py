@@ -96,7 +96,10 @@ def section(runs: Sequence[RunFiles]) -> Html:
         words_ = f"Measured once, so in the tables only: {'; '.join(names[:12])}{more}."
         once_only = tag("p", words_, class_="note")
     if any(chart.smoothed for chart in charts):
-        told = "Thin lines are as logged, thick ones a running mean over a twentieth of the points."
+        told = (
+            "Thin lines are as logged; thick ones, and the numbers at their ends, are running "
+            "means over a twentieth of the points."
+        )
         shown = tag("div", tag("p", told, class_="note"), shown)
     rest = charts[SHOWN:]
     if not rest:

@@ -97,6 +97,42 @@ def test_the_running_mean_is_a_mean() -> None:
     assert len(chart._mean(list(enumerate([1.0] * 5000)), 100)) <= 101
 
 
+def schedules() -> dict[str, np.ndarray]:
+    """Values of 200 logged steps that follow from the step alone."""
+    x = np.arange(200) / 199
+    warm = np.minimum(1, x / 0.07)
+    restarts = np.concatenate([np.linspace(1, 0, 40) for _ in range(5)])
+    return {
+        "cosine": warm * (1 + np.cos(np.pi * x)) / 2,
+        "staircase": np.floor(10 * (1 - x)) / 10,
+        "restarts": restarts,
+        "constant": np.ones(200),
+        "temperature": 5 + 6 * x**0.5,
+    }
+
+
+@pytest.mark.parametrize("name", schedules())
+def test_a_schedule_is_drawn_as_it_is(name: str) -> None:
+    values = schedules()[name].tolist()
+    drawing = paths(list(enumerate(values)))
+    assert drawing.count("<path") == 1
+    assert "raw" not in drawing
+    assert f'class="last c0">{numbers.number(values[-1])}</text>' in drawing
+
+
+def test_the_number_at_the_end_of_a_noisy_line_is_where_its_mean_ends() -> None:
+    noise = np.random.default_rng(0).normal(size=400)
+    values = (3 + 0.1 * noise).tolist()
+    values[-1] = 9.0  # the last logged value is far from the mean
+    drawing = paths(list(enumerate(values)))
+    assert drawing.count("<path") == 2
+    mean = np.mean(values[-11:])
+    assert f">{mean:.3f}</text>" in drawing
+    assert ">9.000</text>" not in drawing
+    height = float(re.findall(r' y="([^"]*)"[^>]*class="last', drawing)[0]) - 3.5
+    assert height == pytest.approx(places(drawing, "c0 d0")[-1][1], abs=0.2)
+
+
 # ---- Axes and numbers
 
 
