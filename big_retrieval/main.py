@@ -15,6 +15,7 @@ a user's mistake and 75 where the same command started again may well succeed. O
 into a run folder: another one ends with a sentence, or waits for the first with --wait.
 """
 
+import logging
 import time
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.plan import environment
 from big_retrieval.runtime import chips, distributed, locks
 
+log = logging.getLogger(__name__)
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of this run first")
 PLAN = flags.DEFINE_bool("plan", False, "Say what the run needs and costs instead of training")
 TOPOLOGY = flags.DEFINE_string("topology", None, "Devices to plan for, e.g. h200-1, v5e-256, cpu-8")
@@ -87,6 +89,7 @@ def main() -> None:
         plan(config, workdir)
         return
     process, processes = distributed.join(DISTRIBUTED.value)
+    log.info("importing jax and the trainer ...")
     from big_retrieval.train.loop import train
     from big_retrieval.train.watchdog import Watchdog
 

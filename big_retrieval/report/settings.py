@@ -6,7 +6,7 @@ from typing import Any
 
 from big_retrieval.config import Config, schema
 from big_retrieval.report.html import Html, table, tag
-from big_retrieval.report.numbers import NONE, duration, is_number, number, size
+from big_retrieval.report.numbers import NONE, count_of, duration, is_number, number, size
 from big_retrieval.report.read import RunFiles, told
 from big_retrieval.report.results import chip
 
@@ -167,6 +167,11 @@ def _devices(start: Mapping[str, Any]) -> str:
     return f"{number(start['devices'])} × {start.get('device', 'device')}{together}"
 
 
+def _processor(run: RunFiles) -> str:
+    cores = run.start["cores"]
+    return f"{run.start['processor']}, {count_of(cores, 'core')} of it usable"
+
+
 def _fits(plan: Mapping[str, Any]) -> str:
     fits = plan.get("fits")
     words = "fits" if fits is True else "does not fit" if fits is False else "fit unknown"
@@ -187,6 +192,11 @@ MACHINE: tuple[tuple[str, Callable[[RunFiles], Any]], ...] = (
         lambda run: ", ".join(f"{axis} {number(n)}" for axis, n in run.start["mesh"].items()),
     ),
     ("platform", lambda run: str(run.start["platform"])),
+    ("processor", _processor),
+    (
+        "commit of big_retrieval",
+        lambda run: run.start["commit"] and tag("code", str(run.start["commit"])),
+    ),
     ("time of the last start", lambda run: duration(run.results["seconds"])),
     ("parameters' SHA-256", lambda run: tag("code", str(run.results["params_sha256"]))),
     ("planned for", lambda run: str(run.plan["topology"])),

@@ -22,6 +22,7 @@ from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import find, load, read_config
 from big_retrieval.runtime import messages
+from big_retrieval.runtime.machine import processor
 from big_retrieval.tradeoff.average import average_of, check_average, weighted
 from big_retrieval.tradeoff.latency import LatencyJob, in_a_child
 from big_retrieval.tradeoff.settings import BATCH, Setting, settings_of
@@ -225,14 +226,8 @@ def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
     import jax
 
-    cpu = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    cpu = next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), cpu)
     return {
-        "cpu": cpu, "cores": os.cpu_count(), "threads": 1, "device": jax.devices()[0].device_kind,
-        "platform": platform.platform(), "python": platform.python_version(),
-        "numpy": np.__version__, "jax": jax.__version__,
+        "cpu": processor(), "cores": os.cpu_count(), "threads": 1,
+        "device": jax.devices()[0].device_kind, "platform": platform.platform(),
+        "python": platform.python_version(), "numpy": np.__version__, "jax": jax.__version__,
     }  # fmt: skip

@@ -28,6 +28,7 @@ from big_retrieval.runtime import locks, screen
 from big_retrieval.runtime.chips import peak_flops
 from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.extras import Extras
+from big_retrieval.train.eta import TimeLeft
 from big_retrieval.train.trackers import Guarded, TensorBoard
 
 log = logging.getLogger(__name__)
@@ -235,7 +236,13 @@ class TrainingProgress:
     """Throughput between two log lines, and the line itself."""
 
     def __init__(
-        self, *, total: int, batch_size: int, forward_flops: Callable[[], int], devices: int
+        self,
+        *,
+        total: int,
+        batch_size: int,
+        forward_flops: Callable[[], int],
+        devices: int,
+        left: TimeLeft,
     ) -> None:
         """Starts the clock.
 
@@ -245,8 +252,10 @@ class TrainingProgress:
           forward_flops: counts the operations of one row's forward pass, which takes seconds; for
             MFU, where the device's peak is known.
           devices: of the mesh.
+          left: told what steps and pauses take.
         """
         self._total, self._batch, self._devices = total, batch_size, devices
+        self._left = left
         self._peak = peak_flops(jax.devices()[0])
         # The backward pass costs two forward passes.
         self._flops = 0 if self._peak is None else 3 * forward_flops()
@@ -254,13 +263,19 @@ class TrainingProgress:
         self._steps = 0
         self._resumed_at = time.monotonic()
 
-    def pause(self) -> None:
-        """Stops the clock: what follows (evaluation, saving) is no training."""
-        self._seconds += time.monotonic() - self._resumed_at
-
-    def resume(self) -> None:
-        """Starts the clock again."""
+    @contextlib.contextmanager
+    def paused(self, step: int) -> Iterator[None]:
+        """A context behind a step that is no training: evaluation, saving."""
+        stopped = self._stop()
+        yield
         self._resumed_at = time.monotonic()
+        self._left.paused(step, self._resumed_at - stopped)
+
+    def _stop(self) -> float:
+        """Counts the seconds until now, and says when now is."""
+        now = time.monotonic()
+        self._seconds += now - self._resumed_at
+        return now
 
     def step(self, waited: float) -> None:
         """Counts a step that waited so many seconds for its batch."""
@@ -269,11 +284,11 @@ class TrainingProgress:
 
     def measure(self) -> dict[str, float]:
         """Since the last call: examples/s, data wait (share), MFU where the peak is known."""
-        self.pause()
+        self._resumed_at = self._stop()
         seconds, steps, waited = max(self._seconds, 1e-9), self._steps, self._waited
         self._seconds = self._waited = 0.0
         self._steps = 0
-        self.resume()
+        self._left.trained(steps, seconds)
         rate = steps * self._batch / seconds
         out = {"examples_per_second": round(rate, 2), "data_wait": round(waited / seconds, 4)}
         if self._peak is not None:
@@ -282,13 +297,11 @@ class TrainingProgress:
 
     def line(self, step: int, row: Mapping[str, Any]) -> str:
         """The progress line of a logged step."""
-        rate = row["examples_per_second"]
-        left = (self._total - step) * self._batch / max(rate, 1e-9)
         mfu = f"  mfu {row['mfu']:.1%}" if "mfu" in row else ""
         return (
             f"step {step:>{len(str(self._total))}}/{self._total}  loss {row['loss']:.4f}  "
-            f"{rate:,.0f} examples/s{mfu}  data wait {row['data_wait']:.1%}  "
-            f"eta {duration(left)}"
+            f"{row['examples_per_second']:,.0f} examples/s{mfu}  "
+            f"data wait {row['data_wait']:.1%}  eta {duration(self._left.after(step))}"
         )
 
 

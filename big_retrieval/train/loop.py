@@ -125,11 +125,13 @@ def _steps(
         return state, step
     step_of = run.compile_steps(steps)
     distributed.barrier("the step is compiled")
+    log.info("reading the first batches ...")
     progress = TrainingProgress(
         total=run.total_steps,
         batch_size=config.batch_size,
         forward_flops=run.parts.model.forward_flops,
         devices=run.parts.mesh.size,
+        left=run.time_left(steps.start),
     )
     alarms = Alarms()
     reading = closing(run.batches(steps.start, steps.stop))
@@ -142,11 +144,10 @@ def _steps(
             heartbeat.beat(step)
             previous = out["loss"]
             progress.step(batches.lap())
-            due = _due(run, step)
+            due = run.due(step)
             stopping = stop.requested(step) or step == steps.stop
             logging = step % config.log_every == 0 or step == run.total_steps
-            saving = run.interval_ends("checkpoint_every", step) or stopping
-            saving |= evals.measures_best(config, due)
+            saving = run.saves(step) or stopping
             if logging or saving or due:
                 values = _read(run, state, out, checkpoints)
             if logging:
@@ -155,16 +156,15 @@ def _steps(
                 metrics.write(step, row)
                 log.info(progress.line(step, row))
                 alarms(run.parts.objective.warnings(row))
-            progress.pause()
-            final = _is_final(run, step)
-            try:
-                found = _evaluate(run, state, step, due, metrics, extras, final=final)
-            except Exception:
-                _save_unevaluated(run, state, step, checkpoints)
-                raise
-            if saving:
-                checkpoints.save(step, state, run.meta(step, found))
-            progress.resume()
+            with progress.paused(step):
+                final = _is_final(run, step)
+                try:
+                    found = _evaluate(run, state, step, due, metrics, extras, final=final)
+                except Exception:
+                    _save_unevaluated(run, state, step, checkpoints)
+                    raise
+                if saving:
+                    checkpoints.save(step, state, run.meta(step, found))
             if stopping:
                 break
     return state, step
@@ -204,11 +204,6 @@ def _evaluate(
     return found
 
 
-def _due(run: TrainingRun, step: int) -> set[str]:
-    """The evaluators that run after a step."""
-    return evals.due(run.config, step, run.total_steps, run.interval_ends("eval_every", step))
-
-
 def _is_final(run: TrainingRun, step: int) -> bool:
     """Whether the numbers of the end are those of this step, whatever the others gave."""
     return step == run.total_steps and run.config.final_weights == "last"
@@ -236,5 +231,5 @@ def _evaluate_late(
     """Evaluates a restored step whose evaluation had failed, as the uninterrupted run would."""
     with parallel.use(run.parts.mesh):
         final = _is_final(run, step)
-        found = _evaluate(run, state, step, _due(run, step), metrics, extras, final=final)
+        found = _evaluate(run, state, step, run.due(step), metrics, extras, final=final)
     checkpoints.save(step, state, run.meta(step, found))

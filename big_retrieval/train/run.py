@@ -24,12 +24,13 @@ from big_retrieval.data.pipeline import Reading, Timed, train_batches
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.evals.evaluators import Runnable
+from big_retrieval.evals import evaluators as evals
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime import chips
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.eta import TimeLeft
 from big_retrieval.train.logging import keep_old
 from big_retrieval.train.phases import Steps, title
 from big_retrieval.train.resume import check_fits
@@ -65,7 +66,7 @@ class TrainingRun:
     readers: Mapping[str, FieldReader]
     order: Order
     rows: np.ndarray
-    evaluators: Mapping[str, Runnable]
+    evaluators: Mapping[str, evals.Runnable]
     total_steps: int
     reading: Reading
     beside: Mapping[str, str]
@@ -91,6 +92,31 @@ class TrainingRun:
         steps, epochs = getattr(self.config, key), getattr(self.config, f"{key}_epochs")
         timeline = self.parts.updates.timeline
         return bool(steps and step % steps == 0) or timeline.ends(step, epochs)
+
+    def due(self, step: int) -> set[str]:
+        """The evaluators that run after a step."""
+        return evals.due(
+            self.config, step, self.total_steps, self.interval_ends("eval_every", step)
+        )
+
+    def saves(self, step: int) -> bool:
+        """Whether a checkpoint is written after a step, if nothing stops the run."""
+        return (
+            step == self.total_steps
+            or self.interval_ends("checkpoint_every", step)
+            or evals.measures_best(self.config, self.due(step))
+        )
+
+    def time_left(self, first: int) -> TimeLeft:
+        """What tells the time that the steps behind `first` and the pauses between them take."""
+        c, timeline = self.config, self.parts.updates.timeline
+        steps = {self.total_steps}
+        for every in {c.eval_every, c.checkpoint_every, *(e.every for e in c.evals.values())}:
+            steps |= set(range(every, self.total_steps + 1, every)) if every else set()
+        for epochs in (c.eval_every_epochs, c.checkpoint_every_epochs):
+            steps |= set(timeline.all_ends(epochs))
+        pauses = {step: (frozenset(self.due(step)), self.saves(step)) for step in steps}
+        return TimeLeft(self.total_steps, first, pauses)
 
     def batches(self, first: int, last: int) -> "Batches":
         """The global batches of the steps first + 1 .. last."""
@@ -184,6 +210,7 @@ class TrainingRun:
             if checkpoints.damaged:
                 log.info("no intact checkpoint is left: starting anew from step 0")
                 keep_old(self.workdir)
+            log.info("drawing the first parameters ...")
             return self.start(), None
         folder, words = checkpoints.root / str(step), self.tokenizer.to_json()
         check_fits(folder, step, self.config, words, len(self.source), self.digest, self.beside)

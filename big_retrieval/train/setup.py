@@ -1,5 +1,6 @@
 """Everything that a run is made of, put together once before the first step."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from big_retrieval.train.resume import open_run_folder
 from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.start import run_length
 
+log = logging.getLogger(__name__)
+
 
 def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> TrainingRun:
     """Checks everything that can be checked and puts the run together.
@@ -47,6 +50,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     """
     check(config)
     mesh = parallel.make_mesh(config, devices)
+    log.info("opening the data ...")
     source = make_source(config.data)
     eval_sources = make_eval_sources(config)
     open_run_folder(workdir, config)
@@ -55,6 +59,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     readers = make_readers(config, tokenizer, source)
     try_record(source, readers, make_labels(config), make_negatives(config))
     total_steps = run_length(config, len(source))
+    log.info("building the model ...")
     parts = build_model(
         config,
         mesh,
@@ -65,6 +70,8 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     )
     encoder = Encoder(parts.model, mesh, config.batch_size)
     evaluators = make_evaluators(config, eval_sources, readers, encoder, reading)
+    if evaluators:
+        log.info("checking what the evaluators read ...")
     for evaluator in evaluators.values():
         evaluator.check()
     return TrainingRun(
@@ -99,6 +106,8 @@ def _tokenizer(config: Config, source: RecordSource, workdir: Path) -> FixedLeng
                 f"{str(problem).rstrip('.')}: delete {kept} and it is made anew, or put the "
                 "tokenizer.json of the newest checkpoint in its place."
             ) from None
+    if not config.tokenizer.path:
+        log.info("learning the vocabulary from the captions ...")
     tokenizer = make_tokenizer(config, source)
     if jax.process_index() == 0:
         write_bytes(kept, tokenizer.to_json().encode())

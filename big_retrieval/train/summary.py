@@ -17,6 +17,7 @@ from big_retrieval.data.mixture import MixedSource
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime import machine
 from big_retrieval.train.averaging import describe as describe_average
 from big_retrieval.train.phases import title
 from big_retrieval.train.run import TrainingRun
@@ -118,6 +119,9 @@ def describe(run: TrainingRun) -> dict[str, Any]:
         "command": command(sys.argv),
         "versions": versions(),
         "platform": platform.platform(),
+        "commit": machine.commit(),
+        "processor": machine.processor(),
+        "cores": machine.cores(),
         "devices": mesh.size,
         "device": mesh.devices.flat[0].device_kind,
         "processes": jax.process_count(),
