@@ -17,6 +17,8 @@ from absl import flags
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, annotations, schema, shipped
+from big_retrieval.config.runlocal import command_line
+from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
@@ -47,8 +49,10 @@ class ConfigFile(flags.ArgumentParser):
         """
         argument = shipped.resolve(argument)
         can_import_configs(Path(argument.split(":", 1)[0]))
+        given = [(arg, match) for arg in sys.argv[1:] if (match := re.match(OVERRIDE, arg))]
         try:
-            found = self._inner.parse(argument)
+            with command_line(match["key"] for _, match in given):
+                found = self._inner.parse(argument)
             getattr(found, "keys", None)  # ml_collections tells of an OSError only here
         except Exception as problem:
             raise UserError(mistake_in(argument.split(":", 1)[0], problem)) from problem
@@ -57,7 +61,6 @@ class ConfigFile(flags.ArgumentParser):
                 f"{argument}: get_config returned {found!r:.40}, not a configuration: begin with "
                 "c = recipe.base() and end it with return c."
             )
-        given = [(arg, match) for arg in sys.argv[1:] if (match := re.match(OVERRIDE, arg))]
         for arg, match in given:
             _begin(found, match["key"])
             _switch(found, match["key"], arg.partition("=")[2])
@@ -104,7 +107,8 @@ def _begin(config: Any, key: str) -> None:
 def _switch(config: Any, key: str, value: str) -> None:
     """Makes a group the one that a new type on the command line names, so that its keys can follow.
 
-    Keys that both have keep their values, new ones get their defaults.
+    Keys that both have keep their values, new ones get their defaults; so do those of a source that
+    are at the default of the old type.
     """
     *path, tag = key.split(".")
     if tag not in ("type", "kind"):
@@ -121,7 +125,11 @@ def _switch(config: Any, key: str, value: str) -> None:
     if value not in known:
         return
     new = schema.to_config_dict(known[value]())
-    new.update({name: node[name] for name in node if name in new and name != tag})
+    old = known.get(node[tag])
+    usual = schema.to_config_dict(old()) if old and issubclass(old, Source) else {}
+    for name in set(node) & set(new) - {tag}:
+        if name not in usual or node[name] != usual[name]:  # "txt" is the text of tars alone
+            new[name] = node[name]
     group = functools.reduce(operator.getitem, path[:-1], config)
     with config.unlocked():
         group[path[-1]] = new

@@ -36,6 +36,7 @@ from big_retrieval.config import (
 )
 from big_retrieval.config import image_benchmarks as benchmarks
 from big_retrieval.config.beir import beir as beir_evaluators
+from big_retrieval.config.runlocal import ARGUMENT, note_argument
 from big_retrieval.config.runlocal import runlocal as runlocal
 from big_retrieval.errors import UserError
 
@@ -228,8 +229,10 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
       UserError: an unknown key or a value of another type.
     """
     values: dict[str, Any] = {"runlocal": False, **defaults}
+    given = set()
     for item in filter(None, arg.split(",")):
         key, equals, text = item.partition("=")
+        given.add(key)
         if key not in values:
             near = difflib.get_close_matches(key, values, 1)
             hint = f" (did you mean {near[0]}?)" if near else ""
@@ -247,6 +250,8 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
         except ValueError:
             word = "a whole number" if kind is int else "a number"
             raise UserError(f"config argument {key} is {text!r}; it must be {word}.") from None
+    if values["runlocal"]:
+        note_argument(ARGUMENT in given)
     return SimpleNamespace(**values)
 
 

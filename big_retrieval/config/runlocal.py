@@ -1,6 +1,10 @@
 """`:runlocal`: any config, shrunk to what two CPU cores train in about a minute."""
 
+import contextlib
 import dataclasses
+import logging
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import ml_collections
@@ -14,18 +18,54 @@ from big_retrieval.config.loss import Loss
 from big_retrieval.config.sources import Source
 from big_retrieval.config.towers import Tower
 
+log = logging.getLogger(__name__)
 STEPS = 300  # of a run
+ARGUMENT = "data"  # what configs call their argument that says where the data are
 
 Editable = Any  # a ConfigDict, whose attributes have no static types
 
+# What the command line sets while a config file is run: keys such as "data.path", and "data" for
+# the argument of this name.
+_given: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
 
-def runlocal(c: Editable) -> Editable:
+
+@contextlib.contextmanager
+def command_line(keys: Iterable[str]) -> Iterator[None]:
+    """A context in which `runlocal` knows what the command line sets.
+
+    Args:
+      keys: of the overrides, such as "data.path".
+    """
+    token = _given.set(frozenset(keys))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def note_argument(given: bool) -> None:
+    """Notes whether the argument `data` says where the data are: `:runlocal,data=FOLDER`."""
+    _given.set(_given.get() - {ARGUMENT} | ({ARGUMENT} if given else set()))
+
+
+def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     """Shrinks a config to what two CPU cores train in about a minute, through the same code.
 
-    The structure stays (towers, class tokens, topology, losses, schedule kind); sizes shrink, the
-    data become generated scenes, computation is in float32 and without dropout.
+    The structure stays (towers, class tokens, topology, losses, schedule kind); sizes shrink,
+    computation is in float32 and without dropout. The data become generated scenes, unless
+    `keep_data`, or unless the command line says where they are: by the config's argument `data`, or
+    by keys such as `--config.data.path`. Of evaluators, those of the kept data stay: with keys, the
+    ones whose data are given, too.
+
+    Args:
+      c: the config to change.
+      keep_data: keep data and evaluators; None: only where the command line gives them.
     """
     c.unlock()
+    keep, keys = ARGUMENT in _given.get() if keep_data is None else keep_data, _file_keys()
+    own = {key.split(".")[1] for key in keys if key.startswith("evals.")}
+    own = set(c.evals) if keep else own & set(c.evals)
+    keep = keep or any(key.startswith("data.") for key in keys)
     _shrink_phases(c, STEPS)
     c.total_steps, c.total_epochs, c.total_examples = STEPS, None, None
     c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
@@ -45,6 +85,8 @@ def runlocal(c: Editable) -> Editable:
         small = schema.parse_part(Loss, group, f"config.losses.{name}").runlocal()
         c.losses[name] = schema.to_config_dict(small)
     c.init = ml_collections.ConfigDict()
+    if keep:
+        return _with_own_data(c, own)
     data = schema.parse_part(Source, c.data, "config.data").runlocal()
     image, text = _field(c, modality="image"), _field(c, modality="text")
     if isinstance(data, Scenes) and not image and _field(c, "document", "text"):
@@ -53,12 +95,15 @@ def runlocal(c: Editable) -> Editable:
     if not data.generated:
         c.evals = _evaluators_of_own_data(c.evals)
         return c
+    kept = {name: c.evals[name] for name in own}
     graded, scored = data.graded, bool(c.labels.score)
     modes = next((ev.modes for ev in c.evals.values() if ev.get("modes")), ())
     c.evals = _own_evaluators(c.evals)
     c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
     if graded:
-        return _graded_scenes(c, scored, modes)
+        _graded_scenes(c, scored, modes)
+        c.evals.update(kept)
+        return c
     sides: dict[str, Any] = {side: _field(c, side) for side in ("query", "document")}
     test = Scenes(split="test", count=200)
     c.evals.test = schema.to_config_dict(Retrieval(data=test, modes=modes, **sides))
@@ -66,6 +111,35 @@ def runlocal(c: Editable) -> Editable:
         colours = Scenes(split="colours", count=100)
         small = ZeroShot(data=colours, image=image, text=text)
         c.evals.colours = schema.to_config_dict(small)
+    c.evals.update(kept)
+    return c
+
+
+def _file_keys() -> frozenset[str]:
+    """The keys of the command line that say where data are, of training or of evaluators.
+
+    Keys that generated data have, too, such as `data.count`, change the generated data.
+    """
+    generated = {key.name for part in (Scenes, GradedScenes) for key in dataclasses.fields(part)}
+    return frozenset(
+        key
+        for key in _given.get()
+        if key.startswith("data.") or (key.startswith("evals.") and ".data." in key)
+        if key.rpartition(".")[2] not in generated
+    )
+
+
+def _with_own_data(c: Editable, own: set[str]) -> Editable:
+    """Leaves the data as they are, and of the evaluators those whose names are given."""
+    others = sorted(set(c.evals) - own)
+    if others:
+        names = ", ".join(f"config.evals.{name}" for name in others)
+        log.info(
+            f"left out: {names}, as the command line gives the training data alone; give "
+            f"--config.evals.{others[0]}.data.path, too"
+        )
+    for name in others:
+        del c.evals[name]
     return c
 
 

@@ -1,0 +1,86 @@
+"""`:runlocal` with data of the user's own, which it keeps."""
+
+import importlib
+import sys
+
+import pytest
+from absl import flags
+
+from big_retrieval import config as configs
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
+from big_retrieval.config.file import ConfigFile
+from big_retrieval.config.runlocal import command_line
+from tests.helpers import ROOT
+
+
+def shrunk(name: str, *keys: str, arg: str = "runlocal") -> configs.Config:
+    """A shipped config behind `:arg`, while the command line sets some keys."""
+    module = importlib.import_module(f"configs.{name}")
+    with command_line(keys):
+        return configs.load(module.get_config(arg))
+
+
+def test_generated_data_are_the_default() -> None:
+    c = shrunk("clip_b16", "optimizer.lr", "data.count", "data.type")
+    assert c.data.type == "scenes"
+    assert {"test", "colours"} <= set(c.evals)
+
+
+def test_keys_of_the_data_keep_them_and_the_evaluators_whose_data_are_given(
+    said: list[str],
+) -> None:
+    full = shrunk("clip_b16", arg="")
+    c = shrunk("clip_b16", "data.path")
+    assert (c.data, dict(c.evals)) == (full.data, {})
+    (line,) = [x for x in said if "left out" in x]
+    assert all(f"config.evals.{name}" in line for name in full.evals)
+    name = next(iter(full.evals))
+    c = shrunk("clip_b16", "data.path", f"evals.{name}.data.path")
+    assert dict(c.evals) == {name: full.evals[name]}
+    assert c.towers["image"].width <= 64
+    check(c)
+
+
+def test_evaluators_whose_data_are_given_stay_beside_generated_ones() -> None:
+    full = shrunk("clip_b16", arg="")
+    name = next(iter(full.evals))
+    c = shrunk("clip_b16", f"evals.{name}.data.path")
+    assert c.data.type == "scenes"
+    assert c.evals[name] == full.evals[name]
+
+
+@pytest.mark.parametrize("name", ["emoji", "emoji_gcl", "emoji_vdr", "emoji_ltd", "medical"])
+def test_the_argument_data_keeps_data_and_evaluators(name: str) -> None:
+    c, full = shrunk(name, arg="runlocal,data=here"), shrunk(name, arg="data=here")
+    assert c.data == full.data
+    assert c.evals == full.evals
+    check(c)
+    assert shrunk(name).data.type in ("scenes", "graded_scenes")  # nothing is left behind
+
+
+def test_a_config_file_says_so_itself() -> None:
+    c = recipe.small()
+    c.data = recipe.entry(configs.Pairs(), path="mine.csv")
+    assert configs.load(recipe.runlocal(c, keep_data=True)).data == configs.Pairs(path="mine.csv")
+
+
+def test_the_parser_of_the_command_line_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = flags.FLAGS["config"].parser
+    assert isinstance(parser, ConfigFile)
+    monkeypatch.setattr(sys, "argv", ["train", "--config.data.path=mine.jsonl"])
+    found = parser.parse(f"{ROOT}/configs/oblique_b16.py:runlocal")
+    assert found.data.type != "scenes"
+
+
+def test_tars_become_pairs_though_their_columns_are_of_another_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = ["--config.data.type=pairs", "--config.data.path=mine.csv"]
+    monkeypatch.setattr(sys, "argv", ["train", *keys])
+    full = shrunk("oblique_s16_yfcc15m", arg="")
+    found = flags.FLAGS["config"].parser.parse(f"{ROOT}/configs/oblique_s16_yfcc15m.py:runlocal")
+    data = configs.load(found).data
+    assert (data.type, data.path, data.image, data.text) == (
+        "pairs", full.data.path, "image", "captions"
+    )  # fmt: skip
