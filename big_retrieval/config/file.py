@@ -125,7 +125,7 @@ def _switch(config: Any, key: str, value: str) -> None:
     if value not in known:
         return
     new = schema.to_config_dict(known[value]())
-    old = known.get(node[tag])
+    old = known.get(str(node[tag]))
     usual = schema.to_config_dict(old()) if old and issubclass(old, Source) else {}
     for name in set(node) & set(new) - {tag}:
         if name not in usual or node[name] != usual[name]:  # "txt" is the text of tars alone
