@@ -103,8 +103,14 @@ class Field(Part):
         del dtype
         return tuple(arrays[name] for name in self.shapes())
 
-    def trimmed(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An evaluation's batch (numpy) without what is padding in all rows; changes no result."""
+    def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
+        """An evaluation's batch (numpy) without what is padding in all rows; changes no result.
+
+        Args:
+          arrays: those of `shapes`, with rows in front.
+          length: of a text field: positions that are left; None: few enough that no row is cut.
+        """
+        del length
         return arrays
 
     def record(self, value: Any) -> Mapping[str, Any]:
@@ -251,16 +257,19 @@ class TextField(Field):
     def shapes(self) -> Shapes:
         return {"ids": ((self.length,), "int32"), "mask": ((self.length,), "bool")}
 
-    def trimmed(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    def lengths(self, arrays: Mapping[str, Any]) -> Any:
+        """The tokens of every row of a batch (numpy), int [n]: positions that it cannot lose."""
+        return arrays["mask"].sum(axis=1)
+
+    def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
         """Without the positions that are padding in all rows.
 
-        Lengths are powers of two, so that few programs are compiled. Padding changes no result but
-        by rounding.
+        Lengths that are not given are powers of two, so that few programs are compiled. Padding
+        changes no result but by rounding.
         """
-        import numpy as np
-
-        longest = int(np.max(np.sum(arrays["mask"], axis=1), initial=1))
-        length = max(SHORTEST, 1 << (longest - 1).bit_length())
+        if length is None:
+            longest = int(self.lengths(arrays).max(initial=1))
+            length = max(SHORTEST, 1 << (longest - 1).bit_length())
         return {**arrays, **{name: arrays[name][:, :length] for name in ("ids", "mask")}}
 
     def pytorch(self, context: TorchContext) -> TorchForm:

@@ -12,10 +12,11 @@ from big_retrieval import parallel
 from big_retrieval.batch import Batch
 from big_retrieval.config import lexical_head
 from big_retrieval.errors import UserError
-from big_retrieval.inference import gradcam
+from big_retrieval.inference import batching, gradcam
 from big_retrieval.inference.gradcam import GradCam
 from big_retrieval.models.towers import RetrievalModel, variables
 from big_retrieval.runtime import heartbeat
+from big_retrieval.runtime.progress import ProgressCounter
 from big_retrieval.sparse import gate
 from big_retrieval.sparse.terms import Terms
 
@@ -33,6 +34,7 @@ class Encoder:
     Attributes:
       batch_size: rows of a global batch that `embeddings` expects.
       rows: the rows of a global batch that this process provides, ascending int64 [b].
+      batching: the batches of `encode`.
     """
 
     def __init__(self, model: RetrievalModel, mesh: Mesh, batch_size: int) -> None:
@@ -46,6 +48,7 @@ class Encoder:
         groups = mesh.shape["data"] * mesh.shape["fsdp"]
         self.batch_size = groups * max(1, min(batch_size, LARGEST_BATCH) // groups)
         self.rows = parallel.local_rows(mesh, self.batch_size)
+        self.batching = batching.Batching.of(mesh, self.batch_size)
         self._mesh = mesh
         self._model = model
         whole = parallel.replicated(mesh)
@@ -216,20 +219,72 @@ class Encoder:
           Embeddings [n, M, N], of a lexical field CSR [n, V], gated; and the record that each comes
           from [n]. Padding rows are left out.
         """
-        collections = variables(weights)
-        terms = self.terms(field)
+        # Several processes would have to agree on a length, so they cut no padding.
+        if not self._pools_padding(field) and jax.process_count() == 1:
+            part = self._model.fields[field]
+            batches = ({**arrays, field: part.trimmed(arrays[field])} for arrays in batches)
+        placed = (parallel.to_batch(x, self._mesh, self.rows, self.batch_size) for x in batches)
+        return self._encode(weights, field, placed)
+
+    def encode(
+        self,
+        weights: Any,
+        field: str,
+        blocks: Iterable[Mapping[str, Any]],
+        progress: ProgressCounter | None = None,
+    ) -> tuple[Embeddings, np.ndarray]:
+        """As `embeddings`, by a process of its own and as fast as its devices can.
+
+        Args:
+          weights: as `embeddings`.
+          field: the field's name.
+          blocks: as `embeddings`, of any number of rows. Those of a text field are put together
+            anew, by length; a block of others is a batch, whose rows the mesh's groups divide.
+          progress: told of every batch; None: nobody is.
+
+        Returns:
+          As `embeddings`, in any order.
+        """
+        part = self._model.fields[field]
+        if part.modality == "text":
+            cut = not self._pools_padding(field)
+            blocks = batching.regrouped(blocks, field, part, self.batching, cut)
+
+        def place(arrays: Mapping[str, Any]) -> Batch:
+            rows = len(arrays["valid"])
+            return parallel.to_batch(arrays, self._mesh, np.arange(rows), rows)
+
+        return self._encode(weights, field, map(place, blocks), progress)
+
+    def _encode(
+        self,
+        weights: Any,
+        field: str,
+        batches: Iterable[Batch],
+        progress: ProgressCounter | None = None,
+    ) -> tuple[Embeddings, np.ndarray]:
+        """Embeddings and records of batches; the next one is prepared while one is computed."""
+        collections, terms = variables(weights), self.terms(field)
         embeddings, records = [], []
+
+        def collect(computed: Any) -> None:
+            out, valid, owners = jax.device_get(computed)
+            found = jax.tree.map(lambda x: x[valid], out[field])
+            embeddings.append(found if terms is None else _sparse(found, len(terms)))
+            records.append(owners[valid])
+            heartbeat.beat()
+            if progress is not None:
+                progress.add(int(valid.sum()))
+
         with parallel.use(self._mesh):
-            for arrays in batches:
-                # Several processes would have to agree on a length, so they cut no padding.
-                if not self._pools_padding(field) and jax.process_count() == 1:
-                    arrays = {**arrays, field: self._model.fields[field].trimmed(arrays[field])}
-                batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
-                out, valid, owners = jax.device_get(self._apply(collections, batch))
-                found = jax.tree.map(lambda x: x[valid], out[field])  # noqa: B023
-                embeddings.append(found if terms is None else _sparse(found, len(terms)))
-                records.append(owners[valid])
-                heartbeat.beat()
+            before = None
+            for batch in batches:
+                computed = self._apply(collections, batch)
+                if before is not None:
+                    collect(before)
+                before = computed
+            if before is not None:
+                collect(before)
         return concatenate(embeddings), np.concatenate(records)
 
     def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:

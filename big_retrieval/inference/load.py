@@ -23,9 +23,11 @@ from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import TextRecords
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import PluginNeeded, UserError
+from big_retrieval.inference.batching import BLOCK
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.io import manifest
 from big_retrieval.models.towers import make_model, with_stats
+from big_retrieval.runtime.progress import ProgressCounter
 from big_retrieval.sparse.terms import Terms
 
 
@@ -54,7 +56,11 @@ class TrainedModel:
         return f"<model of {self.folder}: {', '.join(fields)}; {count:,} parameters>"
 
     def encode_texts(
-        self, texts: Sequence[str], field: str = "text", titles: Sequence[str] = ()
+        self,
+        texts: Sequence[str],
+        field: str = "text",
+        titles: Sequence[str] = (),
+        progress: bool | None = None,
     ) -> Embeddings:
         """Embeddings [n, M, N] of some texts; of a lexical field gated ones as CSR [n, V].
 
@@ -62,12 +68,13 @@ class TrainedModel:
           texts: n texts.
           field: which text field they are.
           titles: of the texts, where the field has titles; (): they have none.
+          progress: whether a line says how far it is; None: on a terminal, where it takes long.
 
         Raises:
           UserError: no texts, no such field, or titles where the field has none or of other number.
         """
         texts = _texts(texts, field)
-        # Texts of like length share a batch.
+        # Texts of like length share a block.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         column = self._field(field).column
         if titles and not getattr(self.config.fields[field], "title", ""):
@@ -79,9 +86,12 @@ class TrainedModel:
             column=column,
             titles=[titles[i] for i in order] if titles else (),
         )
-        return self._encode(ordered, field)[np.argsort(order)]
+        found, records = self._encode(ordered, field, progress)
+        return found[np.argsort(np.asarray(order)[records])]
 
-    def encode_images(self, images: Sequence[Any], field: str = "image") -> Embeddings:
+    def encode_images(
+        self, images: Sequence[Any], field: str = "image", progress: bool | None = None
+    ) -> Embeddings:
         """Embeddings of images, in the form of `encode_texts`.
 
         Images are files, PIL images or uint8 arrays [H, W, 3].
@@ -89,9 +99,9 @@ class TrainedModel:
         Raises:
           UserError: no images, one that cannot be read, or no such field.
         """
-        return self._encode(Images(images, self._field(field)), field)
+        return self._encode(Images(images, self._field(field)), field, progress)[0]
 
-    def encode(self, values: Sequence[Any], field: str) -> Embeddings:
+    def encode(self, values: Sequence[Any], field: str, progress: bool | None = None) -> Embeddings:
         """Embeddings of values of any field: texts, images, arrays, or as a user's own reads them.
 
         Row i is that of value i.
@@ -100,10 +110,9 @@ class TrainedModel:
           UserError: no values, one that the field cannot read or that is empty, or no such field.
         """
         if self._field(field).modality == "text":
-            return self.encode_texts(_texts(values, field), field)
+            return self.encode_texts(_texts(values, field), field, progress=progress)
         source = self._at_hand(values, field)
-        batches = self._batches(source, field)
-        found, records = self.encoder.embeddings(self.weights, field, batches)
+        found, records = self._encode(source, field, progress)
         missing = set(range(len(source))) - set(records.tolist())
         if missing:
             raise UserError(f"value {min(missing)} for the field {field!r} is empty; leave it out.")
@@ -164,15 +173,24 @@ class TrainedModel:
             return TextRecords(_texts(values, field), column=part.column)
         return Images(values, part) if part.modality == "image" else Values(values, part)
 
-    def _encode(self, source: Any, field: str) -> Embeddings:
-        return self.encoder.embeddings(self.weights, field, self._batches(source, field))[0]
+    def _encode(
+        self, source: Any, field: str, progress: bool | None
+    ) -> tuple[Embeddings, np.ndarray]:
+        """Embeddings and the record of each; texts come in any order, other values in theirs."""
+        count, part = len(source), self.config.fields[field]
+        text = part.modality == "text"
+        rows = min(count, BLOCK) if text else self.encoder.batching.image_rows(count)
+        what = {"text": "texts", "image": "images"}.get(part.modality, "values")
+        with ProgressCounter.of_call(what, count, progress) as counter:
+            blocks = self._batches(source, field, rows)
+            return self.encoder.encode(self.weights, field, blocks, counter)
 
-    def _batches(self, source: Any, field: str) -> Any:
+    def _batches(self, source: Any, field: str, rows: int | None = None) -> Any:
         if not len(source):
             raise UserError(f"there is nothing to encode: give at least one {field}.")
         readers = make_readers(self.config, self.tokenizer)
         return eval_batches(
-            source, readers, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
+            source, readers, field=field, batch_size=rows or self.encoder.batch_size
         )
 
 

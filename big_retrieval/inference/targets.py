@@ -124,7 +124,8 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
         )
 
     def rows(start: int, stop: int) -> np.ndarray:
-        found = model.encode_texts([as_one(text) for text in texts[start:stop]], field)  # [n, M, N]
+        some = [as_one(text) for text in texts[start:stop]]
+        found = model.encode_texts(some, field, progress=False)  # [n, M, N]
         return found.reshape(len(found), -1)
 
     config, sha256 = model.config, params_sha256(model.weights)

@@ -72,10 +72,11 @@ def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
     if modality == "text":
         pairs = [("", item) if isinstance(item, str) else item for item in items]
         titles = [title for title, _ in pairs]
-        return model.encode_texts([text for _, text in pairs], field, titles if any(titles) else ())
+        titles = titles if any(titles) else ()
+        return model.encode_texts([text for _, text in pairs], field, titles, progress=False)
     if modality == "image":
-        return model.encode_images(items, field)
-    return model.encode(items, field)
+        return model.encode_images(items, field, progress=False)
+    return model.encode(items, field, progress=False)
 
 
 def encode_rows(

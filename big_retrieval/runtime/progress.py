@@ -22,6 +22,31 @@ class ProgressCounter:
         self._what, self._total, self._stream = what, total, stream or sys.stderr
         self._started = self._said = time.monotonic()
         self._done = 0
+        self._shown, self._ends_if_said = True, False
+
+    @classmethod
+    def of_call(
+        cls, what: str, total: int, wanted: bool | None, stream: TextIO | None = None
+    ) -> "ProgressCounter":
+        """The counter of a function that a program calls, to be used as a context manager.
+
+        Args:
+          what: as of the class.
+          total: as of the class.
+          wanted: False: it never writes; None: only on a terminal, if the work takes long.
+          stream: as of the class.
+        """
+        counter = cls(what, total, stream)
+        counter._shown = counter._stream.isatty() if wanted is None else wanted
+        counter._ends_if_said = wanted is None
+        return counter
+
+    def __enter__(self) -> "ProgressCounter":
+        return self
+
+    def __exit__(self, problem: object, *rest: object) -> None:
+        if problem is None and (self._said > self._started or not self._ends_if_said):
+            self.close()
 
     def add(self, count: int, without: int = 0) -> None:
         """Counts, and writes a line now and then.
@@ -48,6 +73,8 @@ class ProgressCounter:
         self._write(f"{self._done:,} {self._what} in {took}  {self.rate():,.0f}/s", last=True)
 
     def _write(self, text: str, last: bool = False) -> None:
+        if not self._shown:
+            return
         terminal = self._stream.isatty()
         start, end = ("\r", "\n" if last else "") if terminal else ("", "\n")
         self._stream.write(f"{start}{text:<78}{end}" if terminal else f"{text}{end}")

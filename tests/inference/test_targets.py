@@ -58,11 +58,11 @@ def test_a_killed_one_goes_on_and_writes_the_same_bytes(
     targets.encode(model, "text", TEXTS, whole, "a")
     encode, parts = TrainedModel.encode_texts, -(-len(TEXTS) // 8)
 
-    def killed(self: Any, texts: Any, field: str) -> Any:
+    def killed(self: Any, texts: Any, field: str, **more: Any) -> Any:
         seen.append(len(texts))
         if len(seen) == 3:
             raise KeyboardInterrupt
-        return encode(self, texts, field)
+        return encode(self, texts, field, **more)
 
     monkeypatch.setattr(TrainedModel, "encode_texts", killed)
     with pytest.raises(KeyboardInterrupt):
