@@ -25,13 +25,17 @@ class Batch:
         it. Targets, which only losses read, are fields too.
       valid: bool [B]; False marks the padding rows of a last, incomplete batch.
       document_id: int32 [B], the number of the row's document: equal for equal documents. Where
-        `config.labels` names no column, it is the number of the row's record.
-      query_id: int32 [B], the number of the row's query; None where no column holds it.
+        `config.labels` names no column, it is the number of the row's record, or where records
+        share contents a number of what the document holds; then [B, K] of records with several
+        documents, the drawn one first, filled up with -1.
+      query_id: int32 [B] or [B, K], the number of the row's query; None where no column holds it
+        and records share nothing.
       weight: float32 [B], the weight of the row's pair; None: all weigh 1.
       negatives: hard negatives, K further documents of each row. The document field whose tower
         reads them -> its arrays, `ids` int32 [B, K, L] and `mask` bool [B, K, L]. None: there
         are none.
       negatives_valid: bool [B, K]; False where a row has fewer than K.
+      negatives_id: int32 [B, K], numbers like `document_id`, by what they hold; None: unknown.
     """
 
     fields: Mapping[str, Arrays]
@@ -41,6 +45,7 @@ class Batch:
     weight: jax.Array | None = None
     negatives: Mapping[str, Arrays] | None = None
     negatives_valid: jax.Array | None = None
+    negatives_id: jax.Array | None = None
 
 
 @flax.struct.dataclass

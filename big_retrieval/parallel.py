@@ -21,7 +21,9 @@ from big_retrieval.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
 # Optional arrays of a batch besides its fields.
-EXTRAS = ("query_id", "document_id", "weight", "negatives", "negatives_valid")
+EXTRAS = (
+    "query_id", "document_id", "weight", "negatives", "negatives_valid", "negatives_id",
+)  # fmt: skip
 ROWS = PartitionSpec(("data", "fsdp"))  # sharding of the rows of a batch, its first axis
 RULES: tuple[tuple[str, Any], ...] = (
     ("batch", ("data", "fsdp")),

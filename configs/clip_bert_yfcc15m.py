@@ -35,6 +35,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.optimizer.schedule.warmup_steps = 15_300_000 // args.batch  # an epoch
 
     # Data
+    c.labels.duplicates = False  # as in the paper: records with the same text are negatives
     # The YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs)
     yfcc15m = config.Tar(
         path="data/yfcc15m/*.tar", how_to_get="see `big-retrieval data get yfcc15m`"

@@ -52,6 +52,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.optimizer.schedule.update(type="linear", warmup_steps=TRAIN_QUERIES // args.batch, floor=1e-7)
 
     # Data
+    c.labels.duplicates = False  # as in the paper: records with the same text are negatives
     c.data = recipe.entry(
         config.Triples(),
         path=f"{args.data}/hard-negatives.jsonl",

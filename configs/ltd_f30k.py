@@ -70,6 +70,7 @@ def base(args: Any, name: str, train: str, evaluators: Evaluators | None = None)
     c.optimizer.phases.all = recipe.phase(start_epoch=30, lr=2e-5, schedule=cosine)
 
     # Data
+    c.labels.duplicates = False  # as in the paper: records with the same text are negatives
     data(c, args, name, train)
     if evaluators is not None:
         evaluators(c, args)

@@ -68,6 +68,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.optimizer.schedule.update(type="linear", warmup_steps=args.steps // 10)
 
     # Data
+    c.labels.duplicates = False  # as in the papers: the same question twice is a negative
     medquad = config.Beir(
         path=f"{args.data}/medquad",
         split="train",

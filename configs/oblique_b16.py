@@ -40,6 +40,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.optimizer.schedule.warmup_steps = 2500
 
     # Data
+    c.labels.duplicates = False  # as in the paper: records with the same text are negatives
     c.tokenizer.path = "bert-base-uncased"
     pairs = config.Pairs(
         path="data/pairs/train.jsonl",

@@ -45,6 +45,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.optimizer.schedule.warmup_steps = 2500
 
     # Data
+    c.labels.duplicates = False  # as in the paper: records with the same text are negatives
     c.tokenizer.path = "bert-base-uncased"
     # The YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs)
     yfcc15m = config.Tar(

@@ -36,6 +36,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.optimizer.schedule.warmup_steps = 20
 
     # Data: 1,000 pairs whose combinations never occurred in training
+    c.labels.duplicates = False  # as in the paper: records with the same text are negatives
     c.evals.test = recipe.entry(config.Retrieval(), data=config.Scenes(split="test"))
     c.evals.test.modes = ("bag",) if args.model == "vdr" else ()
     return recipe.runlocal(c) if args.runlocal else c

@@ -86,6 +86,7 @@ def inspect(config: Config) -> None:
     """Prints what the source holds, times its reading and draws examples."""
     from big_retrieval.data import inspection
     from big_retrieval.data.build import make_negatives, make_readers, make_source, make_tokenizer
+    from big_retrieval.data.duplicates import compared
 
     source = make_source(chosen(config))
     training = source if SOURCE.value == "data" else make_source(config.data)
@@ -94,6 +95,8 @@ def inspect(config: Config) -> None:
     negatives = make_negatives(config) if SOURCE.value == "data" else None
     sample = inspection.take(source, readers, LIMIT.value, negatives)
     for line in inspection.describe(source, readers, sample):
+        print(line, flush=True)
+    for line in inspection.describe_shared(source, compared(config, readers)):
         print(line, flush=True)
     for _, text in sample.shown[:5]:
         print(f"  example   {text[:100]}")

@@ -175,7 +175,9 @@ class Retrieval(Evaluator):
 
         source: Any = context.source
         rest = (context.topology, context.encoder, context.reading)
-        return RetrievalEvaluator(self, source, dict(context.readers), *rest)
+        return RetrievalEvaluator(
+            self, source, dict(context.readers), *rest, duplicates=context.duplicates
+        )
 
     def runlocal(self) -> None:
         """Replaced."""

@@ -10,6 +10,9 @@ class PairLabels:
 
     query: str = ""  # column of the query's id: equal ones are the same query
     document: str = ""  # column of the document's id; empty: the record is the document
+    # where neither is named: records that share a text or an image are right answers of each other,
+    # no negatives in training and right in evaluations
+    duplicates: bool = True
     # Where the column has one id for each text of a field: that text field, so that the id of the
     # text that was drawn counts. Empty: the only text field of the side.
     query_field: str = ""

@@ -165,7 +165,9 @@ class PairLoss(Loss):
     document: tuple[str, ...] = ()  # the document fields; (): all
     topology: str = ""  # by which it scores; empty: config.topology
     logit_scale: LogitScale = field(default_factory=LogitScale)
-    false_negatives: FalseNegatives = "keep"  # what false negatives by id count as
+    # what false negatives by id count as; auto: by the columns of `labels` keep, by what records
+    # share (`labels.duplicates`) mask
+    false_negatives: Literal["auto", FalseNegatives] = "auto"
     renormalise: bool = False  # the average of several fields is brought back onto the topology
     exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
     block: AtLeast1 | None = None  # rows and columns scored at a time; None: by the size of a score

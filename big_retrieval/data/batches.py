@@ -7,7 +7,7 @@ eval_batches.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from big_retrieval.config import PairLabels
 from big_retrieval.data.damage import DamageNote, note, of_data, record_at
+from big_retrieval.data.fields.contents import ContentIds, row_ids
 from big_retrieval.data.fields.labels import Label, label_types, read_labels
 from big_retrieval.data.fields.reader import Drawing, FieldReader, stack
 from big_retrieval.data.negatives import NegativeSampling, draw_negatives, stack_negatives
@@ -35,11 +36,13 @@ class RecordSpec:
       fields: field name -> how it is read.
       labels: which columns say what the pair is and how much it counts.
       negatives: the further documents that it brings; None: none.
+      contents: which ids rows get by what they hold; None: none.
     """
 
     fields: Mapping[str, FieldReader]
     labels: PairLabels = NO_LABELS
     negatives: NegativeSampling | None = None
+    contents: ContentIds | None = None
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,13 @@ class TrainingExample:
       values: field name -> what `FieldReader.draw` returned; without what the record lacks.
       labels: what the record says of its pair.
       negatives: further documents, K at most.
+      ids: by what the record holds, int32 arrays.
     """
 
     values: Mapping[str, Any]
     labels: Mapping[str, Label]
     negatives: Sequence[Any] = ()
+    ids: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def try_record(
@@ -166,6 +171,8 @@ def _train_batch(
     }
     for name, dtype in label_types(spec.labels).items():
         batch[name] = np.array([each.labels[name] for each in examples], dtype)
+    for name in () if spec.contents is None else spec.contents.shapes():
+        batch[name] = np.stack([each.ids[name] for each in examples])
     if spec.negatives is not None:
         batch |= stack_negatives(spec.negatives, spec.fields, [x.negatives for x in examples])
     batch |= {"damaged": damaged} if damaged else {}
@@ -254,7 +261,11 @@ def _drawn(
     rest = {field: x.draw(field, record, drawing) for field, x in here.items() if not _first(x)}
     values = {**first, **rest}
     values |= {field: values[of] for field, of in shared.items()}
-    return TrainingExample(values, known, draw_negatives(record, spec.negatives, place, rng))
+    negatives = draw_negatives(record, spec.negatives, place, rng)
+    ids = {}
+    if spec.contents is not None:
+        ids = row_ids(spec.contents, spec.fields, record, drawing, negatives)
+    return TrainingExample(values, known, negatives, ids)
 
 
 def _first(reader: FieldReader) -> bool:

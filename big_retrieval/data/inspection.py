@@ -21,6 +21,7 @@ from PIL import Image, ImageDraw, ImageFont
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of, record_at
+from big_retrieval.data.duplicates import look
 from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
 from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.images.transforms import resize
@@ -182,6 +183,18 @@ def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: S
     for name, texts in sorted(sample.texts.items()):
         lines += _describe_texts(name, readers[name], texts)
     return lines
+
+
+def describe_shared(source: RecordSource, readers: Mapping[str, FieldReader]) -> list[str]:
+    """Lines about records that share texts or images, over all records where they are not many."""
+    found = look(source, readers)
+    sample = f", of {found.records:,} evenly spread" if found.seen < found.records else ""
+    return [
+        f"shared      {name}: {records:,} of {found.seen:,} records have one that others have, too "
+        f"({values:,} different ones{sample})"
+        for name, (records, values) in sorted(found.shared.items())
+        if records
+    ]
 
 
 def describe_qrels(source: RecordSource) -> list[str]:

@@ -13,6 +13,7 @@ from big_retrieval.data.sources import (
     BaseSource,
     Record,
     RecordSource,
+    cell_of,
     place_of,
     texts_of,
     value_of,
@@ -74,6 +75,11 @@ class MixedSource(BaseSource):
         """One value of a record."""
         source, own = self._find(index)
         return value_of(source, own, column)
+
+    def cell(self, index: int, column: str) -> Any:
+        """See `sources.cell_of`."""
+        source, own = self._find(index)
+        return cell_of(source, own, column)
 
     def place(self, index: int) -> str:
         """Where the record stands in its own source."""

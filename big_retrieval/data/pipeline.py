@@ -35,6 +35,7 @@ from big_retrieval.data.batches import (
 )
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.eval_batches import eval_batch, eval_items
+from big_retrieval.data.fields.contents import ContentIds
 from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import RecordSource
@@ -80,6 +81,7 @@ def train_batches(
     stop_batch: int,
     labels: PairLabels = NO_LABELS,
     negatives: NegativeSampling | None = None,
+    contents: ContentIds | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """This process's rows of the training batches start_batch .. stop_batch - 1.
@@ -98,18 +100,20 @@ def train_batches(
       stop_batch: behind the last batch.
       labels: which columns say what a pair is and how much it counts.
       negatives: the further documents that every pair brings; None: none.
+      contents: which ids rows get by what they hold; None: none.
       reading: by what, and who counts damaged records.
 
     Yields:
       Field name -> arrays as `FieldReader` says, `record` int64 [b] (record index) and `valid` bool
       [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b];
-      with negatives what `negatives.stack_negatives` says.
+      with negatives what `negatives.stack_negatives` says; with contents what `ContentIds.shapes`
+      says.
 
     Raises:
       UserError: a field does not fit the records, or too many are damaged. What the source raises
         besides comes through as it is.
     """
-    wanted = RecordSpec(dict(fields), labels, negatives)
+    wanted = RecordSpec(dict(fields), labels, negatives, contents)
     make = partial(train_batch, source, wanted, order, batch_size, np.asarray(rows))
     return (reading or Reading()).batches(make, start_batch, stop_batch)
 

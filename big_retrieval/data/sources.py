@@ -23,7 +23,8 @@ class RecordSource(Protocol):
 
     A source whose images cost something to read may also have
     `texts(index: int, column: str) -> tuple[str, ...]` and `value(index: int, column: str) -> Any`;
-    `texts_of` and `value_of` use them where they are there. One of single texts may have
+    `texts_of` and `value_of` use them where they are there, as `cell_of` does with
+    `cell(index: int, column: str) -> Any`. One of single texts may have
     `title(index: int, column: str)` for `title_of`. One whose records stand somewhere has
     `place(index: int) -> str` for messages (`place_of`). One that is not shuffled as a whole has
     `order(seed: int) -> Order` (`build.make_order`).
@@ -225,6 +226,18 @@ def value_of(source: RecordSource, index: int, column: str) -> Any:
         if value is not None:
             return value(index, column)
         return column_of(source[index], column, source.name)
+
+
+def cell_of(source: RecordSource, index: int, column: str) -> Any:
+    """What the file of a source holds for a record's image: a path, its bytes, or pixels.
+
+    Opens no image file. None: the source does not say.
+    """
+    cell = getattr(source, "cell", None)
+    if cell is None:
+        return None
+    with record_at(place_of(source, index)):
+        return cell(index, column)
 
 
 def title_of(source: RecordSource, index: int, column: str) -> Any:

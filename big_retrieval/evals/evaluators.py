@@ -40,6 +40,7 @@ class EvaluatorContext:
       topology: scores embeddings.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
+      duplicates: whether records that share a text or an image are right answers of each other.
     """
 
     name: str
@@ -49,6 +50,7 @@ class EvaluatorContext:
     topology: Similarity
     encoder: Encoder
     reading: Reading | None = None
+    duplicates: bool = False
 
     def encode(self, weights: Any, field: str) -> tuple[Embeddings, np.ndarray]:
         """A field of all records: embeddings [n, M, N] or CSR [n, V], and their records [n].
@@ -98,7 +100,14 @@ def make_evaluators(
         topology = similarity.topology(config.topology_of(*part.reads().values()))
         built[part.prefix(name)] = part.build(
             EvaluatorContext(
-                name, sources.get(name), dict(config.encoded), readers, topology, encoder, reading
+                name=name,
+                source=sources.get(name),
+                fields=dict(config.encoded),
+                readers=readers,
+                topology=topology,
+                encoder=encoder,
+                reading=reading,
+                duplicates=config.labels.duplicates,
             )
         )
     return built

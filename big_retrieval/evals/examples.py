@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.evals.groups import FieldItems
-from big_retrieval.evals.ranks import DocumentScorer, Score
+from big_retrieval.evals.ranks import DocumentScorer, Score, answers
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.io.durable import write_bytes
@@ -107,7 +107,7 @@ def _scorer(score: Score) -> Callable[..., jax.Array]:
 def _margin(score: Score) -> Callable[..., jax.Array]:
     def margin(queries: jax.Array, ids: jax.Array, documents: jax.Array, owners: jax.Array):
         scores = score(queries, documents)  # [C, D]
-        right = ids[:, None] == owners[None, :]  # [C, D]
+        right = answers(ids, owners)  # [C, D]
         best = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1)  # [C]
         return jnp.max(jnp.where(right, -jnp.inf, scores), axis=1) - best  # [C]
 
@@ -164,7 +164,7 @@ class Direction:
 
     def _example(self, query: int) -> dict[str, Any]:
         scores = self.scores[query]  # [D]
-        right = self.second.owners == self.first.owners[query]  # [D]
+        right = answers(self.first.ids[[query]], self.second.ids)[0]  # [D]
         if self.first.further is not None:
             also = self.first.further[query]
             right[also[also >= 0]] = True
@@ -250,18 +250,18 @@ def choose(
       chunk: queries scored at a time, at most.
     """
     scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
-    owners = encoder.whole(second.owners)
+    owners = encoder.whole(second.ids)
 
     def compute(make: Callable[[Score], Callable[..., Any]], queries: np.ndarray) -> np.ndarray:
-        return scorer.map(make, first.embeddings[queries], first.owners[queries], owners)
+        return scorer.map(make, first.embeddings[queries], first.ids[queries], owners)
 
     failed = np.flatnonzero(ranks > 1)
-    deepest = worst(np.where(ranks > 1, ranks, np.nan), first.owners, DEEPEST)
+    deepest = worst(np.where(ranks > 1, ranks, np.nan), first.different, DEEPEST)
     rest = np.setdiff1d(failed, deepest)
     asked = rest[spread(len(rest), MOST_MARGINS)] if len(rest) > MOST_MARGINS else rest
     margins = compute(_margin, asked) if len(asked) else np.zeros(0)
     margins = np.where(margins > 0, margins, np.nan)
-    surprising = asked[worst(margins, first.owners[asked], SURPRISING)]
+    surprising = asked[worst(margins, first.different[asked], SURPRISING)]
     even = spread(len(ranks), SPREAD)
     among = f", among {len(asked):,} of them evenly spaced" if len(asked) < len(rest) else ""
     groups = [

@@ -32,6 +32,10 @@ class FieldItems:
       items: int64 [n, 2]: record, and text in the record (0 for an image).
       further: embeddings of the other side that are right answers whatever their owner, int64 [n,
         E], filled up with -1; None: there are none.
+      keys: int64 [n, K], filled up with -1; where records share contents, an embedding of the other
+        side is a right answer where they have a key in common (`evals/same.py`), and `owners` do
+        not count. None: records share nothing.
+      values: int64 [n], equal for equal contents; None: all differ.
     """
 
     field: str
@@ -41,6 +45,18 @@ class FieldItems:
     owners: np.ndarray
     items: np.ndarray
     further: np.ndarray | None = None
+    keys: np.ndarray | None = None
+    values: np.ndarray | None = None
+
+    @property
+    def ids(self) -> np.ndarray:
+        """By what right answers are known: keys [n, K], or owners [n]."""
+        return self.owners if self.keys is None else self.keys
+
+    @property
+    def different(self) -> np.ndarray:
+        """Of which only one is shown among the worst, int64 [n]: values, else owners."""
+        return self.owners if self.values is None else self.values
 
     def names(self) -> list[str]:
         """What each item is called in files: its record's number, of a text "7#2"."""

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.evals.graded import graded_metrics, order
+from big_retrieval.evals.same import common, most_answers
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]
@@ -36,8 +37,10 @@ class Ranks(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _ranker(score: Score, most: int) -> Callable[..., Any]:
+def _ranker(score: Score, most: int, keys: int = 1) -> Callable[..., Any]:
     """A function of queries, what is right for them, documents and their owners.
+
+    What is right are `keys` owners of documents, and then numbers of further documents.
 
     It gives, [C] each, the rank of the best right document, how many right documents are among the
     first P, and P; and whether there is a right one at each of the first `FIRST` ranks, [C, FIRST],
@@ -46,8 +49,8 @@ def _ranker(score: Score, most: int) -> Callable[..., Any]:
 
     def rank(queries: jax.Array, wanted: jax.Array, documents: jax.Array, owners: jax.Array):
         scores = score(queries, documents)  # [C, D]
-        right = wanted[:, :1] == owners[None, :]  # [C, D]
-        further = jnp.where(wanted[:, 1:] < 0, len(owners), wanted[:, 1:])  # [C, E]
+        right = answers(wanted[:, :keys], owners)  # [C, D]
+        further = jnp.where(wanted[:, keys:] < 0, len(owners), wanted[:, keys:])  # [C, E]
         right = right.at[jnp.arange(len(right))[:, None], further].set(True, mode="drop")
         best = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1, keepdims=True)  # [C, 1]
         # Not "scores >= best": a NaN compares false both ways and must count against the model.
@@ -70,6 +73,19 @@ def _ranker(score: Score, most: int) -> Callable[..., Any]:
         return first, jnp.where(count > 0, found, 0), count, hits
 
     return rank
+
+
+def answers(wanted: Any, owners: Any) -> Any:
+    """Which documents are right for which queries: bool [Q, D].
+
+    Args:
+      wanted: owners of the right ones, [Q] or [Q, K].
+      owners: of the documents, [D]; or [D, L], one in common makes a document right. Negative
+        ones are none.
+    """
+    if owners.ndim == 1:
+        return (wanted if wanted.ndim == 2 else wanted[:, None]) == owners[None, :]
+    return common(wanted, owners)
 
 
 def _hits(scores: jax.Array, right: jax.Array, first: int) -> jax.Array:
@@ -129,7 +145,7 @@ class DocumentScorer:
 
         Args:
           make: from how embeddings are scored to a jit-able function of (embeddings [C, M, N], ids
-            [C], documents, *whole) to arrays [C, ...]; the same function for the same score.
+            [C, ...], documents, *whole) to arrays [C, ...]; the same function for the same score.
           queries: embeddings [Q, M, N], or CSR [Q, V].
           query_ids: [Q, ...]; padding rows get -1.
           *whole: what `encoder.whole` gives.
@@ -214,9 +230,10 @@ def ranks(
 
     Args:
       queries: embeddings [Q, M, N], or CSR [Q, V].
-      query_ids: [Q]; a document is right for a query when their ids are equal.
+      query_ids: [Q]; a document is right for a query when their ids are equal. Or [Q, K], filled
+        up with -1: when they have one in common.
       documents: embeddings [D, M, N], or CSR [D, V].
-      document_ids: [D].
+      document_ids: [D], or [D, L] as well.
       score: a topology's score on blocks.
       encoder: knows the devices.
       chunk: queries at a time.
@@ -224,11 +241,14 @@ def ranks(
         there are none.
     """
     scorer = DocumentScorer(documents, score=score, encoder=encoder, chunk=chunk)
-    wanted = np.asarray(query_ids)[:, None]  # [Q, 1]
+    wanted = np.asarray(query_ids).reshape(len(query_ids), -1)  # [Q, K]
+    keys, several = wanted.shape[1], document_ids.ndim == 2
     if further is not None:
         wanted = np.concatenate([wanted, further.astype(wanted.dtype)], axis=1)  # [Q, 1 + E]
-    most = int(np.unique(document_ids, return_counts=True)[1].max(initial=1)) + wanted.shape[1] - 1
-    make = partial(_ranker, most=min(most, len(document_ids)))
+    counts = np.unique(document_ids, return_counts=True)[1]
+    most = most_answers(wanted[:, :keys], document_ids) if several else int(counts.max(initial=1))
+    most = max(most, 1) + wanted.shape[1] - keys
+    make = partial(_ranker, most=min(most, len(document_ids)), keys=keys)
     best, found, count, hits = scorer.map(make, queries, wanted, encoder.whole(document_ids))
     all_right = np.arange(FIRST) < count[:, None]  # [Q, FIRST]: of the best ranking
     ndcg = graded_metrics(hits, all_right, [NDCG])[NDCG]

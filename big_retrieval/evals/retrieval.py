@@ -1,6 +1,7 @@
 """Retrieval in both directions between two fields of the same records."""
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
+from big_retrieval.data.duplicates import OFF, Duplicates
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
@@ -22,6 +24,7 @@ from big_retrieval.evals.groups import FieldItems, check_group, encode_items, gr
 from big_retrieval.evals.modes import SIDES, parse_mode
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import FIRST, MRR, NDCG, Ranks, ranks
+from big_retrieval.evals.same import Keys, contents_of, keys_of
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
@@ -65,7 +68,8 @@ class RetrievalEvaluator:
     of its own. MRR is 1 / the rank of the best-placed right answer; for nDCG every right answer has
     the gain 1. Of equal scores wrong answers come first. With a group column, every record of the
     query's group is a right answer, and identical texts of one group count once; images stay one
-    each.
+    each. Without one, records that share a text or an image are right answers of each other
+    (`evals/same.py`), and every text stays a query of its own.
 
     Attributes:
       config: the evaluator's configuration.
@@ -74,6 +78,7 @@ class RetrievalEvaluator:
       topology: scores embeddings.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
+      duplicates: whether records that share contents are right answers of each other.
     """
 
     config: configs.Retrieval
@@ -82,9 +87,10 @@ class RetrievalEvaluator:
     topology: Similarity
     encoder: Encoder
     reading: Reading | None = None
+    duplicates: bool = False
 
     def check(self) -> None:
-        """Reads the first record.
+        """Reads the first record, and looks for records that share texts or images.
 
         Raises:
           UserError: a field or the group column does not fit it.
@@ -93,6 +99,7 @@ class RetrievalEvaluator:
         try_record(self.source, {name: self.readers[name] for name in names})
         if self.config.group:
             check_group(self.source, self.config.group)
+        _ = self.keys
 
     def run(
         self,
@@ -165,12 +172,36 @@ class RetrievalEvaluator:
         """Both fields of all records by the model's parameters: field name -> side."""
         c = self.config
         groups = group_numbers(self.source, c.group) if c.group else None  # [records]
-        return {
+        found = {
             name: encode_items(
                 self.encoder, weights, self.source, name, self.readers[name], groups, self.reading
             )
             for name in (c.document, c.query)
         }
+        if self.keys is None:
+            return found
+        known = {name: self.keys[name].of(side.items) for name, side in found.items()}
+        return {
+            name: dataclasses.replace(side, keys=known[name][0], values=known[name][1])
+            for name, side in found.items()
+        }
+
+    @functools.cached_property
+    def keys(self) -> dict[str, Keys] | None:
+        """By what items answer each other, where records share contents; says how many do."""
+        c, names = self.config, (self.config.document, self.config.query)
+        if c.group or not self.duplicates:
+            return None
+        contents = [contents_of(self.source, self.readers[name]) for name in names]
+        known = [each for each in contents if each is not None]
+        if len(known) < len(names):
+            return None
+        shared = {name: each.shared() for name, each in zip(names, known, strict=True)}
+        count = len(self.source)
+        if sentence := Duplicates(count, count, shared, {}).sentence(self.source.name):
+            log.info(f"{sentence}; they are right answers of each other ({OFF})")
+            return dict(zip(names, keys_of(*known), strict=True))
+        return None
 
     def bow(self, side: FieldItems) -> scipy.sparse.csr_array:
         """The bags of words of the texts of a lexical side, [n, V]."""
@@ -218,7 +249,7 @@ class RetrievalEvaluator:
 
 def ranks_of(first: FieldItems, second: FieldItems, **how: Any) -> Ranks:
     """Where each item of the first field finds the right ones of the second."""
-    sides = first.embeddings, first.owners, second.embeddings, second.owners
+    sides = first.embeddings, first.ids, second.embeddings, second.ids
     return ranks(*sides, further=first.further, **how)
 
 

@@ -48,8 +48,9 @@ class Labels:
         absent one is neither anchor nor negative, like padding, but its pair still counts as a row.
       document_present: bool [B] or None, the same for documents.
       negatives_valid: bool [B, K] or None.
-      query_id: int32 [B] or None.
-      document_id: int32 [B] or None.
+      query_id: int32 [B], or [B, K] with the row's own query first and then others that its
+        document answers, filled up with -1; or None.
+      document_id: int32 [B] or [B, K], the same of documents; or None.
       negatives_id: int32 [B, K] or None, document ids of the extra negatives.
       weight: [B] or None, weights of the pairs.
       query_terms: int32 [B, K] of sparse queries, or None.

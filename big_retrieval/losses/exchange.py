@@ -69,14 +69,20 @@ def _sides(
     # Numbers in the global batch: a pair is recognised wherever its query has travelled.
     first = jax.lax.axis_index(core.axes) * rows if core.devices > 1 else 0
     index = first + jnp.arange(rows, dtype=jnp.int32)
-    known = {"query_id": labels.query_id, "document_id": labels.document_id}
     documents = SideRows(
-        inputs.documents, index, labels.documents_counted(), **known, weight=labels.weight
+        inputs.documents,
+        index,
+        labels.documents_counted(),
+        query_id=labels.query_id,
+        document_id=_own(labels.document_id),
+        weight=labels.weight,
     )
     queries = dataclasses.replace(
         documents,
         embeddings=inputs.queries,
         counted=labels.queries_counted(),
+        query_id=_own(labels.query_id),
+        document_id=labels.document_id,
         terms=labels.query_terms,
     )
     if inputs.negatives is None:
@@ -92,7 +98,9 @@ def _sides(
         # Different for each and below 0, so that none is taken for the positive of a query.
         index=-1 - (index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32)),
         counted=counted,
-        query_id=None if labels.query_id is None else nobody,
+        query_id=None
+        if labels.query_id is None
+        else jnp.full((*shape, *labels.query_id.shape[1:]), -1, jnp.int32),
         document_id=_or(labels.negatives_id, nobody) if labels.document_id is not None else None,
         # Never read: a weight of a document's row counts for equal queries only.
         weight=None if labels.weight is None else jnp.zeros(shape, labels.weight.dtype),
@@ -100,6 +108,11 @@ def _sides(
     # [b, K, ...] -> [b * K, ...], behind the b documents.
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), extra)
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), documents, flat), queries
+
+
+def _own(ids: jax.Array | None) -> jax.Array | None:
+    """The id [b] of each row's own query or document, of one or several [b, K]."""
+    return ids if ids is None or ids.ndim == 1 else ids[:, 0]
 
 
 def _or(x: jax.Array | None, default: jax.Array) -> jax.Array:

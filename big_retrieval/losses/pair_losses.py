@@ -71,8 +71,10 @@ class VdrLoss(PairLossFunction[Vdr]):
             valid=batch.valid,
             present=(query_present, document_present),
             negatives_valid=batch.negatives_valid,
+            negatives_id=batch.negatives_id,
             query_id=batch.query_id,
             document_id=batch.document_id,
+            false_negatives=self.false_negatives(batch),
             execution=Execution(self.part.exchange, self.part.block, term_axis()),
         )
         for name, side, present in (

@@ -4,13 +4,13 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.batch import Reps
-from big_retrieval.config import Config, PairLoss
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config import Config, FalseNegatives, PairLoss
 from big_retrieval.config.loss import LogitScale, Terms
 from big_retrieval.losses import activity
 from big_retrieval.losses.fields import QueryAndDocumentFields, make_sides, pair_weights
@@ -60,6 +60,7 @@ class PairLossFunction(LossFunction, Generic[P]):
       logit_scale: the multiplier of the scores.
       normalise: whether the weights of a batch are divided by their mean.
       lexical: whether the fields have lexical heads.
+      by_content: whether ids of the rows, where there are some, say what records hold.
     """
 
     part: P
@@ -67,12 +68,15 @@ class PairLossFunction(LossFunction, Generic[P]):
     logit_scale: LearnedLogitScale
     normalise: bool
     lexical: bool
+    by_content: bool = False
 
     @classmethod
     def make(cls, part: P, config: Config) -> Self:
         """Builds the loss of one part of a checked config."""
         sides, logit_scale = make_sides(config, part), LearnedLogitScale(part.logit_scale)
-        return cls(part, sides, logit_scale, config.labels.normalise, part.lexical(config))
+        labels = config.labels
+        by_content = not (labels.query or labels.document)
+        return cls(part, sides, logit_scale, labels.normalise, part.lexical(config), by_content)
 
     def scalars(self) -> dict[str, float]:
         """`logit_scale`."""
@@ -102,7 +106,7 @@ class PairLossFunction(LossFunction, Generic[P]):
             "valid": batch.valid,
             "query_id": batch.query_id,
             "document_id": batch.document_id,
-            "false_negatives": part.false_negatives,
+            "false_negatives": self.false_negatives(batch),
             "execution": Execution(part.exchange, part.block, axis),
         }
         chosen = self.sides.terms(terms)
@@ -114,7 +118,7 @@ class PairLossFunction(LossFunction, Generic[P]):
                 query,
                 document,
                 present=(query_present, document_present),
-                negatives=self._negatives(reps, batch.negatives_valid),
+                negatives=self._negatives(reps, batch),
                 **common,
             )
             metrics = metrics or found
@@ -122,11 +126,18 @@ class PairLossFunction(LossFunction, Generic[P]):
             metrics = metrics | {f"loss_{name}": value for name, value in values.items()}
         return functools.reduce(jnp.add, values.values()), metrics
 
-    def _negatives(self, reps: Reps, valid: Any) -> Negatives | None:
+    def false_negatives(self, batch: Batch) -> FalseNegatives:
+        """What false negatives by id count as in a batch; "auto" is decided here."""
+        if self.part.false_negatives != "auto":
+            return self.part.false_negatives
+        return "mask" if self.by_content and batch.query_id is not None else "keep"
+
+    def _negatives(self, reps: Reps, batch: Batch) -> Negatives | None:
         """The hard negatives of the rows, if any; documents then have one field."""
         if reps.negatives is None:
             return None
         (name,) = reps.negatives.embeddings
         if name not in self.sides.document:
             return None
-        return Negatives(self.sides.embedding(reps.negatives, name), valid=valid)  # [B, K, M, N]
+        embeddings = self.sides.embedding(reps.negatives, name)  # [B, K, M, N]
+        return Negatives(embeddings, batch.negatives_valid, batch.negatives_id)

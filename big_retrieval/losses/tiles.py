@@ -9,6 +9,7 @@ does not matter.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -34,8 +35,10 @@ class SideRows:
       index: int32 [n], the number of the row's pair in the global batch; extra negatives have
         numbers below 0.
       counted: bool [n]; False for padding.
-      query_id: int32 [n] or None; a negative number is no id.
-      document_id: int32 [n] or None; a negative number is no id.
+      query_id: int32 [n] or None; a negative number is no id. Of documents [n] or [n, K]: all
+        queries that the document is known to answer.
+      document_id: int32 [n] or None; a negative number is no id. Of queries [n] or [n, K]: all
+        documents that are known to answer the query.
       weight: [n] or None, the weight of the row's pair.
       terms: int32 [n, K] of sparse rows, see `gate.SparseRows`; else None.
     """
@@ -77,13 +80,19 @@ class Tile:
 def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegatives) -> Tile:
     """Sorts the entries of a tile into negatives, false negatives and those that do not count.
 
-    An entry of two different pairs is a false negative by id where both pairs have the same query
-    or the same document.
+    An entry of two different pairs is a false negative by id where the query is one of the
+    document's own pair, or the document one of the query's own pair.
+
+    Args:
+      local: documents.
+      rotating: queries.
+      false_negatives: what false negatives count as.
     """
     r, t = local, rotating
     positive = r.index[:, None] == t.index[None, :]  # [R, T]
     counted = r.counted[:, None] & t.counted[None, :] & ~positive
-    query, document = _same(r.query_id, t.query_id), _same(r.document_id, t.document_id)
+    query, document = _among(t.query_id, r.query_id), _among(r.document_id, t.document_id)
+    query = query if query is None else query.T  # [R, T]
     rows = r.index, t.index, r.weight, t.weight
     if false_negatives == "keep" or (query is None and document is None):
         return Tile(counted, counted, *rows)
@@ -105,12 +114,14 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
     return Tile(counted, negative, *rows, share)
 
 
-def _same(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
-    """Which entries have equal ids, [R, T]."""
-    if a is None or b is None:
+def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None:
+    """Which ids [m] are those, or among those, of other rows [n] or [n, K]: bool [m, n]."""
+    if one is None or several is None:
         return None
+    columns = [several] if several.ndim == 1 else [several[:, k] for k in range(several.shape[1])]
+    found = functools.reduce(jnp.logical_or, (one[:, None] == each[None, :] for each in columns))
     # A negative number is no id: two rows without one are not the same query or document.
-    return (a[:, None] == b[None, :]) & (a >= 0)[:, None]
+    return found & (one >= 0)[:, None]
 
 
 class Reduction(Protocol):

@@ -85,7 +85,7 @@ def vdr_loss(
       document: the positives.
       negatives: hard negatives, embeddings [B, K, V] and words [B, K, L] or None.
       **common: of `contrastive_loss`: logit_scale, weight, valid, present, query_id, document_id,
-        execution; and negatives_valid, bool [B, K].
+        false_negatives, execution; and negatives_valid, bool [B, K], and negatives_id.
 
     Returns:
       The loss [] and metrics: `accuracy` of the first term; `accuracy_bag` of the second, which is
@@ -115,6 +115,7 @@ def _sce(
     others: jax.Array | None,
     *,
     negatives_valid: jax.Array | None = None,
+    negatives_id: jax.Array | None = None,
     **common: Any,
 ) -> Result:
     """The mean of both directions, or the first alone."""
@@ -125,10 +126,9 @@ def _sce(
         query,
         document,
         topology=Product(),
-        negatives=None if others is None else Negatives(others, valid=negatives_valid),
+        negatives=None if others is None else Negatives(others, negatives_valid, negatives_id),
         directions=config.directions,
         divide_by=config.divide_by,
-        false_negatives=config.false_negatives,
         **common,
     )
 

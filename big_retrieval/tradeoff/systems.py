@@ -20,6 +20,7 @@ from big_retrieval.evals.evaluators import make_evaluators
 from big_retrieval.evals.graded import mean_metrics, order
 from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import SIDES, Mode, Side, misfit, own_top_k, parse_mode
+from big_retrieval.evals.same import common
 from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.tradeoff.latency import SAMPLE
@@ -242,16 +243,16 @@ def paired_system(name: str, evaluator: Any, weights: Any, config: Config, gates
         if sides[side].reader.field.modality == "text"
         and any(mode.needs_words(side) for mode in gates[side].values())
     }
-    queries, owners = sides["query"], sides["document"].owners
+    queries, documents = sides["query"], sides["document"]
 
     def rows(side: Side, mode: Mode) -> Embeddings:
         return in_mode(sides[side].embeddings, mode, side, bow.get(side))
 
     task = SearchTask(
         f"{name} ({c.query} to {c.document})", c.search_metrics, max(c.recall_at),
-        len(queries.owners), len(owners),
+        len(queries.owners), len(documents.owners),
     )  # fmt: skip
-    scorer = recall_scorer(c.recall_at, queries.owners, owners)
+    scorer = recall_scorer(c.recall_at, queries.ids, documents.ids)
     samples = {c.query: _texts(queries.source, queries.reader, queries.items.tolist())}
     return System(task, config.topology, gates, rows, scorer, samples)
 
@@ -261,12 +262,15 @@ def recall_scorer(recall_at: Sequence[int], queries: np.ndarray, documents: np.n
 
     Args:
       recall_at: the k of R@k.
-      queries: the record of each query, [Q].
-      documents: the record of each document, [D]; right for queries of the same record.
+      queries: the record of each query, [Q], or its keys [Q, K].
+      documents: the record of each document, [D], or its keys [D, L]; right for queries with one of
+        the same.
     """
+    queries, documents = (x.reshape(len(x), -1) for x in (queries, documents))
 
     def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-        right = (found >= 0) & (documents[found] == queries[:, None])
+        same = common(queries[:, None, :], documents[found])[:, 0]  # [Q, depth]
+        right = (found >= 0) & same
         right = ties_against(right.astype(np.float64), scores) > 0
         return {f"R@{k}": float(right[:, :k].any(axis=1).mean()) for k in recall_at}
 

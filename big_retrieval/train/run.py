@@ -18,6 +18,7 @@ from big_retrieval.data.build import (
     make_negatives,
 )
 from big_retrieval.data.damage import Damage
+from big_retrieval.data.fields.contents import ContentIds
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, train_batches
@@ -57,6 +58,7 @@ class TrainingRun:
       total_steps: the length.
       reading: by what records are read; counts damaged ones.
       beside: field -> fingerprint of what it reads beside the records.
+      contents: which ids rows get by what they hold; None: none.
     """
 
     workdir: Path
@@ -70,6 +72,7 @@ class TrainingRun:
     total_steps: int
     reading: Reading
     beside: Mapping[str, str]
+    contents: ContentIds | None = None
 
     @property
     def damage(self) -> Damage:
@@ -131,6 +134,7 @@ class TrainingRun:
             stop_batch=last,
             labels=make_labels(c),
             negatives=make_negatives(c),
+            contents=self.contents,
             reading=self.reading,
         )
         return Batches(arrays, self)
@@ -149,7 +153,7 @@ class TrainingRun:
           steps: finished steps before each step that is to be run.
         """
         parts, compiled = self.parts, {}
-        batch, found = abstract_batch(self.config, parts.mesh), parts.updates.spans
+        batch, found = abstract_batch(self.config, parts.mesh, self.contents), parts.updates.spans
         for number, span in enumerate(found):
             if span.stop <= steps.start or span.start >= steps.stop:
                 continue

@@ -21,6 +21,7 @@ from big_retrieval.data.build import (
     make_source,
     make_tokenizer,
 )
+from big_retrieval.data.duplicates import content_ids
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
@@ -58,6 +59,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     tokenizer = _tokenizer(config, source, workdir)
     readers = make_readers(config, tokenizer, source)
     try_record(source, readers, make_labels(config), make_negatives(config))
+    contents = content_ids(config, source, readers)
     total_steps = run_length(config, len(source))
     log.info("building the model ...")
     parts = build_model(
@@ -86,6 +88,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         total_steps=total_steps,
         reading=reading,
         beside=fingerprints(readers, source),
+        contents=contents,
     )
 
 

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
+from big_retrieval.data.fields.contents import ContentIds
 from big_retrieval.data.fields.labels import label_types
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, of_model
@@ -178,8 +179,14 @@ def compile_step(step: Step, state: Any, batch: Any, mesh: Mesh) -> jax.stages.C
         return jitted.lower(state, batch).compile()
 
 
-def abstract_batch(config: Config, mesh: Mesh | None) -> Batch:
-    """Shapes, types and, on a mesh, shardings of a global batch, with nothing allocated."""
+def abstract_batch(config: Config, mesh: Mesh | None, contents: ContentIds | None = None) -> Batch:
+    """Shapes, types and, on a mesh, shardings of a global batch, with nothing allocated.
+
+    Args:
+      config: of the run.
+      mesh: the devices; None: no shardings.
+      contents: which ids rows get by what they hold; None: none.
+    """
     sharding = None if mesh is None else parallel.batch_sharding(mesh)
 
     def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
@@ -193,6 +200,8 @@ def abstract_batch(config: Config, mesh: Mesh | None) -> Batch:
             fields[name]["present"] = array(jnp.bool_)
     extras: dict[str, Any] = {"document_id": array(jnp.int32)}
     extras |= {name: array(dtype) for name, dtype in label_types(config.labels).items()}
+    shapes_of_ids = {} if contents is None else contents.shapes()
+    extras |= {name: array(jnp.int32, *shape) for name, shape in shapes_of_ids.items()}
     name, count = negatives_field(config), config.negatives.count
     if name:
         shapes = config.fields[name].shapes().items()

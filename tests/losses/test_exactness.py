@@ -36,6 +36,7 @@ class Kind(NamedTuple):
     absent: bool = False  # some queries and documents are not there
     rows: bool = False  # divided by the number of rows
     inside: bool = False  # weights inside of the sigmoid
+    several: bool = False  # rows have further queries and documents beside their own
 
 
 KINDS = {
@@ -52,10 +53,19 @@ KINDS = {
     "absent_positives": Kind(False, True, True, "positives", absent=True),
     "inside": Kind(sigmoid=True, weighted=True, inside=True, false_negatives="positives"),
     "sigmoid_absent": Kind(sigmoid=True, weighted=True, absent=True, inside=True),
+    "several": Kind(negatives=True, false_negatives="mask", several=True),
+    "several_positives": Kind(False, True, True, "positives", several=True),
+    "sigmoid_several": Kind(True, True, True, "mask", several=True),
 }
 
 
-LATER = ("sigmoid_mask", "absent_positives", "sigmoid_absent")  # in slow tests only
+LATER = (
+    "sigmoid_mask",
+    "absent_positives",
+    "sigmoid_absent",
+    "several_positives",
+    "sigmoid_several",
+)  # in slow tests only
 
 
 class Form(NamedTuple):
@@ -84,7 +94,12 @@ FORMS = {
 }
 MESHES = {1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (4, 2, 1)}
 
-PAIRS = [(kind, name) for kind in KINDS for name in TOP]
+PAIRS = [
+    (kind, name)
+    for kind in KINDS
+    for name in TOP
+    if not KINDS[kind].several or name in ("oblique", "product")
+]
 
 
 def cases() -> list[Any]:
@@ -130,7 +145,15 @@ def labels(seed: int) -> dict[str, np.ndarray]:
         ),
         "document_id": document_id,
         "negatives_id": rng.integers(0, 40, (ROWS, EXTRA)).astype(np.int32),
+        "more_queries": rng.integers(-6, 18, (ROWS, 2)).astype(np.int32),
+        "more_documents": rng.integers(-6, 18, (ROWS, 1)).astype(np.int32),
     }
+
+
+def several(own: Any, more: Any, kind: Kind) -> Any:
+    """The ids of rows: their own [B], or with others behind it [B, K]."""
+    both = np.concatenate if isinstance(own, np.ndarray) else jnp.concatenate
+    return both([own[:, None], more], axis=1) if kind.several else own
 
 
 def embeddings(name: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -159,6 +182,12 @@ def dense(kind: Kind, name: str, x: dict[str, Any], of: dict[str, np.ndarray]) -
     same_query = np.zeros((n, m), bool)
     same_query[:, :n] = (queries[:, None] == queries[None, :]) & (queries >= 0)[:, None]
     same_document = ids[:n, None] == ids[None, :]
+    for i in range(n if kind.several else 0):
+        for j in range(m):
+            same_query[i, j] |= (
+                j < n and queries[i] in of["more_queries"][rows][j] and (queries[i] >= 0)
+            )
+            same_document[i, j] |= ids[j] in of["more_documents"][rows][i]
     false_negative = (same_query | same_document) & ~positive & (kind.false_negatives != "keep")
     of_column = np.concatenate([weight, np.zeros(m - n)])
     weights = same_query * of_column[None, :] + same_document * weight[:, None]
@@ -208,8 +237,8 @@ def ours(
         "logit_scale": jnp.exp(x["t"]),
         "weight": of["weight"] if kind.weighted else None,
         "valid": of["valid"],
-        "query_id": of["query_id"],
-        "document_id": of["document_id"],
+        "query_id": several(of["query_id"], of["more_queries"], kind),
+        "document_id": several(of["document_id"], of["more_documents"], kind),
         "false_negatives": kind.false_negatives,
         "execution": Execution(form.exchange, form.block, feature_axis),
     }

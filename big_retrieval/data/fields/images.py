@@ -1,16 +1,24 @@
 """How images are taken from records; see reader.py."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from big_retrieval.config import ImageField
+from big_retrieval.data.fields.contents import of_image
 from big_retrieval.data.fields.reader import Drawing, FieldReader
 from big_retrieval.data.images import transforms
 from big_retrieval.data.images.decoding import Decoder
-from big_retrieval.data.sources import Record, RecordSource, column_of, is_absent, place_of
+from big_retrieval.data.sources import (
+    Record,
+    RecordSource,
+    cell_of,
+    column_of,
+    is_absent,
+    place_of,
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,17 @@ class ImageReader(FieldReader):
             if value is not None:
                 pixels[row] = value
         return {"pixels": pixels}
+
+    def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
+        """The image's path, or the digest of its bytes or pixels where the table holds these."""
+        found = of_image(cell_of(source, index, self.field.column))
+        return () if found is None else (found,)
+
+    def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
+        """The digest of the image's bytes or pixels."""
+        del drawing
+        found = of_image(record.get(self.field.column))
+        return () if found is None else (found,)
 
     def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
         """The image as evaluation sees it: resized and cropped centrally."""

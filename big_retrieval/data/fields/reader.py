@@ -4,7 +4,7 @@
 readers of arrays in arrays.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from big_retrieval.config.data import Loader
 from big_retrieval.data.damage import record_at
+from big_retrieval.data.fields.contents import of_text
 from big_retrieval.data.sources import (
     Record,
     RecordSource,
@@ -152,6 +153,27 @@ class FieldReader:
         del source, index
         return 1
 
+    def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
+        """What tells whether two records hold the same, one for each of the `count` values.
+
+        Opens no image file. (): it is not known.
+
+        Raises:
+          Damaged: the record cannot be used.
+        """
+        del source, index
+        return ()
+
+    def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
+        """As `contents`, of a record that was read in training; files count by what they hold.
+
+        Args:
+          record: what the source gives.
+          drawing: names source and record for messages.
+        """
+        del record, drawing
+        return ()
+
     def value(self, source: RecordSource, index: int, number: int) -> Any:
         """The value that an evaluation takes; None: an optional field that the record lacks.
 
@@ -251,6 +273,15 @@ class TextReader(FieldReader):
     def count(self, source: RecordSource, index: int) -> int:
         """All texts of the record."""
         return len(source_texts(source, index, self))
+
+    def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
+        """All texts of the record, without white space around them."""
+        return tuple(of_text(text) for text in source_texts(source, index, self))
+
+    def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
+        """The same."""
+        texts = record_texts(record, self.field, drawing.source, drawing.place)
+        return tuple(of_text(text) for text in texts)
 
     def value(self, source: RecordSource, index: int, number: int) -> Text:
         """One of its texts."""

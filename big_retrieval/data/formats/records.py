@@ -16,6 +16,7 @@ from big_retrieval.data.sources import (
     Record,
     RecordSource,
     as_texts,
+    cell_of,
     is_absent,
     place_of,
     texts_of,
@@ -106,6 +107,17 @@ class Records(BaseSource):
             return self._texts(self.table.row(index, (self._text,)), index)
         return self._column(self.table.row(index, (column,)), index, column)
 
+    def cell(self, index: int, column: str) -> Any:
+        """See `sources.cell_of`; None, too, where the row has no image."""
+        if column != IMAGE or not self._image:
+            return None
+        row = self.table.row(index, self._image)
+        return row.get(self._image_key(row))
+
+    def _image_key(self, row: Record) -> str:
+        """The column that holds the image of a row: the first that has one."""
+        return next((key for key in self._image if row.get(key) is not None), self._image[0])
+
     def _column(self, row: Record, index: int, column: str) -> Any:
         if column not in row:
             known = ", ".join(sorted(row))
@@ -114,8 +126,7 @@ class Records(BaseSource):
 
     def _image_of(self, index: int, row: Record) -> Any:
         """The image of a row, not decoded: `Encoded` or an array; None where it has none."""
-        key = next((key for key in self._image if row.get(key) is not None), self._image[0])
-        value = self._column(row, index, key)
+        value = self._column(row, index, self._image_key(row))
         return None if is_absent(value) else load_image(value, self._root, self.place(index))
 
     def _texts(self, row: Record, index: int) -> tuple[str, ...]:
@@ -161,6 +172,10 @@ class EachCaption(BaseSource):
         if column == TEXT:
             return (texts_of(self._source, record, TEXT)[number],)
         return value_of(self._source, record, column)
+
+    def cell(self, index: int, column: str) -> Any:
+        """That of the whole record."""
+        return cell_of(self._source, self._find(index)[0], column)
 
     def place(self, index: int) -> str:
         """That of the whole record, and the number of the caption."""

@@ -1,0 +1,228 @@
+"""Records that share texts or images: what is counted, and the ids that training rows get."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from big_retrieval import config as configs
+from big_retrieval.config import HardNegatives, PairLabels
+from big_retrieval.data import duplicates
+from big_retrieval.data.duplicates import content_ids, look
+from big_retrieval.data.fields.contents import ContentIds, number, of_image, of_text
+from big_retrieval.data.formats.records import EachCaption, Records
+from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.images.decoding import Encoded
+from big_retrieval.data.negatives import NegativeSampling
+from big_retrieval.data.order import Order
+from big_retrieval.data.pipeline import train_batches
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from tests.helpers import tiny
+from tests.readers import changed, image_reader, text_reader
+
+WORDS = ("cat", "dog", "emu", "fox")
+TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
+READERS = {
+    "image": image_reader("image", size=4),
+    "text": text_reader("captions", length=6, tokenizer=TOKENIZER),
+}
+Listed = list[tuple[int, tuple[str, ...]]]  # which picture, captions
+DRAWN = st.lists(
+    st.tuples(
+        st.integers(0, 4),
+        st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(tuple),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def picture(which: int) -> np.ndarray:
+    return np.full((4, 4, 3), which, np.uint8)
+
+
+def source(records: Listed) -> Records:
+    rows = [{"image": picture(which), "captions": list(texts)} for which, texts in records]
+    return Records(Rows(rows, "pets"))
+
+
+def test_what_counts_as_the_same() -> None:
+    assert of_text(" a cat\n") == of_text("a cat") == of_text(("", "a cat "))
+    assert (
+        len({of_text(x) for x in ("a cat", "A cat", "a  cat", ("a", "cat"), ("a ", " cat"))}) == 4
+    )
+    file = b"a file"
+    assert of_image(Encoded(file, "here")) == of_image(file) == of_image({"bytes": file})
+    assert of_image("a.png") == of_image({"bytes": None, "path": "a.png"}) == "a.png"
+    assert of_image(picture(1)) == of_image(picture(1)) != of_image(picture(2))
+    assert of_image(picture(0)) != of_image(picture(0).reshape(2, 8, 3))
+    assert of_image(None) is of_image(["no", "pixels"]) is None
+    numbers = {number(f"text {i}") for i in range(10_000)}
+    assert len(numbers) == 10_000
+    assert all(0 <= each < 2**31 for each in numbers)
+    assert number(("a", "b")) != number(("ab", ""))
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=DRAWN)
+def test_counts_are_those_of_a_plain_loop(records: Listed) -> None:
+    found = look(source(records), READERS)
+    assert found.seen == found.records == len(records)
+    for name, lists in (
+        ("image", [(which,) for which, _ in records]), ("text", [texts for _, texts in records]),
+    ):  # fmt: skip
+        held = [set(values) for values in lists]
+        shared = {v for a, b in itertools.combinations(held, 2) for v in a & b}
+        assert found.shared[name] == (sum(bool(each & shared) for each in held), len(shared))
+        assert found.most[name] == max(map(len, lists))
+    assert found.any == any(records for records, _ in found.shared.values())
+
+
+def test_the_sentence() -> None:
+    found = look(source([(0, ("cat",)), (0, ("cat",)), (1, ("dog",)), (2, ("cat",))]), READERS)
+    assert found.sentence("pets") == (
+        "pets: 2 of 4 records share their image with others (1 different ones); "
+        "3 of 4 records share their text with others (1 different ones)"
+    )
+    assert look(source([(0, ("cat",)), (1, ("dog",))]), READERS).sentence("pets") == ""
+
+
+def test_of_very_many_records_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "ALL", 10)
+    monkeypatch.setattr(duplicates, "SAMPLE", 4)
+    records = source([(i % 5, (f"text {i}",)) for i in range(30)])
+    found = look(records, {"text": READERS["text"]})
+    assert (found.records, found.seen, found.any) == (30, 4, True)  # the others may share some
+    assert found.sentence("pets") == ""
+    config = tiny(total_steps=1)
+    assert content_ids(config, records, READERS) == ContentIds(("text",), ("image",))
+
+
+def rows_of(records: Any, ids: ContentIds, batches: int = 3, **more: Any) -> list[dict[str, Any]]:
+    """Some batches of 4 rows."""
+    return list(
+        train_batches(
+            records, fields=READERS, order=Order(len(records), 3), batch_size=4, rows=np.arange(4),
+            start_batch=0, stop_batch=batches, contents=ids, **more,
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(records=DRAWN)
+def test_ids_say_who_answers_whom(records: Listed) -> None:
+    """A query is the document's if it is among its record's texts, or the images are the same."""
+    config, data = tiny(total_steps=1), source(records)
+    ids = content_ids(config, data, READERS)
+    plain = rows_of(data, None)  # type: ignore[arg-type]
+    if ids is None:
+        assert look(data, READERS).any is False
+        return
+    assert ids.queries == max(len(texts) for _, texts in records)
+    words = {TOKENIZER.encode([word], 6)[0][0].tobytes(): word for word in WORDS}
+    for batch, without in zip(rows_of(data, ids), plain, strict=True):
+        for field in ("image", "text"):  # no other draw depends on the ids
+            for key, array in without[field].items():
+                np.testing.assert_array_equal(batch[field][key], array)
+        query, document = batch["query_id"].reshape(4, -1), batch["document_id"]
+        assert query.dtype == document.dtype == np.int32
+        of = batch["record"]
+        for i, j in itertools.product(range(4), repeat=2):
+            asked = words[batch["text"]["ids"][i].tobytes()]
+            said = asked in records[of[j]][1]
+            assert bool((query[j] == query[i, 0]).any()) == said
+            assert (document[i] == document[j]) == (records[of[i]][0] == records[of[j]][0])
+
+
+def test_nothing_shared_named_columns_or_off_give_no_ids(caplog: Any) -> None:
+    caplog.set_level("INFO")
+    same = source([(0, ("cat",)), (1, ("cat",))])
+    config = tiny(total_steps=1)
+    assert content_ids(config, source([(0, ("cat",)), (1, ("dog",))]), READERS) is None
+    for labels in (PairLabels(document="id"), PairLabels(query="q"), PairLabels(duplicates=False)):
+        assert content_ids(dataclasses.replace(config, labels=labels), same, READERS) is None
+    assert not caplog.records
+    assert content_ids(config, same, READERS) == ContentIds(("text",), ("image",))
+    (told,) = caplog.records
+    assert "2 of 2 records share their text" in told.getMessage()
+    assert "config.labels.duplicates=False" in told.getMessage()
+
+
+def test_each_caption_as_a_record_shares_its_image() -> None:
+    each = EachCaption(source([(0, ("cat", "dog")), (1, ("emu",))]))
+    assert look(each, READERS).shared == {"image": (2, 1), "text": (0, 0)}
+
+
+def test_hard_negatives_that_are_documents_of_the_batch() -> None:
+    texts = {
+        "query": text_reader("query", length=6, tokenizer=TOKENIZER),
+        "document": text_reader("text", length=6, tokenizer=TOKENIZER, side="document"),
+    }
+    rows = [
+        {"query": "cat", "text": "dog", "negatives": ["emu", " dog"]},
+        {"query": "fox", "text": "emu", "negatives": []},
+    ]
+    data = Records(Rows(rows, "talk"), image=(), text="")
+    found = look(data, texts, ("negatives", "document"))
+    assert (found.shared, found.negatives) == ({"query": (0, 0), "document": (0, 0)}, 1)
+    assert "1 have a hard negative that is a document of theirs" in found.sentence("talk")
+    sampling = NegativeSampling("document", "negatives", 2)
+    ids = ContentIds(("query",), ("document",), negatives="document", count=2)
+    (batch,) = train_batches(
+        data, fields=texts, order=Order(2, 0), batch_size=2, rows=np.arange(2), start_batch=0,
+        stop_batch=1, negatives=sampling, contents=ids,
+    )  # fmt: skip
+    first = int(np.flatnonzero(batch["record"] == 0)[0])
+    document, others = batch["document_id"], batch["negatives_id"]
+    assert sorted(others[first]) == sorted(document)
+    assert others[1 - first].tolist() == [-1, -1]
+    assert set(ids.shapes()) <= batch.keys()
+
+
+def test_a_side_of_several_fields_is_the_same_where_all_of_them_are() -> None:
+    readers = {
+        **READERS,
+        "title": text_reader("title", length=6, tokenizer=TOKENIZER, optional=True),
+    }
+    rows = [
+        {"image": picture(0), "captions": ["cat"], "title": "dog"},
+        {"image": picture(0), "captions": ["emu"], "title": "dog"},
+        {"image": picture(0), "captions": ["fox"], "title": "emu"},
+        {"image": picture(0), "captions": ["cat"], "title": ""},
+    ]
+    ids = ContentIds(("text",), ("image", "title"))
+    (batch,) = train_batches(
+        Records(Rows(rows, "shop")), fields=readers, order=Order(4, 0), batch_size=4,
+        rows=np.arange(4), start_batch=0, stop_batch=1, contents=ids,
+    )  # fmt: skip
+    at = np.argsort(batch["record"])
+    document, query = batch["document_id"][at], batch["query_id"][at]
+    assert document[0] == document[1]
+    assert query[0] == query[3]
+    assert len(set(document.tolist())) == len(set(query.tolist())) == 3
+
+
+def test_a_config_with_negatives_asks_for_their_ids() -> None:
+    """Numbers of arrays are known from the configuration, before any record is read."""
+    texts = {
+        name: recipe_field(name, side) for name, side in (("query", "query"), ("text", "document"))
+    }
+    config = dataclasses.replace(
+        tiny(total_steps=1), fields=texts, negatives=HardNegatives(count=3, column="negatives")
+    )
+    readers = {
+        name: changed(text_reader(name, length=6, tokenizer=TOKENIZER), side=field.side)
+        for name, field in texts.items()
+    }
+    rows = [{"query": "cat", "text": "dog", "negatives": []}] * 2
+    found = content_ids(config, Records(Rows(rows, "talk"), image=(), text=""), readers)
+    assert found == ContentIds(("query",), ("text",), negatives="text", count=3)
+
+
+def recipe_field(name: str, side: Any) -> configs.TextField:
+    return configs.TextField(column=name, side=side, length=6)
