@@ -23,7 +23,7 @@ LAYERS = (
     ("train",),
     ("plan", "retrieval", "mining", "sweep"),
     ("explain",),
-    ("tradeoff", "exporting"),
+    ("tradeoff", "exporting", "demo"),
     ("main", "launch"),
     ("commands",),
     ("__main__",),

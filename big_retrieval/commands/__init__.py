@@ -41,6 +41,7 @@ COMMANDS = {
     "evaluate": Command("evaluate", "Evaluate a run, a model of another library, or BM25."),
     "index": Command("index", "Make an index of documents for search."),
     "search": Command("search", "Search an index."),
+    "demo": Command("demo", "Serve a page on this machine that searches."),
     "explain": Command(
         "explain",
         "Explain what a model sees in texts and images.",

@@ -5,7 +5,8 @@ from html import escape as _escape
 from importlib import resources
 
 Child = object  # Html, a text or number, None, or an iterable of these
-_LONE = {"br", "img", "meta", "circle", "line", "path", "rect", "polyline"}
+_LONE = {"br", "img", "meta", "input", "link", "circle", "line", "path", "rect", "polyline"}
+_VOID = ("br", "img", "meta", "input", "link")
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
 
 
@@ -50,7 +51,7 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
             words.append(f' {key}="{text(value)}"')
     inside = join(children)
     if name in _LONE and not inside:
-        return Html(f"<{name}{''.join(words)}{'' if name in ('br', 'img', 'meta') else '/'}>")
+        return Html(f"<{name}{''.join(words)}{'' if name in _VOID else '/'}>")
     return Html(f"<{name}{''.join(words)}>{inside}</{name}>")
 
 

@@ -167,7 +167,7 @@ def read(
         for index in range(start, min(start + size, span.stop)):
             try:
                 with record_at(records.place(index)):
-                    rows.append(_row(records, reader, index))
+                    rows.append(read_row(records, reader, index))
             except Damaged as problem:
                 skipped.add(problem)
                 if skipped.count == index + 1 and index + 1 in (TRIES, len(records)):
@@ -186,7 +186,7 @@ def sample(records: Records, reader: DocumentReader) -> str:
     for index in np.unique(np.linspace(0, len(records) - 1, SAMPLED).astype(int)).tolist():
         try:
             with record_at(records.place(index)):
-                row = _row(records, reader, index)
+                row = read_row(records, reader, index)
         except Damaged:
             read: Any = None
         else:
@@ -202,8 +202,13 @@ def _flags(reader: DocumentReader) -> list[str]:
     return [flag for flag, columns in known.items() if columns]
 
 
-def _row(records: Records, reader: DocumentReader, index: int) -> DocumentRow:
+def read_row(records: Records, reader: DocumentReader, index: int) -> DocumentRow:
     """The id and the fields of a record.
+
+    Args:
+      records: documents or queries.
+      reader: which columns are read.
+      index: of the record.
 
     Raises:
       Damaged: it has no id or none of the fields, or cannot be read.

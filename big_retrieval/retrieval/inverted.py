@@ -25,6 +25,7 @@ from big_retrieval.retrieval.runs import Part, Run, Runs, check_number, checked,
 MEMORY = 512 * 2**20  # bytes that building works with
 SHORT = 16  # a query is short where its lists hold less than one entry in so many documents
 LARGEST_HALF = 65504.0  # of float16
+SCANNED = 2**22  # entries that are looked through at a time for the values of a document
 BINARY = "binary"  # all values are 1 and none is stored
 VALUES = ("float32", "float16", BINARY)
 
@@ -228,6 +229,19 @@ class InvertedIndex:
                 value = 1.0 if self._values is None else float(self._values[place])
                 found.append((term, weight * value))
         return sorted(found, key=lambda pair: -pair[1])
+
+    def row(self, number: int) -> sparse.csr_array:
+        """The values of one document, CSR [1, V]: looks through all lists, and keeps nothing."""
+        places: list[np.ndarray] = []
+        for start in range(0, len(self._documents), SCANNED):
+            found = np.flatnonzero(self._documents[start : start + SCANNED] == number)
+            places.append(start + found)
+        at = np.concatenate(places) if places else np.zeros(0, np.int64)
+        terms = np.searchsorted(self._pointers, at, side="right") - 1
+        values = np.ones(len(at)) if self._values is None else self._values[at]
+        shape = (1, self.about.terms)
+        rows = (np.asarray(values, np.float32), (np.zeros(len(at), np.int64), terms))
+        return sparse.csr_array(rows, shape=shape)
 
     def _search(
         self, terms: np.ndarray, weights: np.ndarray, depth: int

@@ -73,7 +73,11 @@ def write(work: IndexWork, out: Path) -> About | None:
         work = dataclasses.replace(work, model=model)
     partial = folder.begin(out)
     try:
-        about = (_write_index if options.format == "index" else _export)(partial, work)
+        if options.format == "index":
+            (partial / ORIGIN).write_bytes(manifest.to_json(origin(work)))
+            about = write_index(partial, work)
+        else:
+            about = _export(partial, work)
     except BaseException:
         shutil.rmtree(partial)
         raise
@@ -103,10 +107,17 @@ def _encoded(work: IndexWork) -> Iterator[tuple[list[str], list[DocumentRow], An
         yield ids, rows, found
 
 
-def _write_index(partial: Path, work: IndexWork) -> About:
-    """Writes the files of an index."""
+def write_index(partial: Path, work: IndexWork) -> About:
+    """Encodes documents and writes the files of an index, but for what `folder.finish` adds.
+
+    Args:
+      partial: what `folder.begin` gave.
+      work: with its model.
+
+    Returns:
+      What the index is.
+    """
     hashes: list[np.ndarray] = []
-    (partial / ORIGIN).write_bytes(manifest.to_json(origin(work)))
 
     def batches(ids: TextsWriter, shown: TextsWriter) -> Iterator[Any]:
         for names, rows, found in _encoded(work):

@@ -109,7 +109,7 @@ def prepare(options: IndexOptions) -> IndexWork:
     name = next(iter(fields))
     if options.binary and (reads := config.fields[name].modality) != "text":
         raise UserError(f"--binary indexes words, and field {name!r} reads {reads}s.")
-    records, reader = open_records("data", options.documents, _reader(options, config, fields))
+    records, reader = open_records("data", options.documents, reader_for(options, config, fields))
     tokenizer = FixedLengthTokenizer.load(found / "tokenizer.json")
     words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
     span = range(len(records))
@@ -146,8 +146,17 @@ def origin(work: IndexWork) -> dict[str, Any]:
     }
 
 
-def _reader(options: IndexOptions, config: Config, fields: dict[str, float]) -> DocumentReader:
-    """Which columns the fields are read from."""
+def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) -> DocumentReader:
+    """Which columns the fields are read from.
+
+    Args:
+      options: the flags.
+      config: of the model.
+      fields: of the documents.
+
+    Raises:
+      UserError: a field that cannot be read from files, or a column for none or several of them.
+    """
     parts: dict[str, Any] = dict(config.fields)
     texts = [name for name in fields if parts[name].modality == "text"]
     images = [name for name in fields if parts[name].modality == "image"]

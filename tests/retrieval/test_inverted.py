@@ -14,7 +14,7 @@ from scipy import sparse
 
 from big_retrieval.errors import UserError
 from big_retrieval.evals import top_k as tops
-from big_retrieval.retrieval import open_index
+from big_retrieval.retrieval import inverted, open_index
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.runs import BYTES_PER_ENTRY, Runs
 from tests.retrieval.index_cases import cut, expected, make_inverted, random_rows
@@ -241,3 +241,15 @@ def test_the_best_of_many(scores: list[int], depth: int, repeats: int) -> None:
     names = np.random.default_rng(0).permutation(len(many))
     found, _ = tops.top(many[names], depth, names)
     np.testing.assert_array_equal(found, order)
+
+
+def test_a_row_is_what_was_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inverted, "SCANNED", 50)
+    rows = random_rows(40, 20, 0.3, 7)
+    rows.data[: rows.indptr[1]] = 0  # the first document has nothing
+    rows.eliminate_zeros()
+    for values in ("float32", "binary"):
+        kept = rows if values == "float32" else rows.astype(bool).astype(np.float32)
+        index = make_inverted(tmp_path / values, sparse.csr_array(kept), values=values)
+        for number in (0, 1, 17, 39):
+            np.testing.assert_array_equal(index.row(number).toarray(), kept[[number]].toarray())

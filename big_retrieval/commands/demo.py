@@ -1,0 +1,59 @@
+"""Serves a page on this machine that searches with a trained model.
+
+    big-retrieval demo --run=RUN                            # the run's own evaluation data
+    big-retrieval demo --run=RUN --data=FILES               # your documents, encoded at the start
+    big-retrieval demo --index=INDEX [--data=FILES]         # an index; FILES have its pictures
+    big-retrieval demo --run=RUN,RUN                        # several models side by side
+
+It searches by words, by an image, and for the neighbours of a document, and answers programs with
+JSON under /api. It listens at 127.0.0.1 alone unless --host says otherwise. Ctrl-C ends it.
+"""
+
+from absl import flags
+
+from big_retrieval.errors import UserError
+from big_retrieval.runtime.sigterm import unwinding_on_sigterm
+
+LOG = True
+WITHOUT = ("config", "workdir", "wait")
+RUN = flags.DEFINE_list("run", [], "Run or checkpoint folders of the models")
+INDEX = flags.DEFINE_list("index", [], "Index folders, of the same documents")
+DATA = flags.DEFINE_string(
+    "data", "", "Files of documents, as of index; or evals.NAME or data, of the run's config"
+)
+TEXT = flags.DEFINE_list("text", [], "Column of the text, or several; the field's by default")
+TITLE = flags.DEFINE_string("title", "", "Column of the title; the field's by default")
+IMAGE = flags.DEFINE_string("image", "", "Column of the image; the field's by default")
+SHOW = flags.DEFINE_string("show", "", "Column that is shown with results; the text by default")
+ID = flags.DEFINE_string("id", "", "Column of the ids; id, or numbers, by default")
+QUERY_FIELD = flags.DEFINE_string("query_field", "", "Of the model, by which words are read")
+LIMIT = flags.DEFINE_integer(
+    "limit", 10_000, "Documents encoded at the start, at most", lower_bound=1
+)
+HOST = flags.DEFINE_string("host", "127.0.0.1", "Address to listen at; 0.0.0.0: for all machines")
+PORT = flags.DEFINE_integer(
+    "port", 8000, "Port to listen at; 0: any that is free", lower_bound=0, upper_bound=65535
+)
+
+
+def main() -> None:
+    """Serves what the flags ask for."""
+    if not RUN.value and not INDEX.value:
+        raise UserError("--run is missing: the run or checkpoint folder of the model.")
+    from big_retrieval.demo.opening import DemoOptions
+    from big_retrieval.demo.serving import serve
+
+    options = DemoOptions(
+        runs=tuple(RUN.value),
+        indexes=tuple(INDEX.value),
+        data=DATA.value,
+        text=tuple(TEXT.value),
+        title=TITLE.value,
+        image=IMAGE.value,
+        show=SHOW.value,
+        id=ID.value,
+        query_field=QUERY_FIELD.value,
+        limit=LIMIT.value,
+    )
+    with unwinding_on_sigterm():
+        serve(options, HOST.value, PORT.value)
