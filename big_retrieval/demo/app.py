@@ -1,5 +1,8 @@
 """The routes of the demo: the page, the same as JSON, pictures, and what becomes of errors."""
 
+# The libraries of the extra need not be installed where types are checked.
+# pyright: reportMissingImports=false
+
 import contextlib
 import logging
 import secrets

@@ -1,5 +1,8 @@
 """From flags to a server that ends cleanly."""
 
+# The libraries of the extra need not be installed where types are checked.
+# pyright: reportMissingImports=false
+
 import contextlib
 import ipaddress
 import logging

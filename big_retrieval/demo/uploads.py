@@ -1,5 +1,8 @@
 """Reading what is sent to the demo: bounded in bytes, pixels, characters, numbers and time."""
 
+# The libraries of the extra need not be installed where types are checked.
+# pyright: reportMissingImports=false
+
 import asyncio
 import contextlib
 import io
