@@ -63,6 +63,13 @@ EXTRAS = {
     "torch": ["torch==2.13.0"],
 }
 
+PAPERS = {
+    "Paper: oblique topology (code)": "https://github.com/minogame/clip-mtob",
+    "Paper: GCL": "https://arxiv.org/abs/2404.08535",
+    "Paper: latent target decoding": "https://openreview.net/forum?id=T1XtOqrVKn",
+    "Paper: VDR": "https://openreview.net/forum?id=ZlQRiFmq7Y",
+}
+
 SHIPPED = ("configs", "launch")  # folders that are installed as package data
 
 
@@ -88,8 +95,29 @@ setup(
     description="Contrastive retrieval models in JAX/Flax, from a laptop to a TPU pod",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    author="The big_retrieval authors",
+    license_expression="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords="retrieval, contrastive learning, CLIP, sparse retrieval, embeddings, JAX, Flax",
+    project_urls=PAPERS,
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Scientific/Engineering :: Image Recognition",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11",
+    # That packages lie in one folder is said so that an editable installation puts this folder on
+    # the path. The finder that it would make otherwise comes second to an empty namespace: in the
+    # folder that holds a checkout named big_retrieval, `import big_retrieval` found the checkout.
+    package_dir={"": "."},
     packages=find_packages(include=["big_retrieval", "big_retrieval.*"]),
     package_data={"big_retrieval": ["py.typed", "*/*.css", "demo/*.js", "exporting/pytorch/*.py"]},
     cmdclass={"build_py": BuildPy},

@@ -1,6 +1,7 @@
 """Searches an index that `big-retrieval index` made.
 
     big-retrieval search --index=FOLDER --query="words"
+    big-retrieval search --index=FOLDER --image=PICTURE     # where queries are images
     big-retrieval search --index=FOLDER                     # asks on the terminal
     big-retrieval search --index=FOLDER --queries=FILE --out=run.trec
 
@@ -22,7 +23,7 @@ QUERIES = flags.DEFINE_string("queries", None, "Files of queries, as for documen
 OUT = flags.DEFINE_string("out", None, "With --queries: the run file to write, in TREC's format")
 TAG = flags.DEFINE_string("tag", "big_retrieval", "With --out: name of the run")
 TEXT = flags.DEFINE_list("text", [], "With --queries: column of the text")
-IMAGE = flags.DEFINE_string("image", "", "With --queries: column of the image")
+IMAGE = flags.DEFINE_string("image", "", "An image as the query; with --queries: column of it")
 ID = flags.DEFINE_string("id", "", "With --queries: column of the ids")
 DEPTH = flags.DEFINE_integer("depth", 10, "Documents of a query at most", lower_bound=1)
 MODE = flags.DEFINE_enum(
@@ -64,8 +65,14 @@ def _search() -> None:
         where = {"column": column, "id": ID.value, "tag": TAG.value}
         searcher.write_run(QUERIES.value, Path(str(OUT.value)), DEPTH.value, **where)
         print(f"written to {OUT.value}")
-    elif QUERY.value is not None:
-        answer(searcher, QUERY.value, DEPTH.value)
+    elif IMAGE.value and not searcher.image:
+        raise UserError(
+            f"--image is given, and queries of {INDEX.value} are read by the field "
+            f"{searcher.field!r}, which is no image: give --query=WORDS, or name an image field of "
+            "the model by --query_field."
+        )
+    elif QUERY.value is not None or IMAGE.value:
+        answer(searcher, QUERY.value or IMAGE.value, DEPTH.value)
     else:
         converse(searcher, DEPTH.value)
 
@@ -76,6 +83,12 @@ def _check_flags() -> None:
         raise UserError("--index is missing: the folder that big-retrieval index wrote.")
     if QUERY.value is not None and QUERIES.value:
         raise UserError("--query and --queries are both given; keep one of them.")
+    if not QUERIES.value:
+        if QUERY.value is not None and IMAGE.value:
+            raise UserError("--query and --image are both a query; keep one of them.")
+        if TEXT.value or ID.value:
+            given = "--text" if TEXT.value else "--id"
+            raise UserError(f"{given} names a column of --queries=FILE: give that, too.")
     if QUERY.value is not None and not QUERY.value.strip():
         raise UserError("--query is empty; give it a word, or an image's file.")
     if bool(QUERIES.value) != bool(OUT.value):

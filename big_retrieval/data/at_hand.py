@@ -35,12 +35,25 @@ class Values(BaseSource):
 
 
 class Images(Values):
-    """Images as a source of records: files, PIL images or uint8 arrays [H, W, 3]."""
+    """Images as a source of records.
+
+    Args:
+      values: files, PIL images or uint8 arrays [H, W, 3]; one of them alone is a list of one.
+      field: the field's configuration.
+    """
 
     name = "images"
 
+    def __init__(self, values: Any, field: Field) -> None:
+        super().__init__([values] if _is_one_image(values) else values, field)
+
     def __getitem__(self, index: int) -> dict[str, Any]:
         return dict(self._field.record(read_image(self._values[index])))
+
+
+def _is_one_image(values: Any) -> bool:
+    """Whether this is one image, not several. An array of three dimensions [H, W, 3] is one."""
+    return isinstance(values, str | Path | Image.Image) or getattr(values, "ndim", 0) == 3
 
 
 def read_image(image: Any) -> Any:

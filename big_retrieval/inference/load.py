@@ -57,7 +57,7 @@ class TrainedModel:
 
     def encode_texts(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         field: str = "text",
         titles: Sequence[str] = (),
         progress: bool | None = None,
@@ -65,7 +65,7 @@ class TrainedModel:
         """Embeddings [n, M, N] of some texts; of a lexical field gated ones as CSR [n, V].
 
         Args:
-          texts: n texts.
+          texts: n texts, or one alone, whose embeddings are [1, M, N] or [1, V].
           field: which text field they are.
           titles: of the texts, where the field has titles; (): they have none.
           progress: whether a line says how far it is; None: on a terminal, where it takes long.
@@ -90,11 +90,15 @@ class TrainedModel:
         return found[np.argsort(np.asarray(order)[records])]
 
     def encode_images(
-        self, images: Sequence[Any], field: str = "image", progress: bool | None = None
+        self, images: Any, field: str = "image", progress: bool | None = None
     ) -> Embeddings:
         """Embeddings of images, in the form of `encode_texts`.
 
-        Images are files, PIL images or uint8 arrays [H, W, 3].
+        Args:
+          images: n files, PIL images or uint8 arrays [H, W, 3]; or one of them alone, which is as a
+            list of one.
+          field: which image field they are.
+          progress: as in `encode_texts`.
 
         Raises:
           UserError: no images, one that cannot be read, or no such field.

@@ -145,6 +145,14 @@ def test_images_as_arrays_files_and_pictures(trained: TrainedModel, tmp_path: Pa
     for other in embeddings[1:4]:
         np.testing.assert_array_equal(other, embeddings[0])
     assert not np.array_equal(embeddings[4], embeddings[0])
+    for alone in (array, picture, tmp_path / "scene.png", str(tmp_path / "scene.png")):
+        np.testing.assert_array_equal(trained.encode_images(alone), embeddings[:1])
+    several = np.stack([array, TEST[4]["image"]])  # [2, H, W, 3]
+    np.testing.assert_array_equal(trained.encode_images(several), embeddings[[0, 4]])
+    np.testing.assert_array_equal(trained.encode(picture, "image"), embeddings[:1])
+    text = trained.encode_texts(CAPTIONS[0])
+    np.testing.assert_array_equal(text, trained.encode_texts(CAPTIONS[:1]))
+    assert trained.score(text, embeddings).shape == (1, 5)
 
 
 def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) -> None:

@@ -363,6 +363,22 @@ def test_one_question_and_several_in_a_pipe(lexical: Path) -> None:
     assert piped.stdout == one.stdout + "nothing found: no document shares a word with the query\n"
 
 
+def test_an_image_as_the_query(place: Path, dense: Path) -> None:
+    """--image alone was ignored, and the command asked on the terminal."""
+    args = ("search", f"--index={dense}", "--depth=1", f"--image={place / '5.png'}")
+    found = in_process(*args, "--query_field=image")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split()[2] == "d5"
+    for flags, words in (
+        ([], "--image is given, and queries of .* are read by the field 'text', which is no image"),
+        (["--query=a"], "--query and --image are both a query"),
+        (["--text=caption"], "--text names a column of --queries=FILE"),
+    ):
+        refused = in_process(*args, *flags)
+        assert refused.returncode == 2
+        assert re.search(words, refused.stderr), refused.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["ascii", "closed pipe"])
 def test_a_terminal_without_utf8_and_a_closed_pipe_end_quietly(place: Path, how: str) -> None:
