@@ -42,6 +42,9 @@ LONGEST = 150  # lines of README.md
 MODULES = ("benchmarks.", "tests.", "big_retrieval.data.builders.", "big_retrieval")
 # A training that a page shows is cut to this.
 SHORT = ["--config.total_steps=4", "--config.batch_size=16"]
+# A probe converges in hundreds of evaluations; on the eight devices of README.md they take longer
+# than all the rest of the page.
+PROBE = "--config.evals.imagenet_probe.steps=10"
 STARTED = "docs/CONFIGS.md"  # the commands of this page are started as a user's are
 ASSIGNMENT = re.compile(r"^\w+=\S*$")
 
@@ -261,6 +264,7 @@ def _play(block: Block, path: str) -> None:
     short = " ".join(SHORT)
     script = re.sub(r"--config=(quickstart|scenes_vdr)(?=\s)", r"--config=\1:runlocal", script)
     script = re.sub(r"(big-retrieval train [^\n#]*)", rf"\1 {short} ", script)
+    script = re.sub(r"(--config=oblique_b16:\S+)", rf"\1 {PROBE}", script)
     seeds = "quickstart_seeds.py:runlocal"
     script = script.replace(seeds, f"{seeds},steps=4,seeds=1")
     done = subprocess.run(
