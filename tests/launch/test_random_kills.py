@@ -1,4 +1,8 @@
-"""Two processes killed at random instants, some of them while a checkpoint is being saved."""
+"""Two processes killed at a random instant while a checkpoint is being saved.
+
+test_two_processes.py kills them in the middle of steps, and tests/train/test_resume.py one process
+at random. `python -m tests.launch.kills --kills=200` does all of it for hours.
+"""
 
 import json
 import subprocess
@@ -11,14 +15,14 @@ from tests.helpers import ROOT, environment
 
 
 @pytest.mark.slow
-def test_kills_at_random_instants_change_neither_parameters_nor_logged_rows(tmp_path: Path) -> None:
+def test_a_kill_within_a_save_changes_neither_parameters_nor_logged_rows(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.launch.kills", f"--folder={tmp_path / 'kills'}"]
     done = subprocess.run(
-        [*command, "--kills=2", "--steps=30"],
+        [*command, "--kills=1", "--steps=20"],
         cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["kills"] == 2
-    assert found["in_saves"] >= 1
+    assert found["kills"] == 1
+    assert found["in_saves"] == 1
     assert found["different"] == 0
