@@ -45,15 +45,28 @@ class Images(Values):
     name = "images"
 
     def __init__(self, values: Any, field: Field) -> None:
-        super().__init__([values] if _is_one_image(values) else values, field)
+        super().__init__(_several(values), field)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return dict(self._field.record(read_image(self._values[index])))
 
 
-def _is_one_image(values: Any) -> bool:
-    """Whether this is one image, not several. An array of three dimensions [H, W, 3] is one."""
-    return isinstance(values, str | Path | Image.Image) or getattr(values, "ndim", 0) == 3
+def _several(images: Any) -> Sequence[Any]:
+    """Images as a sequence. An array of two or three dimensions, [H, W] or [H, W, 3], is one image.
+
+    Raises:
+      UserError: they are neither an image nor several.
+    """
+    if isinstance(images, str | bytes | Path | Image.Image) or getattr(images, "ndim", 0) in (2, 3):
+        return [images]
+    if hasattr(images, "__getitem__") and hasattr(images, "__len__"):
+        return images
+    try:
+        return list(images)
+    except TypeError:
+        raise UserError(
+            f"{images!r} is no image; give files, PIL images or uint8 arrays [H, W, 3]."
+        ) from None
 
 
 def read_image(image: Any) -> Any:

@@ -204,7 +204,12 @@ def _texts(values: Any, field: str) -> list[str]:
     Raises:
       UserError: one is no text.
     """
-    texts = [values] if isinstance(values, str) else list(values)
+    try:
+        texts = [values] if isinstance(values, str) else list(values)
+    except TypeError:
+        raise UserError(
+            f"{values!r} for the field {field!r} is no text, and no list of texts."
+        ) from None
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise UserError(

@@ -150,6 +150,9 @@ def test_images_as_arrays_files_and_pictures(trained: TrainedModel, tmp_path: Pa
     several = np.stack([array, TEST[4]["image"]])  # [2, H, W, 3]
     np.testing.assert_array_equal(trained.encode_images(several), embeddings[[0, 4]])
     np.testing.assert_array_equal(trained.encode(picture, "image"), embeddings[:1])
+    assert trained.encode_images(array[..., 0]).shape == embeddings[:1].shape  # grey
+    drawn = trained.encode_images(each for each in several)
+    np.testing.assert_array_equal(drawn, embeddings[[0, 4]])
     text = trained.encode_texts(CAPTIONS[0])
     np.testing.assert_array_equal(text, trained.encode_texts(CAPTIONS[:1]))
     assert trained.score(text, embeddings).shape == (1, 5)
@@ -160,6 +163,8 @@ def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) 
     for call, words in (
         (lambda: trained.encode_texts(["a"], "title"), ["no field 'title'", "image, text"]),
         (lambda: trained.encode_images([], "image"), ["nothing to encode", "image"]),
+        (lambda: trained.encode_images(5), ["5 is no image", "uint8 arrays"]),
+        (lambda: trained.encode_texts(None), ["None for the field 'text' is no text"]),  # type: ignore
         (lambda: trained.encode_images([tmp_path / "x.png"]), ["x.png cannot be read"]),
         (lambda: trained.encode_images([tmp_path / "text.png"]), ["text.png is not an image"]),
     ):
