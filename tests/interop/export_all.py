@@ -89,10 +89,12 @@ def available(python: str) -> tuple[str, ...]:
     return tuple(to for to in TARGETS if {"torch", *MODULES.get(to, ())} <= found)
 
 
-def write_all(folder: Path, targets: Sequence[str], python: str) -> Iterator[Exported]:
-    """Writes the exports that some targets can hold, one after another."""
+def write_all(
+    folder: Path, targets: Sequence[str], python: str, names: Sequence[str] = test_configs.NAMES
+) -> Iterator[Exported]:
+    """Writes the exports of some configs that some targets can hold, one after another."""
     for name, field, to in test_configs.CASES:
-        if to in targets:
+        if to in targets and name in names:
             out = folder / f"{name}_{field}_{to}"
             fields = (field,) if field else ()
             model = test_configs.random_model(name)
