@@ -263,22 +263,61 @@ def test_zsh_loads_what_bash_loads(script: str) -> None:
 # ---- The installed package
 
 
-@pytest.mark.slow
-def test_a_wheel_brings_configs_and_launch_scripts(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+def build(source: Path, kind: str, out: Path) -> Path:
+    """Builds an "sdist", a "wheel" or an "editable" wheel, as pip does but with this Python."""
+    code = f"import setuptools.build_meta as b; b.build_{kind}({str(out)!r})"
+    args = [sys.executable, "-c", code]
+    subprocess.run(args, cwd=source, check=True, capture_output=True, timeout=300)
+    (file,) = [*out.glob("*.whl"), *out.glob("*.tar.gz")]
+    return file
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout, named as the package is."""
+    source = tmp_path_factory.mktemp("clones") / "big_retrieval"
     unwanted = shutil.ignore_patterns(".*", "build", "*.egg-info", "runs", "__pycache__")
     shutil.copytree(ROOT, source, ignore=unwanted)
-    wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
-    subprocess.run([*wheel, "--wheel-dir", str(tmp_path), str(source)], check=True, timeout=300)
-    (file,) = tmp_path.glob("*.whl")
+    return source
+
+
+@pytest.mark.slow
+def test_the_folder_that_holds_a_checkout_finds_the_package(source: Path, tmp_path: Path) -> None:
+    """There, the checkout itself is an empty namespace of the same name, which came first."""
+    file = build(source, "editable", tmp_path)
+    with zipfile.ZipFile(file) as archive:
+        paths = [archive.read(n).decode() for n in archive.namelist() if n.endswith(".pth")]
+    assert [line.strip() for line in paths] == [str(source)]  # not an import of a finder
+    code = f"import sys; sys.path.append({str(source)!r}); import big_retrieval as b; b.__version__"
+    subprocess.run([sys.executable, "-S", "-c", code], cwd=source.parent, env={}, check=True)
+
+
+@pytest.mark.slow
+def test_a_wheel_brings_configs_and_launch_scripts(source: Path, tmp_path: Path) -> None:
+    """It is built from the source distribution, which has all that it takes."""
+    packed = build(source, "sdist", tmp_path / "sdist")
+    shutil.unpack_archive(packed, tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("big_retrieval-*")
+    file = build(unpacked, "wheel", tmp_path / "wheel")
     with zipfile.ZipFile(file) as archive:
         names = archive.namelist()
+        (metadata,) = [archive.read(n).decode() for n in names if n.endswith("/METADATA")]
+        for line in (
+            "Author: ",
+            "License-Expression: Apache-2.0",
+            "Project-URL: ",
+            "# big_retrieval",
+        ):
+            assert f"\n{line}" in metadata
         archive.extractall(tmp_path / "installed")
         (points,) = [name for name in names if name.endswith("entry_points.txt")]
         assert "big-retrieval = big_retrieval.__main__:main" in archive.read(points).decode()
     for name in ("configs/quickstart.py", "configs/sweeps/emoji_gcl.py", "launch/slurm.sbatch"):
         assert f"big_retrieval/_shipped/{name}" in names
     assert {"big_retrieval/report/style.css", "big_retrieval/explain/pages.css"} <= {*names}
+    assert {"big_retrieval/py.typed", "big_retrieval/exporting/pytorch/model.py"} <= {*names}
+    (licence,) = [name for name in names if name.endswith("LICENSE")]
+    assert licence.startswith("big_retrieval-")
     assert os.access(ROOT / "launch" / "local.sh", os.X_OK)
     (tmp_path / "elsewhere").mkdir()
     env = environment(PYTHONPATH=str(tmp_path / "installed"))
