@@ -42,9 +42,6 @@ LONGEST = 150  # lines of README.md
 MODULES = ("benchmarks.", "tests.", "big_retrieval.data.builders.", "big_retrieval")
 # A training that a page shows is cut to this.
 SHORT = ["--config.total_steps=4", "--config.batch_size=16"]
-# A probe converges in hundreds of evaluations; on the eight devices of README.md they take longer
-# than all the rest of the page.
-PROBE = "--config.evals.imagenet_probe.steps=10"
 STARTED = "docs/CONFIGS.md"  # the commands of this page are started as a user's are
 ASSIGNMENT = re.compile(r"^\w+=\S*$")
 
@@ -263,8 +260,11 @@ def _play(block: Block, path: str) -> None:
     script = re.sub(r"^XLA_FLAGS=(\S+)", r'XLA_FLAGS="$XLA_FLAGS \1"', script, flags=re.M)
     short = " ".join(SHORT)
     script = re.sub(r"--config=(quickstart|scenes_vdr)(?=\s)", r"--config=\1:runlocal", script)
-    script = re.sub(r"(big-retrieval train [^\n#]*)", rf"\1 {short} ", script)
-    script = re.sub(r"(--config=oblique_b16:\S+)", rf"\1 {PROBE}", script)
+    script = re.sub(
+        r"big-retrieval train [^\n#]*",
+        lambda found: f"{found[0]} {short} {_shallow(found[0])} ",
+        script,
+    )
     seeds = "quickstart_seeds.py:runlocal"
     script = script.replace(seeds, f"{seeds},steps=4,seeds=1")
     done = subprocess.run(
@@ -273,6 +273,20 @@ def _play(block: Block, path: str) -> None:
         text=True, capture_output=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, f"{block.where}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+
+
+def _shallow(command: str) -> str:
+    """Flags for a training of a shipped config: a layer a tower, and probes that stop early.
+
+    On the eight devices of README.md a probe took longer than all the rest of the page.
+    """
+    found = re.search(r"--config=(\w+)(?::(\S+))?(?=\s)", command)
+    if found is None or not (ROOT / "configs" / f"{found[1]}.py").is_file():
+        return ""
+    c = importlib.import_module(f"configs.{found[1]}").get_config(found[2] or "")
+    depths = [f"--config.towers.{name}.depth=1" for name, x in c.towers.items() if "depth" in x]
+    probes = [f"--config.evals.{name}.steps=10" for name, x in c.evals.items() if "steps" in x]
+    return " ".join([*depths, *probes])
 
 
 def _programs(folder: Path, python: list[str]) -> Path:
