@@ -15,6 +15,8 @@ from big_retrieval.cli import help as manual
 from big_retrieval.commands import shells
 from big_retrieval.config import Config, shipped
 from big_retrieval.config.optimizer import Schedule
+from big_retrieval.sweep import spec
+from big_retrieval.sweep.check import configurations
 from tests.helpers import ROOT, command, environment, in_process
 
 NAMES = sorted(commands.COMMANDS)
@@ -182,10 +184,21 @@ def test_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     file = str(ROOT / "configs" / "quickstart.py")
     assert shipped.resolve("quickstart") == file
     assert shipped.resolve("quickstart:runlocal,steps=3") == f"{file}:runlocal,steps=3"
-    for other in ("configs/quickstart.py", "nothing", "", "quickstart.py"):
+    assert shipped.resolve("configs/quickstart.py:runlocal") == f"{file}:runlocal"
+    for other in ("configs/nothing.py", "configs", "nothing", "", "quickstart.py"):
         assert shipped.resolve(other) == other
     (tmp_path / "quickstart").write_text("")
     assert shipped.resolve("quickstart") == "quickstart"
+
+
+def test_a_sweep_of_the_package_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs name configs as in a checkout, too."""
+    monkeypatch.chdir(tmp_path)
+    sweep = spec.load("configs/sweeps/quickstart_seeds.py:runlocal,seeds=1")
+    (found,) = configurations(spec.runs_of(sweep, tmp_path))
+    assert found.plain["total_steps"] == 300
 
 
 def test_a_config_by_name_from_another_folder(tmp_path: Path) -> None:

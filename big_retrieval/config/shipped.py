@@ -32,15 +32,21 @@ def configs() -> dict[str, Path]:
 
 
 def resolve(text: str) -> str:
-    """The value of --config with the file in the place of a name.
+    """The value of --config or --sweep with the package's file in the place of its name.
 
     Args:
-      text: "FILE.py:argument" stays as it is; "quickstart:runlocal" names a config that comes with
-        the package, unless there is a file of this name.
+      text: "quickstart:runlocal" names a config that comes with the package, and
+        "configs/sweeps/FILE.py:argument" any of its files by its path in a checkout. A file that is
+        here comes first.
     """
     name, colon, argument = text.partition(":")
-    file = None if Path(name).is_file() else configs().get(name)
-    return text if file is None else f"{file}{colon}{argument}"
+    path, place = Path(name), folder("configs")
+    if path.is_file() or place is None:
+        return text
+    file = configs().get(name)
+    if file is None and path.parts[:1] == ("configs",):
+        file = place.joinpath(*path.parts[1:])
+    return f"{file}{colon}{argument}" if file is not None and file.is_file() else text
 
 
 def summary(file: Path) -> str:

@@ -22,6 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from big_retrieval.config import shipped
 from big_retrieval.config.file import can_import_configs, mistake_in
 from big_retrieval.errors import UserError
 
@@ -224,7 +225,7 @@ def load(text: str) -> Sweep:
     Raises:
       UserError: there is no such file, it fails, or what it returns is no sweep that can be run.
     """
-    name, _, arg = text.partition(":")
+    name, _, arg = shipped.resolve(text).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
         places = (path.parent,) if path.parent != Path() else FOLDERS
