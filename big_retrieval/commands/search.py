@@ -23,7 +23,9 @@ QUERIES = flags.DEFINE_string("queries", None, "Files of queries, as for documen
 OUT = flags.DEFINE_string("out", None, "With --queries: the run file to write, in TREC's format")
 TAG = flags.DEFINE_string("tag", "big_retrieval", "With --out: name of the run")
 TEXT = flags.DEFINE_list("text", [], "With --queries: column of the text")
-IMAGE = flags.DEFINE_string("image", "", "An image as the query; with --queries: column of it")
+IMAGE = flags.DEFINE_string(
+    "image", "", "An image as the query; with --queries: column of the image"
+)
 ID = flags.DEFINE_string("id", "", "With --queries: column of the ids")
 DEPTH = flags.DEFINE_integer("depth", 10, "Documents of a query at most", lower_bound=1)
 MODE = flags.DEFINE_enum(
