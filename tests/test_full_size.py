@@ -214,7 +214,7 @@ def size(tree: Any) -> int:
     )
 
 
-def compiles(name: str, arg: str, layers: int | None = None) -> None:
+def compiles(name: str, arg: str, layers: int) -> None:
     """Compiles the training step and compares the compiler's accounting with the arrays."""
     config, parts = prepare(name, arg, layers=layers)
     batch = abstract_batch(config, parts.mesh)
@@ -237,28 +237,22 @@ def _whole(x: jax.ShapeDtypeStruct, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeSt
 
 
 @pytest.mark.slow
-def test_quickstart_compiles() -> None:
-    compiles("quickstart", "")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arg", "layers"),
     [
-        ("oblique_b16", "", None),
-        ("clip_b16", "", 1),
+        ("oblique_b16", "", 2),
         ("oblique_s16_yfcc15m", "", 1),
         ("oblique_s16_yfcc15m", "structure=ob-64-8,topology=geodesic,logit_scale=1,fixed", 1),
         ("gcl_gs10m", "scratch,batch=24576,microbatch=2048", 1),
         ("vdr_t2t_msmarco", "", 1),
-        ("vdr_t2t_msmarco", "symmetric", 1),
-        ("dpr_msmarco", "", 1),
         ("splade_msmarco", "", 1),
         ("vdr_cm_yfcc15m", "microbatch=512", 1),
-        ("clip_bert_yfcc15m", "microbatch=512", 1),
         ("medical", "init=none", 1),
     ],
 )
-def test_full_size_compiles(name: str, arg: str, layers: int | None) -> None:
-    """Batch and widths are the config's everywhere; the layers of a tower are copies of one."""
+def test_full_size_compiles(name: str, arg: str, layers: int) -> None:
+    """Batch and widths are the config's everywhere; the layers of a tower are copies of one.
+
+    clip_b16, dpr_msmarco and clip_bert_yfcc15m have towers and heads of these at the same sizes.
+    """
     compiles(name, arg, layers)
