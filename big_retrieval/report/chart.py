@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 400, 216
 MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 54, 10, 26
 MARKED = 40  # points of a series that are marked each
 SMOOTHED = 80  # points from which on a mean is drawn over a noisy line
-NOISY = 1.5  # times as much up and down as its mean goes: a line that is noise, and no schedule
+NOISY = 0.25  # share of points at which a line turns up or down: of noise two thirds
 LINE = 12.5  # between the labels of two last values
 WIDEST = 7  # letters of the label of a last value
 
@@ -48,10 +48,10 @@ class Series:
     @property
     def noisy(self) -> bool:
         """Whether a mean shows the line better; never of a schedule, whose corners would bend."""
-        points = self.finite
-        if len(points) <= SMOOTHED:
-            return False
-        return _way(points) > NOISY * _way(_mean(points, 300))
+        values = [value for _, value in self.finite]
+        ways = [b > a for a, b in itertools.pairwise(values) if a != b]
+        turns = sum(a != b for a, b in itertools.pairwise(ways))
+        return len(values) > SMOOTHED and turns > NOISY * len(values)
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,6 @@ def _mean(points: Points, most: int) -> Points:
         part = points[place - before : place + behind + 1]
         out.append((points[place][0], math.fsum(value / len(part) for _, value in part)))
     return out
-
-
-def _way(points: Points) -> float:
-    """How far a line goes up and down in all; infinite beyond the range of floats."""
-    return sum(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points))
 
 
 def _last_values(

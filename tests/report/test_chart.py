@@ -122,7 +122,7 @@ def test_a_schedule_is_drawn_as_it_is(name: str) -> None:
 
 def test_the_number_at_the_end_of_a_noisy_line_is_where_its_mean_ends() -> None:
     noise = np.random.default_rng(0).normal(size=400)
-    values = (3 + 0.1 * noise).tolist()
+    values = (3 * np.exp(-np.arange(400) / 20) + 3 + 0.1 * noise).tolist()  # as a loss falls
     values[-1] = 9.0  # the last logged value is far from the mean
     drawing = paths(list(enumerate(values)))
     assert drawing.count("<path") == 2
