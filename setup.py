@@ -55,12 +55,14 @@ EXTRAS = {
     "demo": ["python-multipart>=0.0.20", "starlette>=0.46", "uvicorn>=0.34"],
     "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
     "faiss": ["faiss-cpu>=1.10"],
+    "mlflow": ["mlflow>=3.0"],
     "cuda": ["jax[cuda12]>=0.10,<0.13"],
     "explain": ["wordcloud>=1.9.4"],
     "opencv": ["opencv-python-headless>=4.10"],
     "qdrant": ["qdrant-client>=1.15"],
     "tpu": ["jax[tpu]>=0.10,<0.13"],
     "torch": ["torch==2.13.0"],
+    "wandb": ["wandb>=0.19"],
 }
 
 PAPERS = {

@@ -25,6 +25,7 @@ from big_retrieval import cli
 from big_retrieval.cli import beir
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check, mesh_shape
+from big_retrieval.config.trackers import with_trackers
 from big_retrieval.errors import UserError
 from big_retrieval.plan import environment
 from big_retrieval.runtime import chips, distributed, locks
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of this run first")
 PLAN = flags.DEFINE_bool("plan", False, "Say what the run needs and costs instead of training")
 TOPOLOGY = flags.DEFINE_string("topology", None, "Devices to plan for, e.g. h200-1, v5e-256, cpu-8")
+TRACKER = flags.DEFINE_list("tracker", [], "Further trackers of the curves, e.g. wandb,mlflow")
 
 
 def plan(config: Config, workdir: Path) -> None:
@@ -84,6 +86,7 @@ def main() -> None:
     if TOPOLOGY.value is not None and not PLAN.value:
         raise UserError("--topology is for --plan: a run takes the devices that are there.")
     config, workdir = beir.added(cli.load_config()), cli.workdir()
+    config = with_trackers(config, TRACKER.value)
     check(config)  # before jax is imported: mistakes show at once
     if PLAN.value:
         plan(config, workdir)

@@ -63,6 +63,7 @@ from big_retrieval.config.run import (
     Config,
     Init,
     Mesh,
+    Profile,
     free_on_resume,
     is_lexical,
     load,
@@ -73,6 +74,7 @@ from big_retrieval.config.sources import Source
 from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
+from big_retrieval.config.trackers import Mlflow, TensorBoard, Tracker, Wandb
 from big_retrieval.config.trained_heads import Mlp, SharedTransformer
 from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
 from big_retrieval.config.update_rules import AdamP, AdamW, Optax, Sgd, UpdateRule

@@ -55,12 +55,20 @@ def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
     return variants(hints_of(cls)[keys[0]], raw[keys[0]], keys[1:])
 
 
-def entry_kind(cls: Any, key: str) -> Any:
-    """The dataclass of the entries of `cls.key`, a group of named ones of one kind; else None."""
+def entry_kind(cls: Any, key: str, entry: str) -> Any:
+    """The dataclass of a new entry of `cls.key`, a group of named ones; None: nobody can know it.
+
+    Args:
+      cls: dataclass.
+      key: of it.
+      entry: the name, which says which one it is where the kind is `named_by_type`.
+    """
     hint = hints_of(cls).get(key) if dataclasses.is_dataclass(cls) else None
     args = typing.get_args(hint)
-    if typing.get_origin(hint) is not dict or _is_kind(args[1]):
+    if typing.get_origin(hint) is not dict:
         return None
+    if _is_kind(args[1]):
+        return named(args[1].registered()).get(entry) if args[1].named_by_type else None
     return args[1] if dataclasses.is_dataclass(args[1]) else None
 
 

@@ -84,15 +84,16 @@ def can_import_configs(path: Path) -> None:
 def _begin(config: Any, key: str) -> None:
     """Adds entries that the command line is the first to name, to groups with one kind of them.
 
-    Such are `init`, `optimizer.groups` and `optimizer.phases`; of fields, towers and evaluators
-    there are several kinds.
+    Such are `init`, `optimizer.groups` and `optimizer.phases`, and `trackers`, whose names say
+    which they are; of fields, towers and evaluators there are several kinds.
     """
     cls: Any = Config
     node: Any = config
     names = key.split(".")
     while len(names) > 1 and dataclasses.is_dataclass(cls):
         name, *names = names
-        kind, cls = annotations.entry_kind(cls, name), annotations.hints_of(cls).get(name)
+        kind = annotations.entry_kind(cls, name, names[0])
+        cls = annotations.hints_of(cls).get(name)
         node = node.get(name)
         if not isinstance(node, ml_collections.ConfigDict):
             return

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
-KINDS = ("evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower")
+KINDS = (
+    "evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower", "tracker",
+)  # fmt: skip
 _PACKAGE = "big_retrieval."
 
 
@@ -52,9 +54,11 @@ class Part:
     Attributes:
       kind: one of `KINDS`.
       type: the tag of the part, a key of the dataclass.
+      named_by_type: whether the command line may add an entry whose name is the type.
     """
 
     kind: ClassVar[str] = ""
+    named_by_type: ClassVar[bool] = False
     type: Any = ""
 
     @classmethod

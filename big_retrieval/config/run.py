@@ -19,6 +19,7 @@ from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import ForeignSource, Source
 from big_retrieval.config.topologies import Topology, check_topology
 from big_retrieval.config.towers import Tower
+from big_retrieval.config.trackers import ForeignTracker, TensorBoard, Tracker
 from big_retrieval.config.update_rules import ForeignRule, UpdateRule
 from big_retrieval.errors import PluginNeeded, UserError
 
@@ -30,6 +31,14 @@ class Mesh:
     data: int = -1  # rows of the batch
     fsdp: int = 1  # rows of the batch, and every parameter split along its width
     tensor: int = 1  # heads, MLP columns and vocabulary of every layer
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Steps whose trace goes into the folder profile of the run folder."""
+
+    first: AtLeast0 = 0  # 0: none
+    last: AtLeast0 = 0  # 0: four behind the first
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,9 @@ class Config:
     checkpoint_every_epochs: NotNegative = 0.0  # and at the end of every so many epochs; 0: not
     hang_after: NotNegative = 900.0  # seconds without a step that end a run; 0: never
     report: bool = True  # write report.html at the end
+    # where curves go besides the run folder's metrics.jsonl
+    trackers: dict[str, Tracker] = field(default_factory=lambda: {"tensorboard": TensorBoard()})
+    profile: Profile = field(default_factory=Profile)
     best_metric: str = ""  # its best checkpoint is kept besides the newest two
     best_mode: Literal["max", "min"] = "max"
     # which checkpoint the evaluators at the end, results.json and the report are of
@@ -105,8 +117,8 @@ FREE_ON_RESUME = (
     "log_every", "eval_every", "eval_every_epochs", "checkpoint_every", "checkpoint_every_epochs",
     "stop_after", "best_metric", "best_mode", "final_weights", "mesh", "microbatch",
     "losses.*.exchange", "losses.*.block", "loader.threads", "loader.workers", "loader.prefetch",
-    "loader.max_damaged", "evals", "hang_after", "report", "plugins.evaluator", "plugins.*.*.file",
-    "plugins.*.*.module",
+    "loader.max_damaged", "evals", "hang_after", "report", "trackers", "profile",
+    "plugins.evaluator", "plugins.tracker", "plugins.*.*.file", "plugins.*.*.module",
 )  # fmt: skip
 
 
@@ -163,6 +175,7 @@ def load_saved(raw: Any) -> Config:
 
 FOREIGN: dict[Any, Any] = {
     Evaluator: ForeignEvaluator, Loss: ForeignLoss, Source: ForeignSource, UpdateRule: ForeignRule,
+    Tracker: ForeignTracker,
 }  # fmt: skip
 
 

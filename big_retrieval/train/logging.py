@@ -1,7 +1,7 @@
 """The run folder's numbers and what the user sees while waiting.
 
 metrics.jsonl gets a line per logged step, flushed at once; a run ends where metrics.jsonl cannot be
-written. curves.csv is the same as a table and TensorBoard gets the same scalars; a run goes on
+written. curves.csv is the same as a table and trackers get the same scalars; a run goes on
 without these. results.json holds the last value of every metric at the end.
 """
 
@@ -14,12 +14,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
@@ -28,8 +28,8 @@ from big_retrieval.runtime import locks, screen
 from big_retrieval.runtime.chips import peak_flops
 from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.extras import Extras
+from big_retrieval.train import trackers
 from big_retrieval.train.eta import TimeLeft
-from big_retrieval.train.trackers import Guarded, TensorBoard
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +57,15 @@ class Alarms:
 class Metrics:
     """The curves of a run; on the first process only they touch the disk."""
 
-    def __init__(self, workdir: Path, *, restored_step: int | None) -> None:
-        """Opens metrics.jsonl, cut back to the restored step.
+    def __init__(
+        self, workdir: Path, *, restored_step: int | None, config: Config | None = None
+    ) -> None:
+        """Opens metrics.jsonl, cut back to the restored step, and the trackers.
 
         Args:
           workdir: the run folder.
           restored_step: the step that the run goes on from; None starts anew.
+          config: of the run, for its trackers; None: the defaults.
 
         Raises:
           UserError: metrics.jsonl cannot be written.
@@ -72,7 +75,9 @@ class Metrics:
         self._extras = Extras()
         self.last: dict[str, Any] = {}
         rows, newest = [], 0
+        seen: dict[str, int] = {}
         for row in read_rows(self._path) if restored_step else ():
+            seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
             # The end's evaluation of an earlier step, which comes again, is behind later steps.
             if newest <= row["step"] <= (restored_step or 0):
                 rows.append(row)
@@ -85,8 +90,7 @@ class Metrics:
         with needed(self._path):
             write_bytes(self._path, b"".join(_line(row) for row in rows))
             self._file = self._path.open("ab")
-        board = partial(TensorBoard, workdir / "tensorboard")
-        self._board = Guarded("TensorBoard", board, start=(restored_step or 0) + 1)
+        self._trackers = trackers.open_all(config or Config(), workdir, restored_step, seen)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Adds one row.
@@ -106,7 +110,13 @@ class Metrics:
             self._file.write(_line({"step": step, **values}))
             self._file.flush()
         self._rows += 1
-        self._board.write(step, dict(values))
+        for tracker in self._trackers:
+            tracker.write(step, dict(values))
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Hands the results of a run to its trackers; before `close`."""
+        for tracker in self._trackers if self._active else ():
+            tracker.finish(results)
 
     def _own(self) -> None:
         """Makes sure that rows still go where they will be read.
@@ -154,7 +164,8 @@ class Metrics:
         if not self._active:
             return
         self.write_curves(last=True)
-        self._board.close()
+        for tracker in self._trackers:
+            tracker.close()
         with needed(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())

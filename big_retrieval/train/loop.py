@@ -28,6 +28,7 @@ from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import nonfinite, summary
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.logging import Alarms, Metrics, TrainingProgress, table, write_results
+from big_retrieval.train.profiling import Tracer
 from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.state import TrainState
@@ -62,7 +63,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     if restored == run.total_steps and (workdir / "results.json").exists():
         log.info(f"already finished: {workdir / 'results.json'} stays as it is")
         return json.loads((workdir / "results.json").read_text())
-    metrics = Metrics(workdir, restored_step=restored)
+    metrics = Metrics(workdir, restored_step=restored, config=config)
     extras = Extras()  # what the run writes and can do without
     if restored:
         log.info(f"resumed from checkpoints/{restored}")
@@ -83,24 +84,27 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
             state, evaluated = run.restore_best(checkpoints)
             with parallel.use(run.parts.mesh):
                 _evaluate(run, state, evaluated, set(run.evaluators), metrics, extras, final=True)
+        results = {}
+        if step == run.total_steps:
+            results = {
+                **{name: value for name, value in metrics.last.items() if name != "step"},
+                **run.damage.metrics(),
+                "params_sha256": params_sha256(state.params),
+                "steps": run.total_steps,
+                "evaluated_step": evaluated,
+                "seconds": round(time.monotonic() - started, 2),
+                "devices": run.parts.mesh.size,
+                "parameter_count": sum(run.parts.parameters.values()),
+                "resumed_from": restored,
+            }
+            metrics.finish(results)
 
     # ---- Done, or interrupted with everything saved.
-    if step < run.total_steps:
+    if not results:
         asked = step == config.stop_after
         how = "raise or drop config.stop_after" if asked else "repeat the same command"
         log.info(f"stopped after step {step} of {run.total_steps}; to go on, {how}")
         return {}
-    results = {
-        **{name: value for name, value in metrics.last.items() if name != "step"},
-        **run.damage.metrics(),
-        "params_sha256": params_sha256(state.params),
-        "steps": run.total_steps,
-        "evaluated_step": evaluated,
-        "seconds": round(time.monotonic() - started, 2),
-        "devices": run.parts.mesh.size,
-        "parameter_count": sum(run.parts.parameters.values()),
-        "resumed_from": restored,
-    }
     write_results(workdir, results)
     log.info(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
     summary.log_damage(run)
@@ -135,11 +139,15 @@ def _steps(
     )
     alarms = Alarms()
     reading = closing(run.batches(steps.start, steps.stop))
-    with reading as batches, parallel.use(run.parts.mesh):
+    tracing = closing(Tracer(config.profile, run.workdir, extras))
+    with reading as batches, tracing as tracer, parallel.use(run.parts.mesh):
         for step in range(steps.start + 1, steps.stop + 1):
             # The order of what follows is a contract: a checkpoint comes after all that was
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
-            state, out = step_of(step)(state, next(batches))
+            tracer.before(step)
+            with jax.transfer_guard("disallow"):  # an array that lies elsewhere is a mistake
+                state, out = step_of(step)(state, next(batches))
+            tracer.after(step, out)
             jax.block_until_ready(previous)  # at most two steps under way
             heartbeat.beat(step)
             previous = out["loss"]

@@ -1,5 +1,7 @@
 """Where the curves of a run go besides metrics.jsonl. No tracker may end or stall the run.
 
+`config.trackers` says which (config/trackers.py); those of other libraries have files of their own.
+
 A tracker writes to what the run can do without: a disk that may be full for a moment, a file system
 that may hang, a server. `Guarded` puts a tracker behind a thread and a bounded queue: a tracker
 that fails is opened again later, a tracker that hangs loses rows, and both are said once.
@@ -16,21 +18,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from big_retrieval.config import Config
 from big_retrieval.io.space import reason
+from big_retrieval.train.tracked_run import TrackedRun, is_number
 
 ROWS = 1000  # that wait for a tracker at most
 RETRY = 60.0  # seconds after which a tracker that failed is opened again
 CLOSING = 10.0  # seconds that a tracker has at the end of a run
 
 log = logging.getLogger(__name__)
-Row = tuple[int, Mapping[str, Any]]
+Row = tuple[int, Mapping[str, Any], bool]  # step, values, whether they are the results
 
 
-class Tracker(Protocol):
+class OpenTracker(Protocol):
     """What `Guarded` guards. Every method may raise or hang."""
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes the values of a step by name; all of them are on their way when it returns."""
+        ...
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Writes what results.json holds; not called where the run is interrupted."""
         ...
 
     def close(self) -> None:
@@ -44,11 +52,12 @@ class Guarded:
     def __init__(
         self,
         name: str,
-        make: Callable[[int], Tracker],
+        make: Callable[[int], OpenTracker],
         *,
         start: int,
         rows: int = ROWS,
         retry: float = RETRY,
+        closing: float | None = None,
     ) -> None:
         """Starts the tracker's thread.
 
@@ -58,11 +67,14 @@ class Guarded:
           start: the first step.
           rows: that wait for the tracker at most; what comes on top is dropped.
           retry: seconds between a failure and the next try.
+          closing: seconds that the tracker has at the end of a run; None: `CLOSING`.
         """
+        self._closing = CLOSING if closing is None else closing
+        self._newest = start
         self._name, self._make = name, make
         self._start, self._rows, self._retry = start, rows, retry
         self._queue: queue.Queue[Row | None] = queue.Queue()
-        self._tracker: Tracker | None = None
+        self._tracker: OpenTracker | None = None
         self._again: float | None = None  # when to try again after a failure
         self._told: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -70,8 +82,9 @@ class Guarded:
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Hands a row to the tracker's thread, or drops the row where too many wait already."""
+        self._newest = step
         if self._queue.qsize() < self._rows:
-            self._queue.put((step, values))
+            self._queue.put((step, values, False))
         else:
             self._once(
                 "slow",
@@ -79,18 +92,23 @@ class Guarded:
                 "it, and the run goes on",
             )
 
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Hands the results of the run to the tracker's thread."""
+        self._queue.put((self._newest, results, True))
+
     def settle(self) -> None:
         """Waits until the tracker has been given every row so far; for tests."""
         self._queue.join()
 
     def close(self) -> None:
-        """Gives the tracker `CLOSING` seconds to write the rest."""
+        """Gives the tracker some seconds to write the rest."""
         self._queue.put(None)
-        self._thread.join(CLOSING)
+        self._thread.join(self._closing)
         if self._thread.is_alive():  # a daemon: the thread does not keep the process from ending
             self._once(
                 "close",
-                f"{self._name} did not end within {CLOSING:g} s; its last rows may be missing",
+                f"{self._name} did not end within {self._closing:g} s; its last rows may be "
+                "missing",
             )
 
     def _run(self) -> None:
@@ -99,14 +117,17 @@ class Guarded:
             self._queue.task_done()
         self._drop()
 
-    def _pass_on(self, step: int, values: Mapping[str, Any]) -> None:
+    def _pass_on(self, step: int, values: Mapping[str, Any], final: bool) -> None:
         """Writes a row; a failure closes the tracker, and later rows open the tracker again."""
         if self._again is not None and time.monotonic() < self._again:
             return
         try:
             if self._tracker is None:
                 self._tracker = self._make(self._start if self._again is None else step)
-            self._tracker.write(step, values)
+            if final:
+                self._tracker.finish(values)
+            else:
+                self._tracker.write(step, values)
         except Exception as problem:  # whatever a tracker does, the run does not depend on it
             self._drop()
             self._again = time.monotonic() + self._retry
@@ -130,6 +151,29 @@ class Guarded:
         if kind not in self._told:
             self._told.add(kind)
             log.log(level, text)
+
+
+def open_all(
+    config: Config, folder: Path, restored: int | None, seen: Mapping[str, int]
+) -> list[Guarded]:
+    """The trackers of a run, each in a thread of its own.
+
+    Args:
+      config: of the run.
+      folder: of the run.
+      restored: the step that the run goes on from; None: it starts anew.
+      seen: metric -> the last step at which earlier starts of the run wrote it.
+    """
+    found = []
+    for entry, part in config.trackers.items():
+        run = TrackedRun(entry, folder, config, restored, seen)
+
+        def make(step: int, part: Any = part, run: TrackedRun = run) -> OpenTracker:
+            run.first = step
+            return part.open(run)
+
+        found.append(Guarded(part.title, make, start=run.first, closing=part.closing))
+    return found
 
 
 class TensorBoard:
@@ -165,9 +209,12 @@ class TensorBoard:
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes the numbers among the values."""
         for name, value in values.items():
-            if isinstance(value, int | float):
+            if is_number(value):
                 self._event(step, summary=self._scalar(name, value))
         self._writer.flush()
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Nothing: a file for TensorBoard has no place for numbers of no step."""
 
     def close(self) -> None:
         """Closes the file."""

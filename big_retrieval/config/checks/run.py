@@ -26,7 +26,7 @@ def check(config: Config, *, trains: bool = True) -> None:
       UserError: names the keys and the remedy.
     """
     for part in CHECKS:
-        if part is _length and not trains:
+        if part in (_length, _observed) and not trains:
             continue
         for sentence in part(config):
             raise UserError(sentence)
@@ -127,7 +127,17 @@ def _unused(c: Config) -> Iterator[str]:
             )
 
 
+def _observed(c: Config) -> Iterator[str]:
+    for name, tracker in c.trackers.items():
+        yield from tracker.check(c, f"config.trackers.{name}")
+    if c.profile.last and not 0 < c.profile.first <= c.profile.last:
+        yield (
+            f"config.profile.first {c.profile.first} is not a step from 1 to config.profile.last "
+            f"{c.profile.last}: give both, or the first alone."
+        )
+
+
 CHECKS = (
     _mesh, _ranges, _length, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
-    losses, labels, negatives, evals, data, loader,
+    losses, labels, negatives, evals, data, loader, _observed,
 )  # fmt: skip
