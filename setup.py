@@ -62,7 +62,7 @@ EXTRAS = {
     "qdrant": ["qdrant-client>=1.15"],
     "tpu": ["jax[tpu]>=0.10,<0.13"],
     "torch": ["torch==2.13.0"],
-    "wandb": ["wandb>=0.19"],
+    "wandb": ["wandb>=0.31"],
 }
 
 PAPERS = {

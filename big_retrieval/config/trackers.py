@@ -92,7 +92,7 @@ class Wandb(Tracker):
     """Weights & Biases; its variables, such as WANDB_PROJECT, hold where a key is empty."""
 
     title: ClassVar[str] = "W&B"
-    closing: ClassVar[float] = 60.0
+    closing: ClassVar[float] = 30.0
     type: Literal["wandb"] = "wandb"
     project: str = ""  # empty: WANDB_PROJECT, or big_retrieval
     entity: str = ""  # user or team
@@ -123,7 +123,7 @@ class Mlflow(Tracker):
     """MLflow: a server, or a file on this machine."""
 
     title: ClassVar[str] = "MLflow"
-    closing: ClassVar[float] = 60.0
+    closing: ClassVar[float] = 30.0
     type: Literal["mlflow"] = "mlflow"
     # such as http://host:5000 or sqlite:////home/me/mlflow.db; empty: MLFLOW_TRACKING_URI, or
     # what MLflow takes, which is mlflow.db in the folder of the command
@@ -165,8 +165,7 @@ def _missing(package: str, path: str) -> Iterator[str]:
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:  # a folder of this name, such as W&B's own
         yield (
-            f"{path} needs {package}, which is not installed: pip install {package}, or "
-            f"pip install 'big_retrieval[{package}]'."
+            f"{path} needs the package {package}, which is not installed: pip install {package}."
         )
 
 

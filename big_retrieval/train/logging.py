@@ -76,7 +76,7 @@ class Metrics:
         self.last: dict[str, Any] = {}
         rows, newest = [], 0
         seen: dict[str, int] = {}
-        for row in read_rows(self._path) if restored_step else ():
+        for row in read_rows(self._path):
             seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
             # The end's evaluation of an earlier step, which comes again, is behind later steps.
             if newest <= row["step"] <= (restored_step or 0):
@@ -164,6 +164,8 @@ class Metrics:
         if not self._active:
             return
         self.write_curves(last=True)
+        for tracker in self._trackers:
+            tracker.end()  # all at the same time
         for tracker in self._trackers:
             tracker.close()
         with needed(self._path):

@@ -145,8 +145,9 @@ def _steps(
             # The order of what follows is a contract: a checkpoint comes after all that was
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
             tracer.before(step)
-            with jax.transfer_guard("disallow"):  # an array that lies elsewhere is a mistake
-                state, out = step_of(step)(state, next(batches))
+            batch = next(batches)
+            with jax.transfer_guard("disallow"):  # the step waits for no array from elsewhere
+                state, out = step_of(step)(state, batch)
             tracer.after(step, out)
             jax.block_until_ready(previous)  # at most two steps under way
             heartbeat.beat(step)

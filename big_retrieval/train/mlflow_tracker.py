@@ -5,6 +5,7 @@ that it does not allow becomes an underscore.
 """
 
 import importlib
+import logging
 import os
 import re
 import time
@@ -25,6 +26,9 @@ class MlflowTracker:
         """Begins a run in MLflow, or goes on in the one of this run folder."""
         mlflow: Any = importlib.import_module("mlflow")
         self._entities: Any = importlib.import_module("mlflow.entities")
+        for name in ("mlflow", "alembic"):  # which tell of every table of a new database
+            logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # of every new try
         uri = config.uri or mlflow.get_tracking_uri()
         experiment = config.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
         experiment = experiment or "big_retrieval"

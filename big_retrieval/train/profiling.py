@@ -1,5 +1,6 @@
 """jax's trace of some steps, for TensorBoard's profiler and for Perfetto."""
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -32,25 +33,31 @@ class Tracer:
         self._last = (config.last or config.first + USUAL - 1) if wanted else 0
         self._folder, self._extras = workdir / "profile", extras
         self._open = self._failed = False
+        self._mark = contextlib.ExitStack()  # of the step that runs
 
     def before(self, step: int) -> None:
         """Begins where a step is the first of the window that this process runs."""
-        if self._open or self._failed or not self._first <= step <= self._last:
+        if self._failed or not self._first <= step <= self._last:
             return
         self._failed = True  # until it has begun
         with self._extras("the profile"):
-            jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
-            self._open, self._failed = True, False
-            log.info(f"tracing steps {step} to {self._last} ...")
+            if not self._open:
+                jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
+                self._open = True
+                log.info(f"tracing steps {step} to {self._last} ...")
+            self._mark.enter_context(jax.profiler.StepTraceAnnotation("train", step_num=step))
+            self._failed = False
 
     def after(self, step: int, out: Any) -> None:
         """Ends behind the last step of the window, when its results are there."""
+        self._mark.close()
         if self._open and step >= self._last:
             jax.block_until_ready(out)
             self.close()
 
     def close(self) -> None:
         """Writes the trace, also of a run that ends within the window."""
+        self._mark.close()
         if not self._open:
             return
         self._open = False

@@ -31,12 +31,7 @@ class TrackedRun:
     _lock = threading.Lock()  # trackers of one run share the file
 
     def __init__(
-        self,
-        entry: str,
-        folder: Path,
-        config: Config,
-        restored: int | None,
-        seen: Mapping[str, int],
+        self, entry: str, folder: Path, config: Config, first: int, seen: Mapping[str, int]
     ) -> None:
         """Nothing is read or written yet.
 
@@ -44,14 +39,14 @@ class TrackedRun:
           entry: its name in `config.trackers`.
           folder: of the run.
           config: of the run.
-          restored: the step that the run goes on from; None: it starts anew.
+          first: the first step that this start of the run writes.
           seen: metric -> the last step at which earlier starts of the run wrote it.
         """
         self.entry, self.folder, self.name = entry, folder, folder.resolve().name
-        self.config = schema.to_plain(config)
-        self.first = (restored or 0) + 1
+        self.config, self.first = schema.to_plain(config), first
         self._seen = dict(seen)
-        self._mine = restored is not None  # whether what the file says is of this run
+        # What the file says is of this run only where this run has written rows before.
+        self._mine = bool(seen)
 
     def known_id(self, place: str) -> str | None:
         """The id of the run in the tracker, where the tracker has it already.

@@ -25,6 +25,7 @@ from big_retrieval.train.tracked_run import TrackedRun, is_number
 ROWS = 1000  # that wait for a tracker at most
 RETRY = 60.0  # seconds after which a tracker that failed is opened again
 CLOSING = 10.0  # seconds that a tracker has at the end of a run
+PATIENCE = 3.0  # seconds after which the end of a run says what it waits for
 
 log = logging.getLogger(__name__)
 Row = tuple[int, Mapping[str, Any], bool]  # step, values, whether they are the results
@@ -70,6 +71,7 @@ class Guarded:
           closing: seconds that the tracker has at the end of a run; None: `CLOSING`.
         """
         self._closing = CLOSING if closing is None else closing
+        self._deadline: float | None = None
         self._newest = start
         self._name, self._make = name, make
         self._start, self._rows, self._retry = start, rows, retry
@@ -100,10 +102,21 @@ class Guarded:
         """Waits until the tracker has been given every row so far; for tests."""
         self._queue.join()
 
-    def close(self) -> None:
-        """Gives the tracker some seconds to write the rest."""
+    def end(self) -> None:
+        """Says that no more rows come; `close` waits."""
         self._queue.put(None)
-        self._thread.join(self._closing)
+        self._deadline = time.monotonic() + self._closing
+
+    def close(self) -> None:
+        """Gives the tracker some seconds from `end` on to write the rest."""
+        if self._deadline is None:
+            self.end()
+        assert self._deadline is not None
+        left = self._deadline - time.monotonic()
+        self._thread.join(max(0.0, min(PATIENCE, left)))
+        if self._thread.is_alive() and left > PATIENCE:
+            log.info(f"{self._name} gets up to {left - PATIENCE:.0f} s for its last rows ...")
+            self._thread.join(left - PATIENCE)
         if self._thread.is_alive():  # a daemon: the thread does not keep the process from ending
             self._once(
                 "close",
@@ -166,7 +179,7 @@ def open_all(
     """
     found = []
     for entry, part in config.trackers.items():
-        run = TrackedRun(entry, folder, config, restored, seen)
+        run = TrackedRun(entry, folder, config, (restored or 0) + 1, seen)
 
         def make(step: int, part: Any = part, run: TrackedRun = run) -> OpenTracker:
             run.first = step

@@ -2,11 +2,14 @@
 
 import importlib
 import os
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from big_retrieval.config.trackers import Wandb
 from big_retrieval.train.tracked_run import TrackedRun
+
+SECONDS = 20.0  # that a server has at the start and at the end
 
 
 class WandbTracker:
@@ -19,12 +22,17 @@ class WandbTracker:
         place = f"{config.entity}/{project}"
         mode = config.mode or os.environ.get("WANDB_MODE") or "online"
         known = run.known_id(place)
-        number = known or wandb.util.generate_id()
+        number = known or uuid.uuid4().hex[:8]
         settings = wandb.Settings(
             console="off",  # the screen is ours
             silent=True,
             login_timeout=1.0,
             reinit="create_new",
+            # Its process would hold up the end of ours for as long as a server does not answer.
+            init_timeout=SECONDS,
+            finish_timeout=SECONDS,
+            x_graphql_retry_max=2,
+            x_graphql_timeout_seconds=5,
         )
         self._run = wandb.init(
             project=project,
