@@ -24,11 +24,11 @@ def section(files: Sequence[Mapping[str, Any]], limit: int | None = None) -> lis
     """
     if not any(file.get("attributions") for file in files):
         return []
-    parts = [tag("h4", "What the score comes from"), tag("p", READING, class_="note")]
+    parts = [tag("summary", "What the score comes from"), tag("p", READING, class_="note")]
     for run, file in enumerate(files):
         mark = chip(run) if len(files) == 2 else None
         parts += [attributed(each, mark) for each in file.get("attributions", ())[:limit]]
-    return parts
+    return [tag("details", parts, class_="group")]
 
 
 def attributed(found: Mapping[str, Any], mark: Html | None = None) -> Html:

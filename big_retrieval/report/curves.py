@@ -19,7 +19,7 @@ TITLES = {
     "mfu": "MFU",
 }
 FROM_ZERO = ("learning_rate", "examples_per_second", "data_wait", "mfu", "grad_norm")
-SHOWN = 24  # charts in sight; the others are behind a fold
+SHOWN = 12  # charts in sight; the others are behind a fold
 ALL_POINTS = 60_000  # of all lines of a page
 
 

@@ -19,6 +19,7 @@ HEADS = {
     "deepest": "Hardest queries",
     "surprising": "Most surprising",
 }
+FIRST = "spread"  # in sight; the others are behind folds
 MATCHED = "Under each answer, the words that matched and their shares of its score."
 MOST_CHARACTERS = 400  # of a text
 MOST_LETTERS = 24  # of a word that matched
@@ -60,7 +61,12 @@ def section(runs: Sequence[RunFiles], limit: int | None = None) -> Html:
     note = None
     if limit is not None:
         note = tag("p", f"At most {limit} of each kind, to keep the page small.", class_="note")
-    return tag("div", note, (_readable(name, runs, limit) for name in evaluators))
+    first, *others = evaluators
+    folded = (
+        tag("details", tag("summary", tag("bdi", name)), _readable(name, runs, limit))
+        for name in others
+    )
+    return tag("div", note, _readable(first, runs, limit), folded)
 
 
 def _readable(name: str, runs: Sequence[RunFiles], limit: int | None) -> Html:
@@ -106,7 +112,7 @@ def _groups(sides: Sequence[Found], limit: int | None) -> list[Html]:
     by_query = [_index(side) for side in sides]
     out = []
     for name, head in HEADS.items():
-        together = name == "spread" or len(sides) == 1
+        together = name == FIRST or len(sides) == 1
         for number_ in [None] if together else range(len(sides)):
             own = range(len(sides)) if number_ is None else (number_,)
             groups = [known[i][name] for i in own if name in known[i]]
@@ -118,7 +124,11 @@ def _groups(sides: Sequence[Found], limit: int | None) -> list[Html]:
                 "p", "None.", class_="empty"
             )
             how = tag("p", groups[0].get("how"), class_="note")
-            out.append(tag("div", tag("h5", title), how, body, class_="group"))
+            if name == FIRST:
+                out.append(tag("div", tag("h5", title), how, body, class_="group"))
+                continue
+            summary = tag("summary", title, f" ({number(len(shown))})")
+            out.append(tag("details", summary, how, body, class_="group"))
     return out
 
 

@@ -7,6 +7,7 @@ from importlib import resources
 Child = object  # Html, a text or number, None, or an iterable of these
 _LONE = {"br", "img", "meta", "input", "link", "circle", "line", "path", "rect", "polyline"}
 _VOID = ("br", "img", "meta", "input", "link")
+STACKED = 4  # columns that a phone shows side by side
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
 
 
@@ -79,20 +80,27 @@ def table(
 ) -> Html:
     """A table in a container of its own, which scrolls where the screen is narrow.
 
+    Where it has many columns and rows of plain cells, a phone shows each row as a list instead.
+
     Args:
       heads: of the columns.
       rows: each a finished `tr`, or the contents of its cells, the first of which names the row.
       numbers: the columns that hold numbers, from 0.
       look: class of the style sheet.
     """
+    rows = list(rows)
+    stacked = len(heads) > STACKED and not any(isinstance(row, Html) for row in rows)
+    look = " ".join(filter(None, (look, "stacked" if stacked else None))) or None
     kinds = ["n" if i in numbers else None for i in range(len(heads))]
 
     def written(row: Html | Sequence[Child]) -> Html:
         if isinstance(row, Html):
             return row
         cells = (
-            each if isinstance(each, Cell) else tag("td", each, class_=kind)
-            for each, kind in zip(row[1:], kinds[1:], strict=True)
+            each
+            if isinstance(each, Cell)
+            else tag("td", each, class_=kind, data_head=head if stacked else None)
+            for each, kind, head in zip(row[1:], kinds[1:], heads[1:], strict=True)
         )
         return tag("tr", tag("th", row[0], scope="row"), cells)
 

@@ -11,6 +11,7 @@ from big_retrieval.report.read import RunFiles, told
 from big_retrieval.report.results import chip
 
 TAGS = ("type", "kind")  # the keys that say which variant a group is
+IN_SIGHT = 12  # keys of a table that is not folded
 Flat = dict[str, Any]
 
 
@@ -77,7 +78,8 @@ def configuration(runs: Sequence[RunFiles]) -> Html:
         keys = sorted({k for o in own for k in o if own[0].get(k) != own[1].get(k)})
         rows = _values(keys, own)
         parts.append(tag("h3", "What differs between A and B"))
-        parts.append(table(["key", *marks], rows) if rows else tag("p", "Nothing."))
+        differing = table(["key", *marks], rows)
+        parts.append(_folded(differing, len(rows)) if rows else tag("p", "Nothing."))
     bases = [defaults(run.config) for run in runs]
     keys = sorted(
         {k for o, base in zip(own, bases, strict=True) for k, v in o.items()
@@ -87,11 +89,18 @@ def configuration(runs: Sequence[RunFiles]) -> Html:
     parts.append(tag("h3", "What differs from the defaults"))
     rows = _values(keys, [*own, base])
     head = ["key", *marks, "default"]
-    parts.append(table(head, rows) if rows else tag("p", "Nothing."))
+    parts.append(_folded(table(head, rows), len(rows)) if rows else tag("p", "Nothing."))
     every = _values(sorted({key for o in own for key in o}), own)
     whole = table(["key", *marks], every)
     parts.append(tag("details", tag("summary", f"All {len(every):,} keys"), whole))
     return tag("div", parts)
+
+
+def _folded(whole: Html, rows: int) -> Html:
+    """A table, behind a fold where it is long."""
+    if rows <= IN_SIGHT:
+        return whole
+    return tag("details", tag("summary", count_of(rows, "key")), whole)
 
 
 def data(runs: Sequence[RunFiles]) -> Html:

@@ -99,6 +99,21 @@ def test_an_ordinary_run_has_every_part(tmp_path: Path) -> None:
     assert found.read_text().count("<svg") >= 8
 
 
+def test_long_parts_are_folded_and_wide_tables_become_lists_on_a_phone(tmp_path: Path) -> None:
+    run = folders.ordinary(tmp_path / "run", **{f"key_{i}": i for i in range(30)})
+    second = {**folders.examples(), "evaluator": "retrieval/zweite"}
+    (run / "examples" / "2.json").write_text(json.dumps(second))
+    written = page.write(run).read_text()
+    check(run / "report.html")
+    for folded in ("<bdi>retrieval/zweite</bdi>", "Hardest queries (0)", "Most surprising (0)"):
+        assert f"<summary>{folded}</summary>" in written, folded
+    assert "<h5>A sample</h5>" in written
+    assert re.search(r"<h3>What differs from the defaults</h3><details><summary>\d+ keys", written)
+    wide, narrow = written.split("<h3><bdi>retrieval/test</bdi></h3>")[1].split("</table>")[:2]
+    assert '<td class="n" data-head="R@1, %">84.0</td>' in wide
+    assert "data-head" not in narrow
+
+
 def test_the_page_is_a_pure_function_of_the_files(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run")
     once = page.write(run).read_bytes()
