@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import pytest
 
-from big_retrieval.config import Config, Mlflow, TensorBoard, Wandb, recipe
+from big_retrieval.config import Config, Mlflow, TensorBoard, Wandb, annotations, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.config.trackers import with_trackers
 from big_retrieval.errors import UserError
@@ -161,6 +161,13 @@ def test_trackers_are_added_by_their_types() -> None:
     assert with_trackers(config, ["mlflow", "wandb"]).trackers == {"mine": own, "wandb": Wandb()}
     with pytest.raises(UserError, match="'wb' is unknown; known: mlflow, tensorboard, wandb"):
         with_trackers(config, ["wb"])
+
+
+def test_the_command_line_may_name_a_tracker_that_the_config_lacks() -> None:
+    """--config.trackers.wandb.project=x; of evaluators, a wrong name stays a mistake."""
+    assert annotations.entry_kind(Config, "trackers", "wandb") is Wandb
+    assert annotations.entry_kind(Config, "trackers", "mine") is None
+    assert annotations.entry_kind(Config, "evals", "retrieval") is None
 
 
 # ---- The real libraries, where they are installed
