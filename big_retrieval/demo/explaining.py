@@ -97,7 +97,7 @@ class Explainer:
           UserError: there is no such way, the document has no image, or the model has no Grad-CAM.
         """
         way = self._model(key, lexical=False)
-        return gradcam(way.one, text, self._image(number), way.text_field, _image_field(way))
+        return gradcam(way.model, text, self._image(number), way.text_field, _image_field(way))
 
     def attributable(self) -> list[ModelWay]:
         """The dense models that have Grad-CAM."""
@@ -109,7 +109,7 @@ class Explainer:
             if not way.lexical
             and way.text_field
             and _image_field(way)
-            and not way.one.encoder.gradcam_obstacle(way.text_field, _image_field(way))
+            and not way.model.encoder.gradcam_obstacle(way.text_field, _image_field(way))
         ]
 
     def _model(self, key: str, *, lexical: bool) -> ModelWay:
@@ -127,12 +127,12 @@ class Explainer:
 
     def _look(self, number: int, key: str) -> Patches:
         way = self._model(key, lexical=True)
-        return look(way.one, self._image(number), _image_field(way))
+        return look(way.model, self._image(number), _image_field(way))
 
 
 def _image_field(way: ModelWay) -> str:
     """The image field of the documents; "": they have none."""
-    fields = way.one.config.fields
+    fields = way.model.config.fields
     return next((name for name in way.documents if fields[name].modality == "image"), "")
 
 

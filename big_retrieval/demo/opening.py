@@ -15,7 +15,7 @@ from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.demo.collection import DemoDocuments, SourceRecords
-from big_retrieval.demo.ways import BATCH, BagWay, Bm25Way, ModelWay, Way
+from big_retrieval.demo.ways import BagWay, Bm25Way, ModelWay, Way
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.inference import load
@@ -233,17 +233,13 @@ def _ways(opened: _Opened, wanted: str, several: bool) -> Iterator[Way]:
         encoded = model.config.encoded
         text = query_field(model.config, wanted or index.about.query_field)
         images = [name for name, field in encoded.items() if field.modality == "image"]
-        one, many = (
-            load.put_together(model.folder, model.config, model.tokenizer, model.weights, rows)
-            for rows in (1, BATCH)
-        )
         fields = tuple(document_fields(model.config, index.about.field))
         lexical = isinstance(index, InvertedIndex)
         yield ModelWay(
             "sparse" if lexical else "dense",
             f"{'Sparse' if lexical else 'Dense'}{of}",
             "terms that the model weighs" if lexical else "embeddings of the model",
-            index, one, many,
+            index, model,
             text if encoded[text].modality == "text" else "",
             images[0] if images else "",
             fields,

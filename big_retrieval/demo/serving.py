@@ -92,6 +92,7 @@ def serve(options: "DemoOptions", host: str, port: int) -> None:
             timeout_graceful_shutdown=3,
             lifespan="on",
         )
+        own.listen(BACKLOG)  # who comes at once waits for an answer
         log.info(f"the demo is at {address(host, own.getsockname()[1])} -- Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):  # raised again when all has ended
             uvicorn.Server(config).run(sockets=[own])

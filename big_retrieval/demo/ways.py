@@ -88,16 +88,14 @@ class ModelWay(Way):
 
     Attributes:
       index: of the documents.
-      one: the model, encoding one row at a time.
-      many: the same weights, encoding `BATCH` rows at a time.
+      model: encodes queries.
       text_field: reads texts; "": no field does.
       image_field: reads images; "": no field does.
       documents: the fields of the documents.
     """
 
     index: InvertedIndex | DenseIndex
-    one: TrainedModel
-    many: TrainedModel
+    model: TrainedModel
     text_field: str
     image_field: str
     documents: tuple[str, ...]
@@ -120,8 +118,7 @@ class ModelWay(Way):
         if kind == "like":
             found = [self.index.row(number) for number in values]  # type: ignore[union-attr]
             return scipy.sparse.csr_array(scipy.sparse.vstack(found, format="csr"))
-        model = self.one if len(values) == 1 else self.many
-        return rows_of(model, values, self.text_field if kind == "text" else self.image_field)
+        return rows_of(self.model, values, self.text_field if kind == "text" else self.image_field)
 
     def search(self, rows: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Way`."""
@@ -141,20 +138,20 @@ class ModelWay(Way):
     @functools.cached_property
     def words(self) -> tuple[str, ...]:
         """The terms of a lexical model."""
-        return self.one.terms(self.text_field or self.image_field).names(self.one.tokenizer)
+        return self.model.terms(self.text_field or self.image_field).names(self.model.tokenizer)
 
     def warm_up(self) -> None:
         """Compiles what queries of any length will need."""
         lengths = [1 << power for power in range(WORDS.bit_length())]
         texts = [" ".join(["a"] * length) for length in lengths] if self.text_field else []
-        part: Any = self.one.config.fields.get(self.text_field)
+        part: Any = self.model.config.fields.get(self.text_field)
         for text, length in zip(texts, lengths, strict=True):
             self.encode("text", [text])
             self.encode("text", [text] * BATCH)
             if length >= part.length:
                 break
         if self.image_field:
-            size: Any = self.one.config.fields[self.image_field]
+            size: Any = self.model.config.fields[self.image_field]
             self.encode("image", [np.zeros((size.size, size.size, 3), np.uint8)])
         row = self.encode("like", [0])
         counts = [1 << power for power in range(BATCH.bit_length())]  # as `DenseIndex` pads them
