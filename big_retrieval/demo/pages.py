@@ -1,5 +1,6 @@
 """The page of the demo. It works without scripts; demo.js only saves loading the whole page."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -54,12 +55,13 @@ class Site:
         numbers = {answer.number for each in found for answer in each.answers}
         previews = await self._service.previews(sorted(numbers))
         words = query.value if query.kind == "text" else ""
+        echo = await asyncio.to_thread(_echo, query.value) if query.kind == "image" else ""
         columns = [
             lists.column(self._demo, query, each, previews, self._stamp, alone=len(found) == 1)
             for each in found
         ]
         body = [
-            self._asked(query),
+            self._asked(query, echo),
             self._choice(query, way),
             tag("div", columns, class_=f"ways of{min(len(found), 3)}"),
             self._pager(query, way, found),
@@ -96,13 +98,18 @@ class Site:
         ]
         return self._page("", body, said=sentence, title=f"{status}")
 
-    def _asked(self, query: SearchQuery) -> Html:
-        """What was searched for."""
+    def _asked(self, query: SearchQuery, echo: str) -> Html:
+        """What was searched for.
+
+        Args:
+          query: text, image or document.
+          echo: of an image, its address.
+        """
         attributes: dict[str, Any] = {"id": "found", "tabindex": -1}
         if query.kind == "text":
             return tag("h2", "“", tag("bdi", query.value), "”", **attributes)
         if query.kind == "image":
-            picture = tag("img", src=_echo(query.value), alt="the image that you sent")
+            picture = tag("img", src=echo, alt="the image that you sent")
             return tag(
                 "div", picture, tag("h2", "Found for this image", **attributes), class_="asked"
             )

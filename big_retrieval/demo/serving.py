@@ -110,4 +110,4 @@ def hosts(host: str) -> list[str]:
         local = ipaddress.ip_address(host).is_loopback
     except ValueError:
         local = host == "localhost"
-    return ["localhost", "127.0.0.1", "[::1]", host] if local else ["*"]
+    return ["localhost", "127.0.0.1", "[::1]", "::1", host] if local else ["*"]
