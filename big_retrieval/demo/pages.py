@@ -115,7 +115,8 @@ class Site:
             )
         shown = str(self._demo.collection.shown[query.value])
         picture = lists.picture(self._demo, query.value, shown, self._stamp)
-        head = tag("h2", "Like ", tag("bdi", shown or f"document {query.value}"), **attributes)
+        title = ("“", tag("bdi", shown), "”") if shown else f"document {query.value}"
+        head = tag("h2", "Like ", title, **attributes)
         return tag("div", picture, head, class_="asked")
 
     def _choice(self, query: SearchQuery, way: str) -> Html | None:
