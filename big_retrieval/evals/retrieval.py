@@ -24,7 +24,7 @@ from big_retrieval.evals.groups import FieldItems, check_group, encode_items, gr
 from big_retrieval.evals.modes import SIDES, parse_mode
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import FIRST, MRR, NDCG, Ranks, ranks
-from big_retrieval.evals.same import Keys, contents_of, keys_of
+from big_retrieval.evals.same import FieldKeys, contents_of, keys_of
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
@@ -187,7 +187,7 @@ class RetrievalEvaluator:
         }
 
     @functools.cached_property
-    def keys(self) -> dict[str, Keys] | None:
+    def keys(self) -> dict[str, FieldKeys] | None:
         """By what items answer each other, where records share contents; says how many do."""
         c, names = self.config, (self.config.document, self.config.query)
         if c.group or not self.duplicates:

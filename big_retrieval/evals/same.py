@@ -27,7 +27,7 @@ NO_KEY = -1  # and less
 
 
 @dataclass(frozen=True)
-class Keys:
+class FieldKeys:
     """The keys of one field's values, and what is the same.
 
     Attributes:
@@ -39,12 +39,12 @@ class Keys:
     keys: np.ndarray
 
     def of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Keys [n, K] and numbers [n] of values, of items int64 [n, 2] of record and value."""
+        """FieldKeys [n, K] and numbers [n] of values, of items int64 [n, 2] of record and value."""
         values = self.contents.values[self.contents.starts[items[:, 0]] + items[:, 1]]
         return self.keys[values], values
 
 
-def keys_of(first: FieldContents, second: FieldContents) -> tuple[Keys, Keys]:
+def keys_of(first: FieldContents, second: FieldContents) -> tuple[FieldKeys, FieldKeys]:
     """The keys of two fields of the same records.
 
     The values of that field are the keys of which an item of the other one has fewer.
@@ -53,8 +53,8 @@ def keys_of(first: FieldContents, second: FieldContents) -> tuple[Keys, Keys]:
     lists = [_rows(beside), _rows(beside.T)]
     own = [np.arange(len(each))[:, None] for each in lists]
     if lists[0].shape[1] <= lists[1].shape[1]:
-        return Keys(first, lists[0]), Keys(second, own[1])
-    return Keys(first, own[0]), Keys(second, lists[1])
+        return FieldKeys(first, lists[0]), FieldKeys(second, own[1])
+    return FieldKeys(first, own[0]), FieldKeys(second, lists[1])
 
 
 def contents_of(source: RecordSource, reader: FieldReader) -> FieldContents | None:
