@@ -162,6 +162,17 @@ def test_none_is_given_to_optional_keys() -> None:
     assert (found[0].total_steps, found[0].total_epochs) == (None, 2.0)
 
 
+def test_evaluators_are_dropped() -> None:
+    found: list[Config] = []
+    for drop in ("--config.evals.colours=", "--config.evals.colours=None"):
+        status, _ = run(QUICK, drop, command=lambda: found.append(cli.load_config()))
+        assert status == 0
+    assert [sorted(config.evals) for config in found] == [["test"]] * 2
+    status, words = run(QUICK, "--config.evals.colors=", command=cli.load_config)
+    assert status == 2
+    assert "colours" in words
+
+
 def test_split_none_leaves_the_rest_alone() -> None:
     rest, keys = cli.split_none(
         ["p", "--config.a.b=None", "--config.c", "None", "--workdir", "None", "--config.d=none"]

@@ -26,6 +26,13 @@ FLAGS = {
     "BM25": False,
     "TOKENIZER": "",
     "RANKINGS": False,
+    "DATA": None,
+    "IMAGE": "",
+    "TEXT": "",
+    "QUERY": "",
+    "DOCUMENT": "",
+    "SEPARATOR": "",
+    "EVAL": [],
 }
 METRICS = {f"ranking/in_domain/{name}" for name in ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")}
 
@@ -148,6 +155,10 @@ def test_bm25_writes_the_same_names(
         ({"RUN": "x"}, "leave it out, or say --init, --untrained or --bm25"),
         ({}, "--run is missing"),
         ({"BM25": True, "RUN": "x"}, "--run and --bm25 are both given"),
+        ({"BM25": True, "DATA": "x.csv"}, "--data goes with --run"),
+        ({"config": None, "RUN": "x", "IMAGE": "file"}, "--image names a column of --data"),
+        ({"config": None, "RUN": "x", "DATA": "x", "EVAL": ["test"]}, "--data and --eval are both"),
+        ({"UNTRAINED": True, "EVAL": ["tests"]}, "no evaluator 'tests'; this config has in_domain"),
         ({"BM25": True, "out": "run"}, "run is a run, and something else is evaluated"),
         ({"UNTRAINED": True, "out": "run"}, "run is a run, and something else is evaluated"),
     ],

@@ -263,14 +263,16 @@ def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:
 def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Takes overrides such as --config.optimizer.clip_norm=None out of a command line.
 
-    absl knows no None for numbers, so `load_config` sets these keys itself.
+    absl knows no None for numbers, so `load_config` sets these keys itself. An evaluator that is
+    set to nothing, --config.evals.colours= or =None, is dropped.
 
     Returns:
       The other arguments, and the keys (`optimizer.clip_norm`) to set to None.
     """
     rest, keys, skip = [], [], False
     for arg, following in itertools.zip_longest(argv, argv[1:]):
-        match = re.fullmatch(r"--?config\.([^=]+)(=None)?", arg)
+        dropped = re.fullmatch(r"--?config\.(evals\.[^.=]+)(=)", arg)
+        match = dropped or re.fullmatch(r"--?config\.([^=]+)(=None)?", arg)
         if skip:
             skip = False
         elif match and (match[2] or following == "None"):
@@ -303,7 +305,11 @@ def load_config() -> Config:
     with raw.unlocked():
         for path in split_none(sys.argv)[1]:
             *groups, last = path.split(".")
-            functools.reduce(operator.getitem, groups, raw)[last] = None
+            group = functools.reduce(operator.getitem, groups, raw)
+            if groups == ["evals"]:
+                del group[last]
+            else:
+                group[last] = None
         for key in LENGTHS if given else ():
             if key not in given or ("total_steps" in given and key != "total_steps"):
                 raw[key] = None

@@ -1,23 +1,30 @@
 """Evaluates a finished run again, or something that was not trained here.
 
-    big-retrieval evaluate --run=RUN [--step=N] [--out=FOLDER]
+    big-retrieval evaluate --run=RUN [--step=N] [--eval=NAME,NAME] [--out=FOLDER]
+    big-retrieval evaluate --run=RUN --data=FILES [--image=COLUMN] [--text=COLUMN] [--out=FOLDER]
+    big-retrieval evaluate --run=RUN --data=FILES [--query=COLUMN] [--document=COLUMN]
     big-retrieval evaluate --init=PATH --config=FILE [--tokenizer=PATH] [--pool=mean]
         [--head=lexical] [--out=FOLDER]
     big-retrieval evaluate --untrained --config=FILE [--out=FOLDER]
     big-retrieval evaluate --bm25 --config=FILE [--out=FOLDER]
 
-RUN is a run folder or a single checkpoint, which need no config. The others take the evaluators
-from --config: for a model of another library from a file, folder or hub name (see `big-retrieval
-import`), for the config's own model before its first step, and for BM25, which ranks by the words
-that query and document share.
+RUN is a run folder or a single checkpoint, which need no config. --data evaluates it on other
+files: retrieval, both ways, between the images and texts of their rows, or between queries and
+documents, whose columns are those of the training data unless they are named. FILES are CSV, TSV,
+JSONL, Parquet, npz or shards, as for training; several are a pattern or a range {00..99}.
+
+The others take the evaluators from --config: for a model of another library from a file, folder or
+hub name (see `big-retrieval import`), for the config's own model before its first step, and for
+BM25, which ranks by the words that query and document share.
 
 --beir=FOLDER adds BEIR's data sets, or some of them (--beir_sets=scifact,fiqa), to the evaluators
-of any text model or config, with their average as ranking/traffic/nDCG@10.
+of any text model or config, with their average as ranking/traffic/nDCG@10. --eval runs some of the
+evaluators only.
 
 The metrics go to the screen and to FOLDER/evaluation.json, with examples of what was found in
 FOLDER/examples/. FOLDER is the run folder by default; nothing is written where there is neither a
-run folder nor --out. --rankings adds FOLDER/rankings/<evaluator>/ with a TREC run and the metrics
-of every query, which `big-retrieval compare` compares.
+run folder nor --out, and with --data only into --out. --rankings adds FOLDER/rankings/<evaluator>/
+with a TREC run and the metrics of every query, which `big-retrieval compare` compares.
 """
 
 import dataclasses
@@ -29,6 +36,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.cli import beir
+from big_retrieval.config import Config
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
@@ -57,6 +65,13 @@ HEAD = flags.DEFINE_enum(
 RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
 )
+DATA = flags.DEFINE_string("data", None, "With --run: other files to evaluate it on")
+IMAGE = flags.DEFINE_string("image", "", "With --data: column of the images; the run's by default")
+TEXT = flags.DEFINE_string("text", "", "With --data: column of the texts; the run's by default")
+QUERY = flags.DEFINE_string("query", "", "With --data, of two texts: column of the queries")
+DOCUMENT = flags.DEFINE_string("document", "", "With --data, of two texts: that of the documents")
+SEPARATOR = flags.DEFINE_string("separator", "", "With --data: between several texts in a cell")
+EVAL = flags.DEFINE_list("eval", [], "Evaluators to run; all by default")
 FILE = "evaluation.json"
 BATCH = 256  # rows encoded at a time
 log = logging.getLogger(__name__)
@@ -86,7 +101,8 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     table(found)
     if folder is None:
         no_run = f"{RUN.value} is no run folder, so nothing is written to it; "
-        log.info(f"{no_run if RUN.value else 'nothing is written; '}--out says where to")
+        told = no_run if RUN.value and not DATA.value else "nothing is written; "
+        log.info(f"{told}--out says where to")
         return
     system.write(found, folder / FILE)
     if not mode and not OUT.value:
@@ -114,6 +130,14 @@ def _mode() -> str:
         )
     if mode != "init" and (TOKENIZER.value or POOL.value or HEAD.value):
         raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
+    columns = [each.name for each in (IMAGE, TEXT, QUERY, DOCUMENT, SEPARATOR) if each.value]
+    if columns and not DATA.value:
+        raise UserError(f"--{columns[0]} names a column of --data, which is missing.")
+    if DATA.value and mode:
+        raise UserError(f"--data goes with --run; with --{mode} the config names the data.")
+    if DATA.value and (EVAL.value or beir.FOLDER.value):
+        other = "--eval" if EVAL.value else "--beir"
+        raise UserError(f"--data and {other} are both given; keep one of them.")
     if mode and STEP.value is not None:
         raise UserError(f"--step is for runs of ours; leave it out with --{mode}.")
     if mode and cli.CONFIG.value is None:
@@ -129,12 +153,33 @@ def _folder(mode: str) -> Path | None:
     """
     run = Path(RUN.value) if RUN.value else None
     if not OUT.value:
-        return run if run is not None and (run / "checkpoints").is_dir() else None
+        own = run is not None and (run / "checkpoints").is_dir() and not DATA.value
+        return run if own else None
     folder = Path(OUT.value)
     own = run is not None and run.resolve() == folder.resolve()
     if (folder / "checkpoints").exists() and not own:
         raise UserError(f"--out {folder} is a run, and something else is evaluated; give another.")
     return folder
+
+
+def _config(config: Config) -> Config:
+    """The config with the evaluators that the flags ask for.
+
+    Raises:
+      UserError: there is no evaluator of this name, or the data do not fit.
+    """
+    from big_retrieval.evals.new_data import ColumnFlags, on_files
+
+    if DATA.value:
+        given = ColumnFlags(IMAGE.value, TEXT.value, QUERY.value, DOCUMENT.value, SEPARATOR.value)
+        return on_files(config, DATA.value, given)
+    config = beir.added(config)
+    for name in EVAL.value:
+        if name not in config.evals:
+            known = ", ".join(sorted(config.evals)) or "none at all"
+            raise UserError(f"--eval: there is no evaluator {name!r}; this config has {known}.")
+    chosen = {name: each for name, each in config.evals.items() if name in EVAL.value}
+    return dataclasses.replace(config, evals=chosen) if chosen else config
 
 
 def _system(mode: str) -> "EvaluatedSystem":
@@ -148,9 +193,9 @@ def _system(mode: str) -> "EvaluatedSystem":
     if not mode:
         model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
         step = read_meta(model.folder)["step"]
-        model = dataclasses.replace(model, config=beir.added(model.config))
+        model = dataclasses.replace(model, config=_config(model.config))
         return model_system(model, str(model.folder), model.folder.name, step)
-    config = beir.added(cli.load_config())
+    config = _config(cli.load_config())
     if mode == "bm25":
         check(config, trains=False)
         return bm25_system(config)
