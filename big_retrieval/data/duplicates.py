@@ -5,6 +5,7 @@ Such records are right answers of each other. In training they get ids by what t
 (`evals/same.py`).
 """
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,12 +68,29 @@ def field_contents(
     starts = np.zeros(len(records) + 1, np.int64)
     for place, record in enumerate(records):
         try:
-            found = reader.contents(source, int(record))
-        except Damaged:
+            found = reader.contents(source, record)
+        except (Damaged, UserError):  # some records may lack the column
             found = ()
         values += [numbers.setdefault(each, len(numbers)) for each in found]
         starts[place + 1] = len(values)
     return FieldContents(starts, np.array(values, np.int64)) if values else None
+
+
+@dataclass(frozen=True)
+class SharedValues:
+    """How many records share values of one field.
+
+    Attributes:
+      seen: records that were looked at.
+      records: those that hold a value which others hold, too.
+      values: how many such values there are.
+      most: values of a record, at most.
+    """
+
+    seen: int
+    records: int
+    values: int
+    most: int = 1
 
 
 @dataclass(frozen=True)
@@ -81,36 +99,32 @@ class Duplicates:
 
     Attributes:
       records: of the source.
-      seen: those that were looked at.
-      shared: field -> records that share a value with others, and values that are shared.
-      most: field -> values of a record, at most.
+      shared: field -> how many share its values; without fields whose contents are not known.
       negatives: records with a hard negative that equals a document of theirs.
     """
 
     records: int
-    seen: int
-    shared: Mapping[str, tuple[int, int]]
-    most: Mapping[str, int]
+    shared: Mapping[str, SharedValues]
     negatives: int = 0
 
     @property
     def any(self) -> bool:
         """Whether there are some, or may be among records that were not looked at."""
-        counts = [records for records, _ in self.shared.values()]
-        return bool(self.negatives) or any(counts) or self.seen < self.records
+        found = self.shared.values()
+        return bool(self.negatives) or any(x.records or x.seen < self.records for x in found)
 
     def sentence(self, name: str) -> str:
         """The numbers in words; "" where no record shares anything."""
         parts = [
-            f"{records:,} of {self.seen:,} records share their {field} with others "
-            f"({values:,} different ones)"
-            for field, (records, values) in self.shared.items()
-            if records
+            f"{found.records:,} of {found.seen:,} records"
+            + (f" (a sample of {self.records:,})" if found.seen < self.records else "")
+            + f" share their {field} with others ({found.values:,} different)"
+            for field, found in self.shared.items()
+            if found.records
         ]
         if self.negatives:
             parts.append(f"{self.negatives:,} have a hard negative that is a document of theirs")
-        sample = f" (of {self.records:,}, evenly spread)" if self.seen < self.records else ""
-        return f"{name}: {'; '.join(parts)}{sample}" if parts else ""
+        return f"{name}: {'; '.join(parts)}" if parts else ""
 
 
 def look(
@@ -118,26 +132,45 @@ def look(
     readers: Mapping[str, FieldReader],
     negatives: tuple[str, str] | None = None,
 ) -> Duplicates:
-    """Looks for records that share values; opens no image.
+    """Looks for records that share values; opens no image file.
+
+    Of more than `ALL` records a sample of `SAMPLE` is looked at, and where tables hold images
+    themselves, not paths, of more than `SAMPLE`.
 
     Args:
-      source: the records; of more than `ALL` a sample is looked at.
+      source: the records.
       readers: the fields that are compared: name -> how it is read.
       negatives: column of hard negatives and the document field that they are read like.
     """
-    count = len(source)
-    whole = count <= ALL
-    records = np.arange(count) if whole else np.linspace(0, count - 1, SAMPLE).astype(np.int64)
-    chosen = records.tolist()
-    found = {name: field_contents(source, each, chosen) for name, each in readers.items()}
-    known = {name: each for name, each in found.items() if each is not None}
-    return Duplicates(
-        count,
-        len(chosen),
-        {name: each.shared() for name, each in known.items()},
-        {name: each.most for name, each in known.items()},
-        0 if negatives is None else _negatives(source, readers[negatives[1]], negatives[0], chosen),
-    )
+    shared = {}
+    for name, reader in readers.items():
+        records = _chosen(len(source), ALL)
+        if reader.field.modality == "image" and isinstance(_first(source, reader), bytes):
+            records = _chosen(len(source), SAMPLE)
+        found = field_contents(source, reader, records)
+        if found is not None:
+            shared[name] = SharedValues(len(records), *found.shared(), found.most)
+    count = 0
+    if negatives is not None:
+        chosen = _chosen(len(source), ALL)
+        count = _negatives(source, readers[negatives[1]], negatives[0], chosen)
+    return Duplicates(len(source), shared, count)
+
+
+def _chosen(count: int, most: int) -> Sequence[int]:
+    """All records, or of more than `most` a sample, evenly spread."""
+    if count <= most:
+        return range(count)
+    return np.linspace(0, count - 1, min(most, SAMPLE)).astype(np.int64).tolist()
+
+
+def _first(source: RecordSource, reader: FieldReader) -> object:
+    """A content of the first records that have one."""
+    for record in range(min(len(source), 100)):
+        with contextlib.suppress(Damaged, UserError):
+            if found := reader.contents(source, record):
+                return found[0]
+    return None
 
 
 def _negatives(
@@ -182,10 +215,12 @@ def content_ids(
       readers: field name -> how it is read.
 
     Returns:
-      None where no records share anything, where `config.labels` names columns of ids, or where
-      `config.labels.duplicates` is off: batches are then as they are without ids.
+      None where no records share anything, where `config.labels` names columns of ids, where
+      `config.labels.duplicates` is off, or where all losses keep false negatives: batches are then
+      as they are without ids.
     """
-    if not by_content(config.labels):
+    asked = {getattr(loss, "false_negatives", "keep") for loss in config.losses.values()}
+    if not by_content(config.labels) or asked == {"keep"}:
         return None
     name = negatives_field(config)
     negatives = (config.negatives.column, name) if name else None
@@ -207,4 +242,6 @@ def content_ids(
 
 def _ids_of_row(names: Sequence[str], found: Duplicates) -> int:
     """How many ids a row has on a side with these fields; several fields have one together."""
-    return min(found.most.get(names[0], 1), MOST_IDS) if len(names) == 1 else 1
+    if len(names) != 1 or names[0] not in found.shared:
+        return 1
+    return max(1, min(found.shared[names[0]].most, MOST_IDS))

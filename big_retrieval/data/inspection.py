@@ -187,13 +187,13 @@ def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: S
 
 def describe_shared(source: RecordSource, readers: Mapping[str, FieldReader]) -> list[str]:
     """Lines about records that share texts or images, over all records where they are not many."""
-    found = look(source, readers)
-    sample = f", of {found.records:,} evenly spread" if found.seen < found.records else ""
+    count = len(source)
     return [
-        f"shared      {name}: {records:,} of {found.seen:,} records have one that others have, too "
-        f"({values:,} different ones{sample})"
-        for name, (records, values) in sorted(found.shared.items())
-        if records
+        f"shared      {name}: {found.records:,} of {found.seen:,} records have one that others "
+        f"have, too ({found.values:,} different)"
+        + (f"; looked at: a sample of {count:,}" if found.seen < count else "")
+        for name, found in sorted(look(source, readers).shared.items())
+        if found.records
     ]
 
 

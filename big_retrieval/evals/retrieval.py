@@ -13,7 +13,7 @@ import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.duplicates import OFF, Duplicates
+from big_retrieval.data.duplicates import OFF, Duplicates, SharedValues
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
@@ -196,9 +196,11 @@ class RetrievalEvaluator:
         known = [each for each in contents if each is not None]
         if len(known) < len(names):
             return None
-        shared = {name: each.shared() for name, each in zip(names, known, strict=True)}
         count = len(self.source)
-        if sentence := Duplicates(count, count, shared, {}).sentence(self.source.name):
+        shared = {
+            name: SharedValues(count, *x.shared()) for name, x in zip(names, known, strict=True)
+        }
+        if sentence := Duplicates(count, shared).sentence(self.source.name):
             log.info(f"{sentence}; they are right answers of each other ({OFF})")
             return dict(zip(names, keys_of(*known), strict=True))
         return None

@@ -55,7 +55,7 @@ def test_the_sample_counts_what_is_there(folder):
     assert "median 6 x 8" in text
     assert "2.00 a record, 18 duplicates, most often 'the same' (19 x)" in text
     (shared,) = inspection.describe_shared(source_of(folder), specs)  # files count by their paths
-    assert " of 20 records have one that others have, too (1 different ones)" in shared
+    assert " of 20 records have one that others have, too (1 different)" in shared
     texts = [text for n in range(20) if n != 7 for text in source_of(folder).texts(n, "captions")]
     cut = np.mean(tokenizer.encode(texts, 500)[1].sum(1) > 12)
     assert f"the context has 12, so {cut:.1%} are cut" in text

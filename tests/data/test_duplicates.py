@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from big_retrieval import config as configs
 from big_retrieval.config import HardNegatives, PairLabels
 from big_retrieval.data import duplicates
-from big_retrieval.data.duplicates import content_ids, look
+from big_retrieval.data.duplicates import SharedValues, content_ids, look
 from big_retrieval.data.fields.contents import ContentIds, number, of_image, of_text
 from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.tables import Rows
@@ -71,22 +71,23 @@ def test_what_counts_as_the_same() -> None:
 @given(records=DRAWN)
 def test_counts_are_those_of_a_plain_loop(records: Listed) -> None:
     found = look(source(records), READERS)
-    assert found.seen == found.records == len(records)
+    assert found.records == len(records)
     for name, lists in (
         ("image", [(which,) for which, _ in records]), ("text", [texts for _, texts in records]),
     ):  # fmt: skip
         held = [set(values) for values in lists]
         shared = {v for a, b in itertools.combinations(held, 2) for v in a & b}
-        assert found.shared[name] == (sum(bool(each & shared) for each in held), len(shared))
-        assert found.most[name] == max(map(len, lists))
-    assert found.any == any(records for records, _ in found.shared.values())
+        most = max(map(len, lists))
+        count = sum(bool(each & shared) for each in held)
+        assert found.shared[name] == SharedValues(len(records), count, len(shared), most)
+    assert found.any == any(each.records for each in found.shared.values())
 
 
 def test_the_sentence() -> None:
     found = look(source([(0, ("cat",)), (0, ("cat",)), (1, ("dog",)), (2, ("cat",))]), READERS)
     assert found.sentence("pets") == (
-        "pets: 2 of 4 records share their image with others (1 different ones); "
-        "3 of 4 records share their text with others (1 different ones)"
+        "pets: 2 of 4 records share their image with others (1 different); "
+        "3 of 4 records share their text with others (1 different)"
     )
     assert look(source([(0, ("cat",)), (1, ("dog",))]), READERS).sentence("pets") == ""
 
@@ -96,8 +97,13 @@ def test_of_very_many_records_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(duplicates, "SAMPLE", 4)
     records = source([(i % 5, (f"text {i}",)) for i in range(30)])
     found = look(records, {"text": READERS["text"]})
-    assert (found.records, found.seen, found.any) == (30, 4, True)  # the others may share some
+    assert found.shared == {"text": SharedValues(4, 0, 0)}
+    assert (found.records, found.any) == (30, True)  # the others may share some
     assert found.sentence("pets") == ""
+    same = look(source([(0, ("cat",))] * 30), {"text": READERS["text"]})
+    assert same.sentence("pets").startswith("pets: 4 of 4 records (a sample of 30) share their")
+    held = look(source([(i, (f"text {i}",)) for i in range(8)]), READERS)  # pixels, not paths
+    assert {name: each.seen for name, each in held.shared.items()} == {"image": 4, "text": 8}
     config = tiny(total_steps=1)
     assert content_ids(config, records, READERS) == ContentIds(("text",), ("image",))
 
@@ -146,6 +152,8 @@ def test_nothing_shared_named_columns_or_off_give_no_ids(caplog: Any) -> None:
     assert content_ids(config, source([(0, ("cat",)), (1, ("dog",))]), READERS) is None
     for labels in (PairLabels(document="id"), PairLabels(query="q"), PairLabels(duplicates=False)):
         assert content_ids(dataclasses.replace(config, labels=labels), same, READERS) is None
+    keep = tiny(total_steps=1, losses__main__false_negatives="keep")
+    assert content_ids(keep, same, READERS) is None
     assert not caplog.records
     assert content_ids(config, same, READERS) == ContentIds(("text",), ("image",))
     (told,) = caplog.records
@@ -155,7 +163,10 @@ def test_nothing_shared_named_columns_or_off_give_no_ids(caplog: Any) -> None:
 
 def test_each_caption_as_a_record_shares_its_image() -> None:
     each = EachCaption(source([(0, ("cat", "dog")), (1, ("emu",))]))
-    assert look(each, READERS).shared == {"image": (2, 1), "text": (0, 0)}
+    assert look(each, READERS).shared == {
+        "image": SharedValues(3, 2, 1),
+        "text": SharedValues(3, 0, 0),
+    }
 
 
 def test_hard_negatives_that_are_documents_of_the_batch() -> None:
@@ -169,7 +180,8 @@ def test_hard_negatives_that_are_documents_of_the_batch() -> None:
     ]
     data = Records(Rows(rows, "talk"), image=(), text="")
     found = look(data, texts, ("negatives", "document"))
-    assert (found.shared, found.negatives) == ({"query": (0, 0), "document": (0, 0)}, 1)
+    assert found.shared == dict.fromkeys(("query", "document"), SharedValues(2, 0, 0))
+    assert found.negatives == 1
     assert "1 have a hard negative that is a document of theirs" in found.sentence("talk")
     sampling = NegativeSampling("document", "negatives", 2)
     ids = ContentIds(("query",), ("document",), negatives="document", count=2)

@@ -141,8 +141,8 @@ def test_drawings_of_one_thing_are_right_for_its_caption(caplog: Any) -> None:
     task.check()
     task.check()
     (told,) = caplog.records  # once
-    assert "2 of 5 records share their image with others (1 different ones)" in told.getMessage()
-    assert "3 of 5 records share their text with others (1 different ones)" in told.getMessage()
+    assert "2 of 5 records share their image with others (1 different)" in told.getMessage()
+    assert "3 of 5 records share their text with others (1 different)" in told.getMessage()
     found = task.run({}, show=lambda make: shown.append(make()))
     assert found == pytest.approx(plain(records))
     strict = evaluator(records, duplicates=False).run({})
