@@ -23,6 +23,7 @@ from big_retrieval.errors import Damaged, UserError
 SIDES = ("query", "document")
 log = logging.getLogger(__name__)
 ALL, SAMPLE = 200_000, 20_000  # records: all of as many are looked at, of more a sample
+IMAGES = 5_000  # images that tables or shards hold themselves, each read as a whole
 MOST_IDS = 8  # of a row: texts of a record that are compared with those of the others
 OFF = "config.labels.duplicates=False turns this off"
 
@@ -134,8 +135,8 @@ def look(
 ) -> Duplicates:
     """Looks for records that share values; opens no image file.
 
-    Of more than `ALL` records a sample of `SAMPLE` is looked at, and where tables hold images
-    themselves, not paths, of more than `SAMPLE`.
+    Of more than `ALL` records a sample of `SAMPLE` is looked at; where tables hold images
+    themselves, not paths, of more than `IMAGES` a sample of as many.
 
     Args:
       source: the records.
@@ -146,7 +147,7 @@ def look(
     for name, reader in readers.items():
         records = _chosen(len(source), ALL)
         if reader.field.modality == "image" and isinstance(_first(source, reader), bytes):
-            records = _chosen(len(source), SAMPLE)
+            records = _chosen(len(source), IMAGES)
         found = field_contents(source, reader, records)
         if found is not None:
             shared[name] = SharedValues(len(records), *found.shared(), found.most)

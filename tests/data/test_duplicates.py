@@ -95,6 +95,7 @@ def test_the_sentence() -> None:
 def test_of_very_many_records_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "ALL", 10)
     monkeypatch.setattr(duplicates, "SAMPLE", 4)
+    monkeypatch.setattr(duplicates, "IMAGES", 4)
     records = source([(i % 5, (f"text {i}",)) for i in range(30)])
     found = look(records, {"text": READERS["text"]})
     assert found.shared == {"text": SharedValues(4, 0, 0)}
