@@ -64,8 +64,8 @@ def on_files(config: Config, files: str, flags: ColumnFlags) -> Config:
                 "image": (flags.image, trained.image, IMAGE),
                 "text": (flags.text, trained.text, TEXT),
             }
-            chosen = {flag: _chosen(flag, each, columns, files) for flag, each in names.items()}
-            source = Pairs(path=files, separator=flags.separator, **chosen)
+            chosen = [_chosen(flag, each, columns, files) for flag, each in names.items()]
+            source = Pairs(path=files, image=chosen[0], text=chosen[1], separator=flags.separator)
         columns_of = {kinds["image"]: IMAGE, kinds["text"]: TEXT}
     elif kinds.keys() == {"text"}:
         _refuse(flags, ("image", "text", "separator"), "query", "document")
@@ -91,10 +91,10 @@ def on_files(config: Config, files: str, flags: ColumnFlags) -> Config:
 
 def _field(config: Config, side: str) -> str:
     """The first field of a side."""
-    names = config.side(side)
-    if len(names) > 1:
-        log.info(f"of the {side}, {names[0]} is read and {', '.join(names[1:])} left out")
-    return names[0]
+    first, *others = config.side(side)
+    if others:
+        log.info(f"of the {side}, {first} is read and {', '.join(others)} left out")
+    return first
 
 
 def _read_from(field: Any, column: str) -> Any:
