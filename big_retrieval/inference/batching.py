@@ -19,7 +19,9 @@ IMAGES = 8  # of a batch on a CPU
 BLOCK = 4096  # texts that are tokenised at a time, and share batches
 MOST = 12  # lengths of a call with many texts; that of the longest may come on top
 FEW = (1, 8)  # rows of a call's only batch that are worth a program of their own
-PRICE = 4096  # tokens, in which compiling a program costs as much CPU time as they do: 1 s
+# Tokens of padding that a program must save: MiniLM computes them in half of the 1 s that a CPU
+# takes to compile it, but a program serves later calls, too.
+PRICE = 2048
 SHORTEST = 8
 
 
