@@ -61,7 +61,7 @@ MEMORY = flags.DEFINE_integer(
 PART = flags.DEFINE_string(
     "part", "", "Make one part of the index, such as 2/4; several processes make one part each"
 )
-BATCH = flags.DEFINE_integer("batch_size", 64, "Rows encoded at a time", lower_bound=1)
+BATCH = flags.DEFINE_integer("batch_size", 64, "Rows encoded at a time at most", lower_bound=1)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ FEW = (1, 8)  # rows of a call's only batch that are worth a program of their ow
 # Tokens of padding that a program must save: MiniLM computes them in half of the 1 s that a CPU
 # takes to compile it, but a program serves later calls, too.
 PRICE = 2048
-SHORTEST = 8
+LEAST = 8  # tokens that a text is padded to
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def steps(longest: int, octave: int) -> list[int]:
 
     Steps are of four tokens at least.
     """
-    found, base = [], SHORTEST
+    found, base = [], LEAST
     while base < longest:
         found += range(base, min(2 * base, longest), max(4, base // octave))
         base *= 2

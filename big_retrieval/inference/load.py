@@ -233,7 +233,7 @@ def load(
       path: the folder.
       step: which checkpoint; None takes the one that a finished run's results.json is about, which
         is the last one unless `config.final_weights` is "best"; else the newest intact one.
-      batch_size: rows encoded at a time.
+      batch_size: rows encoded at a time at most; CPUs take fewer of long texts.
       plugins: Python files that define parts of the model. Nothing is imported because a checkpoint
         names it. Evaluators of one's own are needed to evaluate, not to use the model.
 
@@ -292,7 +292,7 @@ def put_together(
       config: of the model; its mesh does not matter.
       tokenizer: of its text fields.
       weights: parameters, and averages of batch norms, as numpy arrays.
-      batch_size: rows encoded at a time.
+      batch_size: rows encoded at a time at most; CPUs take fewer of long texts.
     """
     mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
     model = make_model(config, tokenizer.vocab_size, tokenizer)

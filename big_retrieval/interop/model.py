@@ -52,7 +52,7 @@ def import_model(
       pool: "first", "last" or "mean": how texts are pooled, where the checkpoint does not say.
       head: "lexical" makes a lexical encoder of a masked-language model, with max pooling and
         log(1 + relu); without it, the masked-language head is left out.
-      batch_size: rows encoded at a time.
+      batch_size: rows encoded at a time at most; CPUs take fewer of long texts.
 
     Raises:
       UserError: nothing usable there, parameters that are missing or not understood, or a tokenizer

@@ -39,7 +39,7 @@ class IndexOptions:
       format: "index", or one of `exports.FORMATS`.
       quantise: as `exports.lucene.write`; for the format "lucene".
       memory: bytes that building an inverted index works with.
-      batch_size: rows encoded at a time.
+      batch_size: rows encoded at a time at most; CPUs take fewer of long texts.
     """
 
     checkpoint: Path
