@@ -25,6 +25,7 @@ def main() -> None:
         words=getattr(module, "WORDS", 0),
         log=getattr(module, "LOG", False),
         without=getattr(module, "WITHOUT", ()),
+        instead=getattr(module, "INSTEAD", ""),
         about=module.__doc__ or "",
     )
 

@@ -21,7 +21,7 @@ LAYERS = (
     ("evals", "interop"),
     ("report",),
     ("train",),
-    ("plan", "retrieval", "mining", "sweep"),
+    ("plan", "retrieval", "mining", "sweep", "own_data"),
     ("explain",),
     ("tradeoff", "exporting", "demo"),
     ("main", "launch"),

@@ -27,7 +27,7 @@ from big_retrieval import config as configs
 from big_retrieval.cli import help as manual
 from big_retrieval.cli import mistakes
 from big_retrieval.config import Config, registry
-from big_retrieval.config.file import ConfigFile
+from big_retrieval.config.file import OVERRIDE, ConfigFile
 from big_retrieval.errors import UserError
 from big_retrieval.io.space import FULL
 from big_retrieval.runtime import locks, messages, screen
@@ -56,6 +56,7 @@ def run(
     words: int = 0,
     log: bool = False,
     without: Sequence[str] = (),
+    instead: str = "",
     about: str = "",
 ) -> None:
     """Parses the command line and calls `main`; exits with status 2 on a user's mistake.
@@ -69,6 +70,8 @@ def run(
         the command goes on where the output cannot be written.
       without: flags of this module, or of another one that the command imports, which it does not
         take.
+      instead: a flag that a config is made of, so that keys may stand without --config; the
+        command then parses once more.
       about: the command's description, for --help.
     """
     screen.guard(log=log)
@@ -83,7 +86,7 @@ def run(
         _help(about)
         return
     prepare_environment()
-    parser = functools.partial(parse, words=words)
+    parser = functools.partial(parse, words=words, instead=instead)
     try:
         app.run(lambda argv: _guarded(main, *argv[1:]), flags_parser=parser)
     except UserError as problem:
@@ -228,12 +231,13 @@ def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(problem)
 
 
-def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:
+def parse(argv: Sequence[str], *, words: int = 0, instead: str = "") -> list[str]:
     """Parses flags; every mistake in them or in the config file becomes one sentence.
 
     Args:
       argv: the command line, the program first.
       words: how many words that are no flags there may be.
+      instead: see `run`; where this flag is given, keys of a config are left out.
 
     Returns:
       The program and these words.
@@ -241,6 +245,8 @@ def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:
     Raises:
       UserError: names the flag, key or file.
     """
+    if instead and any(re.match(rf"--?{instead}(=|$)", arg) for arg in argv):
+        argv = [arg for arg in argv if not re.match(OVERRIDE, arg)]
     if "config" in flags.FLAGS:
         mistakes.check_config_file(argv)
     given, _ = split_none(argv)

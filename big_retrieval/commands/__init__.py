@@ -4,7 +4,8 @@ A module has `main`, which takes the words of the command line that are no flags
 
 * `WORDS`: how many such words there may be; none by default;
 * `LOG`: that the output only tells what the command does and its results are files;
-* `WITHOUT`: names of the flags of `big_retrieval.cli` that the command does not take.
+* `WITHOUT`: names of the flags of `big_retrieval.cli` that the command does not take;
+* `INSTEAD`: a flag that it makes a config of, so that `--config.KEY` may stand without `--config`.
 
 Flags belong to the whole process and those of several commands have the same names, so that only
 the module of the chosen command may be imported.
@@ -36,7 +37,7 @@ class Command:
 
 
 COMMANDS = {
-    "train": Command("train", "Train a configuration."),
+    "train": Command("train", "Train a configuration, or on data as they lie there."),
     "plan": Command("plan", "Say what a run would need and cost, without training."),
     "evaluate": Command("evaluate", "Evaluate a run, a model of another library, or BM25."),
     "index": Command("index", "Make an index of documents for search."),

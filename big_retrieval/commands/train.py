@@ -1,7 +1,14 @@
-"""Trains a configuration.
+"""Trains a configuration, or on data as they lie there.
 
+    big-retrieval train --data=FOLDER_OR_FILE
+    big-retrieval train --data=FILE --image=file --text=title [--config.total_steps=500 ...]
     big-retrieval train --config=quickstart
     big-retrieval train --config=FILE.py[:arg] [--workdir=DIR] [--config.a.b=value ...]
+
+--data looks at the data (pictures with text files beside them, CSV, JSON lines, Parquet, tars;
+images with captions, questions with answers, or clicks), says what it takes for what, splits off a
+validation part, chooses a config that fits this machine, and writes it into the run folder as
+config.py. --image, --text, --query, --document, --score and --document_id say what it would guess.
 
 --config is a file, or the name of a config that comes with the package (`big-retrieval configs`
 lists them). Everything that the run writes goes into the run folder, --workdir; the same command
@@ -14,10 +21,97 @@ by these; on a TPU pod or under SLURM, with --distributed, by what the platform 
 status is 2 for a user's mistake and 75 where the same command started again may well succeed. Only
 one run writes into a run folder: another one ends with a sentence, or waits with --wait.
 
-`python -m big_retrieval.main` is the same command.
+`python -m big_retrieval.main` is the same command, without --data.
 """
 
-from big_retrieval import main as training
+import logging
+import os
+import re
+import sys
+from pathlib import Path
 
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval import main as training
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
+
+log = logging.getLogger(__name__)
 LOG = True
-main = training.main
+INSTEAD = "data"  # the flag that a config is made of
+DATA = flags.DEFINE_string("data", None, "File, folder or pattern of files to train on")
+ROLES = {
+    "image": "column of images: files, or their content; empty: there is none",
+    "text": "column of captions",
+    "query": "column of questions or queries",
+    "document": "column of answers, or of the documents' texts",
+    "score": "column of clicks, ranks or other scores of judged pairs; empty: there is none",
+    "document_id": "column of the documents' ids, of judged pairs",
+}
+SAID = {
+    name: flags.DEFINE_string(name, None, f"With --data: {about}") for name, about in ROLES.items()
+}
+INIT = flags.DEFINE_string(
+    "init", "", "With --data: folder of published weights to start from; none: random weights"
+)
+flags.DEFINE_alias("answer", "document")
+OWN = (INSTEAD, *ROLES, "init", "answer")
+
+
+def main() -> None:
+    """Reads the configuration, or makes one for --data, and trains."""
+    if DATA.value is None:
+        given = [f"--{name}" for name in OWN if name in flags.FLAGS and flags.FLAGS[name].present]
+        if given:
+            raise UserError(f"{given[0]} goes with --data: it says what a column of the data is.")
+        training.main()
+        return
+    workdir = _prepared()
+    training.main()
+    if (workdir / "results.json").is_file():
+        from big_retrieval.own_data.prepare import next_commands
+
+        log.info("next:\n" + "\n".join(f"  {line}" for line in next_commands(workdir)))
+
+
+def _prepared() -> Path:
+    """Makes the config of --data and reads it as if --config named it; returns the run folder."""
+    from big_retrieval.own_data.prepare import Asked, prepare
+    from big_retrieval.own_data.roles import Said
+
+    if cli.CONFIG.value is not None:
+        raise UserError(
+            "--data makes a config of its own: leave --config out, or give the data to this config "
+            "by --config.data.path=FILE."
+        )
+    if int(os.environ.get("JAX_NUM_PROCESSES", "1")) > 1 or training.DISTRIBUTED.value:
+        raise UserError(
+            "--data is for one process: start it alone with --plan, and give the config.py that it "
+            "writes to all processes by --config."
+        )
+    data = str(DATA.value)
+    if not data:
+        raise UserError("--data is empty: give a file or a folder.")
+    name = re.sub(r"[^\w.=-]+", "-", Path(data).absolute().resolve().stem).strip("-") or "data"
+    workdir = Path(cli.WORKDIR.value or Path("runs") / name)
+    said = Said(**{role: flag.value for role, flag in SAID.items()})
+    with cli.owning(locks.in_folder(workdir), workdir, "--workdir"):
+        file = prepare(Asked(data, said, INIT.value), workdir)
+    rest = _without(sys.argv[1:], (*OWN, "workdir"))
+    sys.argv[1:] = [f"--config={file}", f"--workdir={workdir}", *rest]
+    flags.FLAGS.unparse_flags()
+    cli.parse(sys.argv)
+    return workdir
+
+
+def _without(argv: list[str], names: tuple[str, ...]) -> list[str]:
+    """A command line without some flags, written --name=value or --name value."""
+    out, skip = [], False
+    for arg in argv:
+        name = re.match(r"--?([\w.-]+)(=?)", arg)
+        mine = name is not None and name[1] in names
+        if not skip and not mine:
+            out.append(arg)
+        skip = mine and name is not None and not name[2]
+    return out

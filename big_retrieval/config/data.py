@@ -84,6 +84,7 @@ class Pairs(Source):
     separator: str = ""  # between the texts of one cell; empty: a cell is one text
     root: str = ""  # folder that image paths start from; empty: that of the file
     where: tuple[str, ...] = ()  # such as "split=train": only rows with this value
+    rows: str = ""  # .npy file of the numbers of the rows to read, from 0; empty: all
     join: str = ""  # another file, whose columns are added
     on: str = ""  # the column whose value both files share
     how_to_get: str = ""  # said when `path` does not exist
@@ -101,6 +102,8 @@ class Pairs(Source):
                 f"{path}.join and {path}.on go together: a file, and the column that both files "
                 "have."
             )
+        if self.rows and self.where:
+            yield f"{path}.rows and {path}.where both choose rows; leave one of them empty."
         if self.each == "captions" and not self.text:
             yield f"{path}.each is 'captions', but {path}.text is empty; name their column."
         yield from check_terms(self, path, "where")
@@ -125,6 +128,7 @@ class Tar(Source):
     image: tuple[str, ...] = ("jpg", "jpeg", "png", "webp")  # endings; the first one there counts
     text: str = "txt"  # ending; or "json:caption", a key of the sample's JSON file
     index: str = ""  # folder of the index files; empty: beside the shards
+    rows: str = ""  # .npy file of the numbers of the samples to read, from 0; empty: all
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:

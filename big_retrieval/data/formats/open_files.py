@@ -15,7 +15,7 @@ from big_retrieval.data.formats.lines import JsonLines
 from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.tar import TarShard
-from big_retrieval.data.formats.views import Joined, selected
+from big_retrieval.data.formats.views import Joined, numbered, selected
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
@@ -23,7 +23,7 @@ from big_retrieval.io.regular import check_regular
 log = logging.getLogger(__name__)
 SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
 TRY = "try the same config small and on generated data with :runlocal behind its file name"
-ENDINGS = ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, or a folder of array_record shards"
+ENDINGS = ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .tar, or a folder of array_record shards"
 
 
 def pairs(config: Pairs) -> RecordSource:
@@ -37,6 +37,8 @@ def pairs(config: Pairs) -> RecordSource:
     table, classes = table_of(paths)
     if config.where:
         table = selected(table, terms_of(config.where))
+    if config.rows:
+        table = numbered(table, config.rows)
     if config.join:
         other, _ = table_of(files_of(config.join, config.how_to_get))
         table = Joined(table, other, config.on)
@@ -70,7 +72,10 @@ def tar(config: Tar) -> Records:
     if not shards:
         raise UserError(f"none of the {len(paths)} shards of {config.path} can be read.")
     name = paths[0].parent.name if len(shards) > 1 else paths[0].stem
-    return Records(Chain(shards, name), image=config.image, text=config.text)
+    table: Table = Chain(shards, name)
+    if config.rows:
+        table = numbered(table, config.rows)
+    return Records(table, image=config.image, text=config.text)
 
 
 def tfds(config: Tfds) -> Records:
@@ -229,6 +234,8 @@ def _by_ending(path: Path) -> Table:
         return read_csv(path, "," if ending == ".csv" else "\t")
     if ending == ".npz":
         return Arrays(path)
+    if ending == ".tar":
+        return TarShard(path)
     if ending != ".parquet":
         raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
     table = Parquet(path)

@@ -75,6 +75,30 @@ def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> Vie
     return View(table, rows)
 
 
+def numbered(table: Table, file: str) -> View:
+    """The rows of a table whose numbers a file has.
+
+    Args:
+      table: all rows.
+      file: .npy of whole numbers [n], from 0.
+
+    Raises:
+      UserError: the file cannot be read, is empty, or has a number that no row has.
+    """
+    try:
+        rows = np.load(file, allow_pickle=False)
+    except (OSError, ValueError) as problem:
+        raise UserError(f"the rows {file} cannot be read ({problem}); correct `rows`.") from None
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
+        raise UserError(f"{file} is no list of numbers of rows; correct `rows` of the data.")
+    if rows.min() < 0 or rows.max() >= len(table):
+        raise UserError(
+            f"{file} names row {int(rows.max()):,}, but {table.name} has {len(table):,} rows: they "
+            'are of other data; set `rows` of the data to "".'
+        )
+    return View(table, rows.astype(np.int64))
+
+
 def _equal(table: Table, name: str, value: str) -> np.ndarray:
     """Which rows have a value in a column: bool [n]; damaged ones, too, to be counted later."""
     found = table.column(name)

@@ -1,0 +1,86 @@
+"""Judged pairs, such as clicks: one file in, the files of training and of new queries out."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config.graded import Graded
+from big_retrieval.config.sources import Source
+from big_retrieval.data.judged.four_way import SplitOptions
+from big_retrieval.data.judged.open_graded import graded
+from big_retrieval.data.judged.split_files import reading, split_files
+from big_retrieval.own_data.columns import Column
+from big_retrieval.own_data.files import DataFiles, Found
+from big_retrieval.own_data.roles import CLICKS, RANKS, Roles, plain
+from big_retrieval.own_data.rows import write_lines
+
+log = logging.getLogger(__name__)
+# Nine tenths of the queries and of the documents are trained on; half of the new queries is kept.
+OPTIONS = SplitOptions(0, 0.9, 0.9, 0.5, "")
+PARTS = {"train": "in_domain", "validation": "novel_query", "new_documents": "novel_document"}
+
+
+def judged_sources(
+    found: Found, roles: Roles, columns: Mapping[str, Column], folder: Path
+) -> tuple[dict[str, Source], int, float]:
+    """Sources of judged pairs, which are split by queries and documents where no file names say so.
+
+    Args:
+      found: the pairs, of one split or more.
+      roles: query, score, and document, document_id or image.
+      columns: by a sample.
+      folder: of the run, for the files of the split.
+
+    Returns:
+      Split -> source; how many pairs are trained on; the score of the best ones.
+
+    Raises:
+      UserError: pairs without an id or a score, or too few to split.
+    """
+    image = columns.get(roles["image"])
+    configs = {
+        name: _config(name, each, roles, image, folder) for name, each in found.splits.items()
+    }
+    source: Any = graded(configs["train"])
+    limit = float(max(1.0, source.qrels.score.max()))
+    if len(configs) > 1:
+        return {**configs}, len(source.qrels), limit
+    summary = split_files(source, configs["train"], OPTIONS, folder)
+    parts = {name: summary["splits"][split] for name, split in PARTS.items()}
+    log.info(
+        f"{parts['train']['pairs']:,} pairs of {parts['train']['queries']:,} queries and "
+        f"{parts['train']['documents']:,} documents are trained on; validation asks "
+        f"{parts['validation']['queries']:,} queries that training never has"
+    )
+    for note in summary["skipped"]:
+        log.info(f"skipped: {note}")
+    made = {name: reading(configs["train"], folder, split) for name, split in PARTS.items()}
+    used = {name: each for name, each in made.items() if parts[name]["pairs"]}
+    return used, parts["train"]["pairs"], limit
+
+
+def _config(
+    name: str, files: DataFiles, roles: Roles, image: Column | None, folder: Path
+) -> Graded:
+    """The source that reads the pairs of a split."""
+    path = files.pattern
+    if not path or (image is not None and image.files):  # image paths have to be whole
+        written = folder / f"pairs_of_{name}.jsonl"
+        root = image.root if image is not None else files.root
+        write_lines(written, files.table, np.arange(len(files.table)), roles["image"], root)
+        path = str(written.absolute())
+    score = plain(roles["score"])
+    return Graded(
+        path=path,
+        query=roles["query"],
+        document=roles["document_id"] or roles["document"] or roles["image"],
+        score=roles["score"],
+        score_from="rank" if score in RANKS else "clicks" if score in CLICKS else "score",
+        text=tuple(filter(None, (roles["query"], roles["document"]))),
+        image=roles["image"],
+        duplicates="max",
+        negative="zero",
+    )

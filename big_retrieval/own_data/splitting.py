@@ -1,0 +1,216 @@
+"""A validation part: records that share an image or a text with none that is trained on."""
+
+import hashlib
+import io
+import os
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.sources import is_absent
+from big_retrieval.errors import Damaged
+
+SHARE = 0.1  # of the records, for validation
+MOST = 1000  # records that are validated on
+BLOCK = 2**14  # bytes at a file's start and end that tell it from others
+TOO_LARGE = 0.5  # share of the records in one group above which texts do not keep groups together
+NEAR = 1.5  # of the wanted records: a group that brings more is left to training
+
+
+@dataclass
+class Keys:
+    """What records share.
+
+    Attributes:
+      rows: numbers of the usable records.
+      image: hash of each one's image; 0: none.
+      texts: hashes of each one's texts.
+      dropped: why records cannot be used -> how many.
+    """
+
+    rows: list[int] = field(default_factory=list)
+    image: list[int] = field(default_factory=list)
+    texts: list[list[int]] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, why: str) -> None:
+        """Counts a record that cannot be used."""
+        self.dropped[why] = self.dropped.get(why, 0) + 1
+
+
+def keys_of(table: Table, image: Sequence[str], texts: Sequence[str], root: Path) -> Keys:
+    """Reads all records.
+
+    Args:
+      table: the rows.
+      image: columns of the image, of which the first one there counts; empty: there is none.
+      texts: columns that each record must have a text in.
+      root: the folder that image paths start from.
+    """
+    found = Keys()
+    wanted = {*image, *texts}
+    for index in range(len(table)):
+        try:
+            row = table.row(index, wanted)
+        except Damaged:
+            found.drop("cannot be read")
+            continue
+        said = [list(_texts(row.get(column))) for column in texts]
+        if not all(said):
+            found.drop(f"have no {' or no '.join(texts)}")
+            continue
+        pixels = 0
+        if image:
+            value = next((row[x] for x in image if row.get(x) is not None), None)
+            pixels, why = image_key(value, root)
+            if why:
+                found.drop(why)
+                continue
+        found.rows.append(index)
+        found.image.append(pixels)
+        found.texts.append([_hash(text.encode("utf-8", "replace")) for x in said for text in x])
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of a cell without capitals and white space that says nothing."""
+    for text in value if isinstance(value, list | tuple | np.ndarray) else [value]:
+        if not is_absent(text):
+            yield " ".join(str(text).lower().split())
+
+
+def _hash(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def image_key(value: Any, root: Path) -> tuple[int, str]:
+    """A hash of an image's content, and why it cannot be used, or "".
+
+    Of a file its size, start and end are read, not all of it.
+    """
+    if isinstance(value, dict):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, np.ndarray):
+        return _hash(value.tobytes()), ""
+    if isinstance(value, list):
+        return _hash(repr(value).encode()), ""
+    if isinstance(value, bytes):
+        return (_hash(value), "") if _opens(io.BytesIO(value)) else (0, "have a broken image")
+    if not isinstance(value, str) or not value.strip():
+        return 0, "have no image"
+    path = root / value
+    try:
+        if not os.path.isfile(path):
+            return 0, "name an image that is not there"
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            start = file.read(BLOCK)
+            file.seek(max(0, size - BLOCK))
+            data = b"%d" % size + start + file.read(BLOCK)
+            file.seek(0)
+            fine = _opens(file)
+    except (OSError, ValueError):
+        return 0, "have an image that cannot be read"
+    return (_hash(data), "") if fine else (0, "have a broken image")
+
+
+def _opens(file: Any) -> bool:
+    try:
+        with Image.open(file):
+            return True
+    except Exception:  # Pillow raises anything
+        return False
+
+
+class Groups:
+    """Records that share keys, directly or through others.
+
+    Args:
+      keys: of each record.
+    """
+
+    def __init__(self, keys: Sequence[Sequence[Hashable]]):
+        self._parent = list(range(len(keys)))
+        first: dict[Hashable, int] = {}
+        for record, own in enumerate(keys):
+            for key in own:
+                self._join(record, first.setdefault(key, record))
+        self.of = np.array([self._top(x) for x in range(len(keys))], np.int64)  # [n]
+
+    def _top(self, record: int) -> int:
+        while self._parent[record] != record:
+            self._parent[record] = self._parent[self._parent[record]]
+            record = self._parent[record]
+        return record
+
+    def _join(self, a: int, b: int) -> None:
+        self._parent[self._top(a)] = self._top(b)
+
+    @property
+    def largest(self) -> int:
+        """Records of the largest group."""
+        return int(np.unique(self.of, return_counts=True)[1].max())
+
+
+def split(keys: Keys) -> tuple[np.ndarray, np.ndarray, str]:
+    """Chooses whole groups for validation, by a hash of what their records hold.
+
+    The order of the rows makes no difference.
+
+    Args:
+      keys: of the usable records.
+
+    Returns:
+      The rows for training and for validation, int64 each, in order, and what keeps them apart.
+    """
+    count = len(keys.rows)
+    wanted = min(MOST, max(1, round(SHARE * count)))
+    images = [[("image", x)] if x else [] for x in keys.image]
+    both = [
+        own + [("text", x) for x in texts] for own, texts in zip(images, keys.texts, strict=True)
+    ]
+    groups, apart = Groups(both), "no image and no text is on both sides"
+    if not any(keys.image):
+        apart = "no text is on both sides"
+    chosen = _choose(groups, keys, wanted)
+    if len(chosen) < 0.5 * wanted:
+        different = len({x for texts in keys.texts for x in texts})
+        groups = Groups(images if any(keys.image) else [[x[:1]] for x in map(tuple, keys.texts)])
+        apart = (
+            f"texts come again and again ({different:,} different ones in {count:,} records), so "
+            f"they are on both sides, but no {'image' if any(keys.image) else 'first text'} is"
+        )
+        chosen = _choose(groups, keys, wanted)
+    mask = np.zeros(count, bool)
+    mask[chosen] = True
+    rows = np.array(keys.rows, np.int64)
+    return rows[~mask], rows[mask], apart
+
+
+def _choose(groups: Groups, keys: Keys, wanted: int) -> np.ndarray:
+    """Records of groups in the order of their hashes, until there are enough: int64 [k]."""
+    order = np.argsort(groups.of, kind="stable")
+    _, starts = np.unique(groups.of[order], return_index=True)
+    members = np.split(order, starts[1:])
+    marks = [min(_mark(keys, record) for record in group) for group in members]
+    found, taken = [], 0
+    for number in sorted(range(len(members)), key=lambda x: marks[x]):
+        size = len(members[number])
+        if taken + size <= max(wanted, NEAR * wanted if not taken else wanted):
+            found.append(members[number])
+            taken += size
+        if taken >= wanted:
+            break
+    return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+
+def _mark(keys: Keys, record: int) -> int:
+    """A number that follows from what a record holds."""
+    parts = (keys.image[record], *sorted(keys.texts[record]))
+    return _hash(b"".join(part.to_bytes(8, "little") for part in parts))
