@@ -93,16 +93,16 @@ def batch_of(records: int, most: int) -> int:
     return max(4, min(most, 1 << max(0, int(math.log2(max(1, records // 4))))))
 
 
-def _run(c: Any, task: Task, batch: int, epochs: float, steps: tuple[int, int]) -> None:
-    """Length and intervals of the run."""
-    c.batch_size = batch_of(task.records, batch)
+def _run(
+    c: Any, task: Task, machine: Machine, batch: int, epochs: float, steps: tuple[int, int]
+) -> None:
+    """Batch, length, intervals and precision of the run."""
+    rows, devices = batch_of(task.records, batch), machine.devices
+    c.batch_size = devices * math.ceil(rows / devices)
+    c.dtype = "float32" if machine.small else "bfloat16"
     c.total_steps = int(min(steps[1], max(steps[0], epochs * task.records / c.batch_size)))
     every = max(1, c.total_steps // 4)
     c.log_every, c.eval_every, c.checkpoint_every = max(1, min(20, every)), every, every
-
-
-def _precision(c: Any, machine: Machine) -> None:
-    c.dtype = "float32" if machine.small else "bfloat16"
 
 
 def _retrieval(c: Any, task: Task, query: str, document: str) -> None:
@@ -129,13 +129,12 @@ def _captions(task: Task, machine: Machine) -> tuple[Any, Lines, float]:
         shape: dict[str, Any] = {"width": 128 if wide else 64, "depth": 4 if wide else 3}
         shape |= {"heads": shape["width"] // 32, "mlp": 4 * shape["width"]}
         patch, length, dim = size // 4, length_of(text, 48), 64
-        _run(c, task, 256 if wide else 128, 30, (200, 1200))
+        _run(c, task, machine, 256 if wide else 128, 30, (200, 1200))
         why = f"small towers, images of {size} pixels, as there are {machine.told()}"
     else:
         shape, size, patch, length, dim = {}, 224, 16, length_of(text, 77), 256
-        _run(c, task, _gpu_batch(machine), 30, (300, 20_000))
+        _run(c, task, machine, _gpu_batch(machine), 30, (300, 20_000))
         why = f"a ViT-S/16 and a BERT of its size, as there is {machine.told()}"
-    _precision(c, machine)
     if shape:
         start = {"activation": "gelu_tanh", "embedding_std": 0.5}
         c.towers.image = recipe.entry(configs.ViT(), patch=patch, **shape, **start)
@@ -189,10 +188,9 @@ def _published_captions(c: Any, task: Task, machine: Machine) -> tuple[Any, Line
         c.fields[name] = recipe.entry(theirs.fields[name])
     c.init.model = recipe.entry(configs.Init(), path=str(task.init))
     c.tokenizer, c.topology = recipe.entry(theirs.tokenizer), theirs.topology
-    _run(c, task, 32 if machine.small else _gpu_batch(machine) // 2, 3, (50, 10_000))
+    _run(c, task, machine, 32 if machine.small else _gpu_batch(machine) // 2, 3, (50, 10_000))
     if machine.small:
         c.total_steps = min(c.total_steps, 150)
-    _precision(c, machine)
     c.optimizer.update(lr=1e-5, weight_decay=0.1)
     c.optimizer.schedule.warmup_steps = max(1, c.total_steps // 10)
     _retrieval(c, task, "text", "image")
@@ -212,7 +210,7 @@ def _answers(task: Task, machine: Machine) -> tuple[Any, Lines, float]:
         has_head = getattr(head, "dim", None) is not None
         c.init.text = recipe.entry(configs.Init(), path=str(task.init), head=has_head)
         c.tokenizer, c.topology = recipe.entry(theirs.tokenizer), "sphere"
-        _run(c, task, 32 if machine.small else _gpu_batch(machine) // 4, 3, (50, 20_000))
+        _run(c, task, machine, 32 if machine.small else _gpu_batch(machine) // 4, 3, (50, 20_000))
         if machine.small:
             c.total_steps = min(c.total_steps, 150 * max(1, machine.cores // 2))
         c.optimizer.update(lr=2e-5, weight_decay=0.01)
@@ -228,14 +226,13 @@ def _answers(task: Task, machine: Machine) -> tuple[Any, Lines, float]:
             pool="mean", embedding_std=0.5,
         )  # fmt: skip
         head = configs.Projection(dim=width)
-        _run(c, task, 64 if machine.small else _gpu_batch(machine), 20, (200, 1500))
+        _run(c, task, machine, 64 if machine.small else _gpu_batch(machine), 20, (200, 1500))
         c.optimizer.update(lr=1e-3, weight_decay=0.05)
         c.optimizer.schedule.warmup_steps = max(1, c.total_steps // 15)
         notes = [
             f"From random weights, as no published ones are on this machine ({machine.told()}): "
             "--init=FOLDER of a sentence-transformers model gives far better results."
         ]
-    _precision(c, machine)
     side = {"head": head, "tower": "text"}
     c.fields.query = recipe.entry(
         configs.TextField(), column=task.roles["query"], length=lengths[0], **side
@@ -277,10 +274,9 @@ def _clicks(task: Task, machine: Machine) -> tuple[Any, Lines, float]:
         c.fields.image = recipe.entry(configs.ImageField(), size=pixels, head=head, weight=weight)
         c.fields.image.update(crop_scale=(0.7, 1.0), crop_ratio=(0.85, 1.18))
         documents.append("image")
-    _run(c, task, 256 if machine.small else _gpu_batch(machine), 5, (200, 600))
+    _run(c, task, machine, 256 if machine.small else _gpu_batch(machine), 5, (200, 600))
     if not machine.small:
         c.total_steps = min(20_000, max(500, 5 * task.records // c.batch_size))
-    _precision(c, machine)
     c.losses.main.logit_scale.init = 5.0
     train: Any = task.sources["train"]
     c.labels.update(query=train.query, document=train.document, score=train.score)

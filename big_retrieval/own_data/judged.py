@@ -41,13 +41,14 @@ def judged_sources(
       UserError: pairs without an id or a score, or too few to split.
     """
     image = columns.get(roles["image"])
-    configs = {
+    configs: dict[str, Graded] = {
         name: _config(name, each, roles, image, folder) for name, each in found.splits.items()
     }
     source: Any = graded(configs["train"])
     limit = float(max(1.0, source.qrels.score.max()))
     if len(configs) > 1:
-        return {**configs}, len(source.qrels), limit
+        sources: dict[str, Source] = dict(configs.items())
+        return sources, len(source.qrels), limit
     summary = split_files(source, configs["train"], OPTIONS, folder)
     parts = {name: summary["splits"][split] for name, split in PARTS.items()}
     log.info(

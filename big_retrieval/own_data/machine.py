@@ -25,6 +25,7 @@ class Machine:
       kind: of the devices, such as "cpu" or "NVIDIA H100".
       memory: bytes of one accelerator; 0: unknown.
       flops: floating-point operations a second of the CPU, measured; 0: not asked.
+      devices: that share the rows of a batch.
     """
 
     cores: int
@@ -32,6 +33,7 @@ class Machine:
     kind: str = "cpu"
     memory: int = 0
     flops: float = 0.0
+    devices: int = 1
 
     @property
     def small(self) -> bool:
@@ -53,10 +55,11 @@ def here() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     devices = jax.local_devices()
     if devices[0].platform == "cpu":
-        return Machine(cores or 1, flops=measured())
+        return Machine(cores or 1, flops=measured(), devices=len(devices))
     stats = devices[0].memory_stats() or {}
     memory = int(stats.get("bytes_limit", 0))
-    return Machine(cores or 1, len(devices), devices[0].device_kind, memory)
+    count = len(devices)
+    return Machine(cores or 1, count, devices[0].device_kind, memory, devices=count)
 
 
 def measured() -> float:

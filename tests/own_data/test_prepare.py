@@ -327,6 +327,7 @@ def test_a_gpu_gets_a_larger_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "here", lambda: Machine(16, 1, "H100", 80 * 2**30))
     config = run()
     assert config.towers["image"].width == 384
+    assert config.batch_size == 8
     assert (config.dtype, config.fields["image"].size) == ("bfloat16", 224)  # type: ignore[attr-defined]
 
 
@@ -370,8 +371,9 @@ def test_flags_that_do_not_go_together() -> None:
 
 
 @pytest.mark.slow
-def test_from_files_to_answers_by_three_commands() -> None:
+def test_from_files_to_answers_by_three_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains, goes on, trains the same again by the written config, indexes and searches."""
+    monkeypatch.setattr(machine, "here", lambda: Machine(2, flops=5e10, devices=8))
     pairs(("file", "caption"), 30)
     short = ("--config.total_steps=4", "--config.checkpoint_every=2", "--config.eval_every=0")
     done = in_process("train", "--data=data", "--workdir=runs/mine", *short)
