@@ -23,7 +23,8 @@ SECTIONS = (  # title, keys in the order in which they are written
     ("Optimiser", ("optimizer",)),
     ("Data", ("data", "negatives", "loader", "evals")),
 )  # fmt: skip
-HEAD = '''"""{about}"""
+HEAD = '''"""{about}
+"""
 
 from big_retrieval import config
 from big_retrieval.config import recipe

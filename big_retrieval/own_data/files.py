@@ -212,6 +212,9 @@ def _pattern(files: Sequence[Path]) -> str:
 def _pictures(folder: Path, images: Sequence[Path], texts: Sequence[Path]) -> Found:
     """Pictures with text files, as rows that have to be written."""
     groups, notes = _grouped(images, folder)
+    whole = all(split_of(folder / image.relative_to(folder).parts[0], folder) for image in images)
+    if not whole or len(groups) < 2:  # such as pictures of trains among others
+        groups, notes = {"train": list(images)}, []
     splits = {}
     for name, group in groups.items():
         rows, told = picture_rows(group, texts, folder)

@@ -22,6 +22,7 @@ NAMES = {  # role -> what people call such columns, the likeliest first
     "document_id": ("document_id", "doc_id", "product_id", "item_id", "pid", "docid", "asin",
                     "sku"),
 }  # fmt: skip
+IDS = ("id", "ids", "uuid", "guid", "key", "hash", "url")  # how names of columns of ids end
 RANKS = ("rank", "position")
 CLICKS = ("clicks", "click_count", "purchases")
 
@@ -130,7 +131,12 @@ class _Guess:
         self.lines: list[str] = []
 
     def texts(self) -> list[str]:
-        return [name for name, column in self.columns.items() if column.is_text and name.strip()]
+        found = (name for name, column in self.columns.items() if column.is_text)
+        return [name for name in found if name.strip() and not name.startswith("__")]
+
+    def _may_be(self, name: str) -> bool:
+        """Whether a column of texts may be taken though its name says nothing: no class, no id."""
+        return not self.columns[name].is_category and plain(name).split("_")[-1] not in IDS
 
     def numbers(self) -> list[str]:
         return [name for name, column in self.columns.items() if column.is_number]
@@ -201,7 +207,7 @@ class _Guess:
             return said
         among = [name for name in self.texts() if name != image]
         name = self.named("text", among) or self.named("query", among)
-        free = [each for each in among if not self.columns[each].is_category]
+        free = [each for each in among if self._may_be(each)]
         if name and self.columns[name].is_category and len(free) == 1:
             name = ""
         if not name and len(free) == 1:
@@ -220,7 +226,7 @@ class _Guess:
         """The columns of queries and of documents, both texts."""
         query, document = self._said.query, self._said.document
         among = [name for name in self.texts() if name not in (query, document)]
-        free = [name for name in among if not self.columns[name].is_category]
+        free = [name for name in among if self._may_be(name)]
         tell = []
         if not query:
             query = self.named("query", [x for x in among if x != document])

@@ -256,6 +256,21 @@ def test_classes_as_captions_are_on_both_sides_and_that_is_said(said: list[str])
     assert any("4 different ones in 60 records" in line for line in said)
 
 
+def test_a_folder_of_trains_is_no_split() -> None:
+    pictures(Path("data/train"), range(15))
+    pictures(Path("data/car"), range(15, 30))
+    for n in range(30):
+        Path(f"data/{'train' if n < 15 else 'car'}/{n}.txt").write_text(caption(n))
+    assert sorted(both(run())) == wanted(range(30))
+
+
+def test_a_column_of_ids_is_no_caption() -> None:
+    pictures(Path("data"), range(30))
+    rows = [(f"x{n}y", f"{n}.png", caption(n)) for n in range(30)]
+    table(Path("data/t.csv"), ["item id", 'the "file', "story"], rows)
+    assert run().data.text == "story"  # type: ignore[attr-defined]
+
+
 def pairs(columns: Sequence[str], count: int = 30) -> None:
     """A table of `count` rows; columns called file hold pictures, of numbers n, else texts."""
     pictures(Path("data"), range(count))
