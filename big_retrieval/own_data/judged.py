@@ -41,15 +41,15 @@ def judged_sources(
       UserError: pairs without an id or a score, or too few to split.
     """
     image = columns.get(roles["image"])
-    configs: dict[str, Graded] = {
+    configs: dict[str, Source] = {
         name: _config(name, each, roles, image, folder) for name, each in found.splits.items()
     }
-    source: Any = graded(configs["train"])
+    train: Any = configs["train"]
+    source: Any = graded(train)
     limit = float(max(1.0, source.qrels.score.max()))
     if len(configs) > 1:
-        sources: dict[str, Source] = dict(configs.items())
-        return sources, len(source.qrels), limit
-    summary = split_files(source, configs["train"], OPTIONS, folder)
+        return configs, len(source.qrels), limit
+    summary = split_files(source, train, OPTIONS, folder)
     parts = {name: summary["splits"][split] for name, split in PARTS.items()}
     log.info(
         f"{parts['train']['pairs']:,} pairs of {parts['train']['queries']:,} queries and "
@@ -58,8 +58,8 @@ def judged_sources(
     )
     for note in summary["skipped"]:
         log.info(f"skipped: {note}")
-    made = {name: reading(configs["train"], folder, split) for name, split in PARTS.items()}
-    used = {name: each for name, each in made.items() if parts[name]["pairs"]}
+    made = {name: reading(train, folder, split) for name, split in PARTS.items()}
+    used: dict[str, Source] = {name: each for name, each in made.items() if parts[name]["pairs"]}
     return used, parts["train"]["pairs"], limit
 
 
