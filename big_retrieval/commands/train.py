@@ -77,7 +77,7 @@ def main() -> None:
 
 def _prepared() -> Path:
     """Makes the config of --data and reads it as if --config named it; returns the run folder."""
-    from big_retrieval.own_data.prepare import Asked, prepare
+    from big_retrieval.own_data.prepare import TrainingRequest, prepare
     from big_retrieval.own_data.roles import Said
 
     if cli.CONFIG.value is not None:
@@ -97,7 +97,7 @@ def _prepared() -> Path:
     workdir = Path(cli.WORKDIR.value or Path("runs") / name)
     said = Said(**{role: flag.value for role, flag in SAID.items()})
     with cli.owning(locks.in_folder(workdir), workdir, "--workdir"):
-        file = prepare(Asked(data, said, INIT.value), workdir)
+        file = prepare(TrainingRequest(data, said, INIT.value), workdir)
     rest = _without(sys.argv[1:], (*OWN, "workdir"))
     sys.argv[1:] = [f"--config={file}", f"--workdir={workdir}", *rest]
     flags.FLAGS.unparse_flags()

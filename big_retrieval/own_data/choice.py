@@ -41,7 +41,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """What is to be trained.
 
     Attributes:
@@ -64,7 +64,7 @@ class Task:
     notes: Lines = field(default_factory=dict)
 
 
-def choose(task: Task, machine: Machine) -> Choice:
+def choose(task: TrainingTask, machine: Machine) -> Choice:
     """A config for a task.
 
     Raises:
@@ -94,7 +94,7 @@ def batch_of(records: int, most: int) -> int:
 
 
 def _run(
-    c: Any, task: Task, machine: Machine, batch: int, epochs: float, steps: tuple[int, int]
+    c: Any, task: TrainingTask, machine: Machine, batch: int, epochs: float, steps: tuple[int, int]
 ) -> None:
     """Batch, length, intervals and precision of the run."""
     rows, devices = batch_of(task.records, batch), machine.devices
@@ -105,7 +105,7 @@ def _run(
     c.log_every, c.eval_every, c.checkpoint_every = max(1, min(20, every)), every, every
 
 
-def _retrieval(c: Any, task: Task, query: str, document: str) -> None:
+def _retrieval(c: Any, task: TrainingTask, query: str, document: str) -> None:
     """Evaluators of all splits but that of training; the best checkpoint by validation counts."""
     for name, source in task.sources.items():
         if name != "train":
@@ -116,7 +116,7 @@ def _retrieval(c: Any, task: Task, query: str, document: str) -> None:
     c.best_metric, c.final_weights = "retrieval/validation/R-mean", "best"
 
 
-def _captions(task: Task, machine: Machine) -> tuple[Any, Lines, float]:
+def _captions(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
     """Images with captions: two small transformers, or published ones of both."""
     text = task.columns[task.roles["text"]]
     c, c.evals = recipe.base(), {}
@@ -160,7 +160,7 @@ def _gpu_batch(machine: Machine) -> int:
     return 256 * machine.accelerators * max(1, round((machine.memory or 2**34) / 2**34))
 
 
-def _published(task: Task, wanted: Sequence[str]) -> Config:
+def _published(task: TrainingTask, wanted: Sequence[str]) -> Config:
     """The configuration of published weights.
 
     Raises:
@@ -181,7 +181,7 @@ def _published(task: Task, wanted: Sequence[str]) -> Config:
     return found
 
 
-def _published_captions(c: Any, task: Task, machine: Machine) -> tuple[Any, Lines, float]:
+def _published_captions(c: Any, task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
     theirs = _published(task, ("image", "text"))
     for name in ("image", "text"):
         c.towers[name] = recipe.entry(theirs.towers[name])
@@ -197,7 +197,7 @@ def _published_captions(c: Any, task: Task, machine: Machine) -> tuple[Any, Line
     return c, {"Model": [f"From the published weights in {task.init}."]}, EFFICIENCY["published"]
 
 
-def _answers(task: Task, machine: Machine) -> tuple[Any, Lines, float]:
+def _answers(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
     """Questions and answers: one text encoder for both sides."""
     query, document = (task.columns[task.roles[role]] for role in ("query", "document"))
     c, c.evals, share = recipe.base(), {}, EFFICIENCY["small"]
@@ -245,7 +245,7 @@ def _answers(task: Task, machine: Machine) -> tuple[Any, Lines, float]:
     return c, {"Model": notes}, share
 
 
-def _clicks(task: Task, machine: Machine) -> tuple[Any, Lines, float]:
+def _clicks(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
     """Judged pairs: queries, and documents with an image, a title or both (docs/GCL.md)."""
     roles, c = task.roles, recipe.base()
     c.evals, both = {}, bool(roles["image"] and roles["document"])

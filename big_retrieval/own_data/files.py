@@ -45,7 +45,7 @@ class DataFiles:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundData:
     """What lies at a path.
 
     Attributes:
@@ -64,7 +64,7 @@ class Found:
         return self.splits["train"]
 
 
-def find(path: str, leave_out: Path | None = None) -> Found:
+def find(path: str, leave_out: Path | None = None) -> FoundData:
     """Opens what lies at a path.
 
     Args:
@@ -105,10 +105,10 @@ def walk(folder: Path, leave_out: Path | None = None) -> list[Path]:
     return out
 
 
-def _folder(folder: Path, leave_out: Path | None) -> Found:
+def _folder(folder: Path, leave_out: Path | None) -> FoundData:
     if (folder / SHARDS).is_file():
         table, _ = table_of([folder])
-        return Found("table", {"train": DataFiles(table, str(folder), folder)})
+        return FoundData("table", {"train": DataFiles(table, str(folder), folder)})
     files = walk(folder, leave_out)
     tars = [file for file in files if _ending(file) in TARS]
     if tars:
@@ -160,12 +160,12 @@ def _grouped(files: Sequence[Path], folder: Path) -> tuple[dict[str, list[Path]]
     return groups, notes
 
 
-def _of_files(files: Sequence[Path], folder: Path) -> Found:
+def _of_files(files: Sequence[Path], folder: Path) -> FoundData:
     """Tables or tars, grouped by splits."""
     groups, notes = _grouped(files, folder)
     splits = {name: _opened(group, notes) for name, group in groups.items()}
     form = "tar" if _ending(groups["train"][0]) in TARS else "table"
-    return Found(form, splits, notes)
+    return FoundData(form, splits, notes)
 
 
 def _opened(files: Sequence[Path], notes: list[str]) -> DataFiles:
@@ -209,7 +209,7 @@ def _pattern(files: Sequence[Path]) -> str:
     return f"{files[0].parent}/{start}*{files[0].suffix}" if found == sorted(files) else ""
 
 
-def _pictures(folder: Path, images: Sequence[Path], texts: Sequence[Path]) -> Found:
+def _pictures(folder: Path, images: Sequence[Path], texts: Sequence[Path]) -> FoundData:
     """Pictures with text files, as rows that have to be written."""
     groups, notes = _grouped(images, folder)
     whole = all(split_of(folder / image.relative_to(folder).parts[0], folder) for image in images)
@@ -220,4 +220,4 @@ def _pictures(folder: Path, images: Sequence[Path], texts: Sequence[Path]) -> Fo
         rows, told = picture_rows(group, texts, folder)
         notes += told
         splits[name] = DataFiles(Rows(rows, folder.name), "", folder)
-    return Found("pictures", splits, notes)
+    return FoundData("pictures", splits, notes)

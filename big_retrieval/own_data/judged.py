@@ -13,7 +13,7 @@ from big_retrieval.data.judged.four_way import SplitOptions
 from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.data.judged.split_files import reading, split_files
 from big_retrieval.own_data.columns import Column
-from big_retrieval.own_data.files import DataFiles, Found
+from big_retrieval.own_data.files import DataFiles, FoundData
 from big_retrieval.own_data.roles import CLICKS, RANKS, Roles, plain
 from big_retrieval.own_data.rows import write_lines
 
@@ -24,7 +24,7 @@ PARTS = {"train": "in_domain", "validation": "novel_query", "new_documents": "no
 
 
 def judged_sources(
-    found: Found, roles: Roles, columns: Mapping[str, Column], folder: Path
+    found: FoundData, roles: Roles, columns: Mapping[str, Column], folder: Path
 ) -> tuple[dict[str, Source], int, float]:
     """Sources of judged pairs, which are split by queries and documents where no file names say so.
 

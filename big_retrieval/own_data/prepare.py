@@ -16,11 +16,11 @@ from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
 from big_retrieval.own_data import choice, code, machine
 from big_retrieval.own_data.columns import Column, look
-from big_retrieval.own_data.files import DataFiles, Found, find
+from big_retrieval.own_data.files import DataFiles, FoundData, find
 from big_retrieval.own_data.judged import judged_sources
 from big_retrieval.own_data.roles import Roles, Said, decide, endings
 from big_retrieval.own_data.rows import write_lines
-from big_retrieval.own_data.splitting import Keys, keys_of, split
+from big_retrieval.own_data.splitting import RecordKeys, keys_of, split
 
 log = logging.getLogger(__name__)
 CONFIG, MADE, FOLDER = "config.py", "made_from.json", "data"  # in the run folder
@@ -30,7 +30,7 @@ MANY = 50_000  # records from which a user is told that all are read
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainingRequest:
     """What the command line asks for.
 
     Attributes:
@@ -44,7 +44,7 @@ class Asked:
     init: str = ""
 
 
-def prepare(asked: Asked, workdir: Path) -> Path:
+def prepare(asked: TrainingRequest, workdir: Path) -> Path:
     """Makes the config file of a run, or finds the one that an earlier start made.
 
     Args:
@@ -111,7 +111,7 @@ def prepare(asked: Asked, workdir: Path) -> Path:
 
 
 def _choice(
-    found: Found, roles: Roles, columns: dict[str, Column], asked: Asked, here: machine.Machine,
+    found: FoundData, roles: Roles, columns: dict[str, Column], asked: TrainingRequest, here: machine.Machine,
     workdir: Path,
 ) -> choice.Choice:  # fmt: skip
     """Splits the records and chooses a config for them."""
@@ -129,11 +129,13 @@ def _choice(
         )
     image = columns.get(roles["image"])
     damaged = image.broken / max(1, image.whole + image.broken) if image else 0.0
-    task = choice.Task(roles, columns, sources, records, damaged, _init(asked, roles), limit=limit)
+    task = choice.TrainingTask(
+        roles, columns, sources, records, damaged, _init(asked, roles), limit=limit
+    )
     return choice.choose(task, here)
 
 
-def _init(asked: Asked, roles: Roles) -> Path | None:
+def _init(asked: TrainingRequest, roles: Roles) -> Path | None:
     """The folder of published weights to start from."""
     if asked.init == "none":
         return None
@@ -149,7 +151,7 @@ def _init(asked: Asked, roles: Roles) -> Path | None:
     return machine.text_weights() if roles.kind == "answers" else None
 
 
-def _summary(found: Found, asked: Asked) -> str:
+def _summary(found: FoundData, asked: TrainingRequest) -> str:
     counts = ", ".join(f"{len(each.table):,} for {name}" for name, each in found.splits.items())
     if len(found.splits) == 1:
         counts = counted(len(found.train.table), "record")
@@ -158,7 +160,7 @@ def _summary(found: Found, asked: Asked) -> str:
 
 
 def _sources(
-    found: Found, roles: Roles, columns: dict[str, Column], folder: Path
+    found: FoundData, roles: Roles, columns: dict[str, Column], folder: Path
 ) -> tuple[dict[str, Source], int]:
     """A source for each split; one for validation is split off where none is named."""
     keys = {name: _keys(each, roles, columns) for name, each in found.splits.items()}
@@ -193,7 +195,7 @@ def _sources(
     return sources, len(rows["train"])
 
 
-def _keys(files: DataFiles, roles: Roles, columns: dict[str, Column]) -> Keys:
+def _keys(files: DataFiles, roles: Roles, columns: dict[str, Column]) -> RecordKeys:
     if len(files.table) > MANY:
         log.info(f"reading all {len(files.table):,} records once, to keep copies apart ...")
     texts = [roles[role] for role in ("text", "query", "document") if roles[role]]
@@ -212,7 +214,7 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def _told(keys: Keys, split_name: str) -> None:
+def _told(keys: RecordKeys, split_name: str) -> None:
     for why, count in keys.dropped.items():
         of = f" for {split_name}" if split_name else ""
         log.info(f"{count:,} records{of} {why}: left out")
@@ -262,7 +264,7 @@ def stamp(data: str, workdir: Path) -> dict[str, Any]:
     }
 
 
-def _plain(asked: Asked) -> dict[str, Any]:
+def _plain(asked: TrainingRequest) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(asked)))
 
 

@@ -23,7 +23,7 @@ NEAR = 1.5  # of the wanted records: a group that brings more is left to trainin
 
 
 @dataclass
-class Keys:
+class RecordKeys:
     """What records share.
 
     Attributes:
@@ -43,7 +43,7 @@ class Keys:
         self.dropped[why] = self.dropped.get(why, 0) + 1
 
 
-def keys_of(table: Table, image: Sequence[str], texts: Sequence[str], root: Path) -> Keys:
+def keys_of(table: Table, image: Sequence[str], texts: Sequence[str], root: Path) -> RecordKeys:
     """Reads all records.
 
     Args:
@@ -52,7 +52,7 @@ def keys_of(table: Table, image: Sequence[str], texts: Sequence[str], root: Path
       texts: columns that each record must have a text in.
       root: the folder that image paths start from.
     """
-    found = Keys()
+    found = RecordKeys()
     wanted = {*image, *texts}
     for index in range(len(table)):
         try:
@@ -158,7 +158,7 @@ class Groups:
         return int(np.unique(self.of, return_counts=True)[1].max())
 
 
-def split(keys: Keys) -> tuple[np.ndarray, np.ndarray, str]:
+def split(keys: RecordKeys) -> tuple[np.ndarray, np.ndarray, str]:
     """Chooses whole groups for validation, by a hash of what their records hold.
 
     The order of the rows makes no difference.
@@ -193,7 +193,7 @@ def split(keys: Keys) -> tuple[np.ndarray, np.ndarray, str]:
     return rows[~mask], rows[mask], apart
 
 
-def _choose(groups: Groups, keys: Keys, wanted: int) -> np.ndarray:
+def _choose(groups: Groups, keys: RecordKeys, wanted: int) -> np.ndarray:
     """Records of groups in the order of their hashes, until there are enough: int64 [k]."""
     order = np.argsort(groups.of, kind="stable")
     _, starts = np.unique(groups.of[order], return_index=True)
@@ -210,7 +210,7 @@ def _choose(groups: Groups, keys: Keys, wanted: int) -> np.ndarray:
     return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
-def _mark(keys: Keys, record: int) -> int:
+def _mark(keys: RecordKeys, record: int) -> int:
     """A number that follows from what a record holds."""
     parts = (keys.image[record], *sorted(keys.texts[record]))
     return _hash(b"".join(part.to_bytes(8, "little") for part in parts))

@@ -22,7 +22,7 @@ from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
 from big_retrieval.own_data import machine
 from big_retrieval.own_data.machine import Machine
-from big_retrieval.own_data.prepare import Asked, prepare
+from big_retrieval.own_data.prepare import TrainingRequest, prepare
 from big_retrieval.own_data.roles import Said
 from tests.helpers import in_process
 
@@ -69,7 +69,7 @@ def table(path: Path, columns: Sequence[str], rows: Any, separator: str = ",") -
 
 def run(data: str = "data", init: str = "", workdir: str = "run", **said: Any) -> Config:
     """The checked config for some data."""
-    file = prepare(Asked(data, Said(**said), init), Path(workdir))
+    file = prepare(TrainingRequest(data, Said(**said), init), Path(workdir))
     config = made_by(file)
     check(config)
     return config
