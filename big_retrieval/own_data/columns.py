@@ -20,6 +20,7 @@ from big_retrieval.io.regular import read_bytes
 from big_retrieval.own_data.pictures import IMAGES
 
 SAMPLED = 100  # rows
+FIRST = 2000  # rows that tell whether texts repeat, as queries of judged pairs do
 LONGEST = 1024  # characters that a path has at most
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "pictures", "photos", "jpg", "png", "files")
 NUMBER = 0.95  # share of the values that must be of a kind
@@ -47,6 +48,7 @@ class Column:
       root: the folder that the files' paths start from.
       sides: the short sides of the decoded images.
       most: the largest number.
+      repeats: whether texts come again among the first rows.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Column:
     root: Path = Path()
     sides: list[int] = field(default_factory=list)
     most: float = 0.0
+    repeats: bool = False
 
     @property
     def images(self) -> int:
@@ -134,7 +137,24 @@ def look(table: Table, folder: Path) -> dict[str, Column]:
         except (Damaged, UserError):
             continue
     names = sorted({name for row in rows for name in row})
-    return {name: _look(name, [row.get(name) for row in rows], folder) for name in names}
+    found = {name: _look(name, [row.get(name) for row in rows], folder) for name in names}
+    texts = [name for name, column in found.items() if column.is_text]
+    for name, repeats in _repeated(table, texts).items():
+        found[name].repeats = repeats
+    return found
+
+
+def _repeated(table: Table, names: Sequence[str]) -> dict[str, bool]:
+    """Whether the first rows have texts of these columns several times."""
+    seen: dict[str, list[str]] = {name: [] for name in names}
+    for index in range(min(FIRST, len(table)) if names else 0):
+        try:
+            row = table.row(index, names)
+        except (Damaged, UserError):
+            continue
+        for name in names:
+            seen[name].append(str(row.get(name)))
+    return {name: len(set(values)) < 0.95 * len(values) for name, values in seen.items()}
 
 
 def _look(name: str, values: Sequence[Any], folder: Path) -> Column:

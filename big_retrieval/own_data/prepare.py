@@ -111,8 +111,8 @@ def prepare(asked: TrainingRequest, workdir: Path) -> Path:
 
 
 def _choice(
-    found: FoundData, roles: Roles, columns: dict[str, Column], asked: TrainingRequest, here: machine.Machine,
-    workdir: Path,
+    found: FoundData, roles: Roles, columns: dict[str, Column], asked: TrainingRequest,
+    here: machine.Machine, workdir: Path,
 ) -> choice.Choice:  # fmt: skip
     """Splits the records and chooses a config for them."""
     folder = workdir / FOLDER

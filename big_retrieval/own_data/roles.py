@@ -96,7 +96,7 @@ def _clicks(guess: "_Guess", said: Said) -> bool:
     score = guess.named("score", guess.numbers())
     if not (query and score) or said.text:
         return False
-    return len(guess.columns[query].different) < guess.columns[query].filled
+    return guess.columns[query].repeats
 
 
 def _clicked(guess: "_Guess", said: Said) -> Roles:

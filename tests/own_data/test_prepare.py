@@ -178,7 +178,7 @@ def test_clicks_are_split_by_queries(said: list[str]) -> None:
     rows = [
         (f"{WORDS[n % 13]} {WORDS[n // 3 % 13]}", f"p{n % 50}", caption(n % 50), n % 17 + 1)
         for n in range(400)
-    ]
+    ] + [(f"{caption(n)} rare", f"p{n % 50}", caption(n % 50), 1) for n in range(3000)]
     table(Path("data.tsv"), ["query", "product_id", "title", "clicks"], rows, "\t")
     config = run("data.tsv")
     source, new = (make_source(x) for x in (config.data, config.evals["validation"].data))
