@@ -81,9 +81,9 @@ class TensorBoard(Tracker):
     type: Literal["tensorboard"] = "tensorboard"
 
     def open(self, run: "TrackedRun") -> "OpenTracker":
-        from big_retrieval.train.trackers import TensorBoard
+        from big_retrieval.train.trackers import EventFiles
 
-        return TensorBoard(run.folder / "tensorboard", run.first)
+        return EventFiles(run.folder / "tensorboard", run.first)
 
 
 @register("tracker")

@@ -189,7 +189,7 @@ def open_all(
     return found
 
 
-class TensorBoard:
+class EventFiles:
     """Scalars in a file for TensorBoard, written in the thread of the caller.
 
     `tensorboardX.SummaryWriter` has a thread of its own behind a queue of ten events. An error ends

@@ -115,9 +115,9 @@ def test_a_folder_named_torch_beside_the_config_is_a_warning(tmp_path: Path) -> 
     (tmp_path / "torch" / "__init__.py").touch()
     program = (
         "import logging, sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]);"
-        "from big_retrieval.train.trackers import Guarded, TensorBoard;"
+        "from big_retrieval.train.trackers import EventFiles, Guarded;"
         "logging.basicConfig();"
-        "make = lambda step: TensorBoard(Path(sys.argv[1]), step);"
+        "make = lambda step: EventFiles(Path(sys.argv[1]), step);"
         "board = Guarded('TensorBoard', make, start=1);"
         "board.write(1, {'loss': 1.0}); board.close()"
     )
@@ -159,7 +159,7 @@ def test_tensorboard_files_hold_every_number_and_say_from_where_a_resumed_run_go
     from tensorboardX.proto import event_pb2
     from tensorboardX.record_writer import RecordWriter  # noqa: F401  # the format read below
 
-    board = trackers.TensorBoard(tmp_path, 7)
+    board = trackers.EventFiles(tmp_path, 7)
     board.write(7, {"loss": 0.5, "records": "ab12", "step": 7})
     board.close()
     [path] = tmp_path.iterdir()
