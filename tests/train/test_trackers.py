@@ -37,6 +37,9 @@ class Fragile:
             raise OSError(errno.ENOSPC, "No space left on device")
         self.rows.append(step)
 
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
     def close(self) -> None:
         """Nothing to do."""
 
