@@ -159,9 +159,10 @@ def test_a_full_disk_under_tensorboard_leaves_the_curves_as_they_are(
 def test_tensorboard_files_hold_every_number_and_say_from_where_a_resumed_run_goes_on(
     tmp_path: Path,
 ) -> None:
-    from tensorboardX.proto import event_pb2
+    from tensorboardX.proto import event_pb2 as proto
     from tensorboardX.record_writer import RecordWriter  # noqa: F401  # the format read below
 
+    event_pb2: Any = proto  # its classes are made when it is imported
     board = trackers.EventFiles(tmp_path, 7)
     board.write(7, {"loss": 0.5, "records": "ab12", "step": 7})
     board.close()
