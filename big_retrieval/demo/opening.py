@@ -176,7 +176,7 @@ def _encoded(options: DemoOptions, folder: Path) -> list[_Opened]:
         partial = folders.begin(target)
         about = write_index(partial, dataclasses.replace(work, model=model))
         folders.finish(partial, target, about)
-        name = options.data if source is None else source.name
+        name = Path(options.data.partition(",")[0]).name if source is None else source.name
         out.append(_Opened(name, open_index(target), model, work.records, work.reader))
     return out
 
