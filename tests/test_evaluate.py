@@ -48,8 +48,9 @@ def graded(**changes: Any) -> Config:
         tower.update(width=16, depth=1, heads=2, mlp=32)
     for field in c.fields.values():
         field.head.dim = 4
-    c.evals = {"in_domain": c.evals.in_domain.copy_and_resolve_references()}
-    c.evals.in_domain.data.count = 30
+    in_domain = c.evals.in_domain.copy_and_resolve_references()
+    in_domain.data.count = 30
+    c.evals = {"in_domain": in_domain}
     c.update(changes)
     return configs.load(c)
 
