@@ -56,7 +56,7 @@ COMMANDS = [  # module, its flags, words; the lock
     ("data", {}, ("split",), "out/folder.lock"),
     ("tradeoff", {"run": ["run"]}, (), "out.lock"),
     ("explain", {"run": "run", "text": ["a"]}, (), "out/folder.lock"),
-    ("search", {"index": "i", "queries": "q"}, (), "out.lock"),
+    ("search", {"index": "i", "queries": "q", "query": None}, (), "out.lock"),
     ("export", {"run": "run", "to": "transformers"}, (), "out.lock"),
     ("import_", {"from": "model"}, (), "out.lock"),
     ("evaluate", {"untrained": True, "config": "c"}, (), "out/evaluation.json.lock"),
