@@ -68,7 +68,7 @@ RANKINGS = flags.DEFINE_bool(
 DATA = flags.DEFINE_string("data", None, "With --run: other files to evaluate it on")
 IMAGE = flags.DEFINE_string("image", "", "With --data: column of the images; the run's by default")
 TEXT = flags.DEFINE_string("text", "", "With --data: column of the texts; the run's by default")
-QUERY = flags.DEFINE_string("query", "", "With --data, of two texts: column of the queries")
+QUERY = flags.DEFINE_string("query", None, "With --data, of two texts: column of the queries")
 DOCUMENT = flags.DEFINE_string("document", "", "With --data, of two texts: that of the documents")
 SEPARATOR = flags.DEFINE_string("separator", "", "With --data: between several texts in a cell")
 EVAL = flags.DEFINE_list("eval", [], "Evaluators to run; all by default")
@@ -171,7 +171,9 @@ def _config(config: Config) -> Config:
     from big_retrieval.evals.new_data import ColumnFlags, on_files
 
     if DATA.value:
-        given = ColumnFlags(IMAGE.value, TEXT.value, QUERY.value, DOCUMENT.value, SEPARATOR.value)
+        given = ColumnFlags(
+            IMAGE.value, TEXT.value, QUERY.value or "", DOCUMENT.value, SEPARATOR.value
+        )
         return on_files(config, DATA.value, given)
     config = beir.added(config)
     for name in EVAL.value:
