@@ -18,7 +18,6 @@ from big_retrieval.evals.thumbnails import unreadable
 from big_retrieval.retrieval.documents import DocumentReader, read_row
 
 SIDE = 320  # pixels of a picture's longer side, at most
-MOST_TEXT = 4000  # characters of a document's text that are shown
 CACHE = 32 * 2**20  # bytes of pictures that are kept
 
 

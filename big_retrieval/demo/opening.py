@@ -20,6 +20,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.inference import load
 from big_retrieval.inference.load import TrainedModel
+from big_retrieval.io.manifest import run_folder
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.dense import DenseIndex
@@ -228,7 +229,7 @@ def _work_of_source(
 def _ways(opened: _Opened, wanted: str, several: bool) -> Iterator[Way]:
     """The ways to search in an index: by its model, and by bags of words where it has terms."""
     index, model = opened.index, opened.model
-    of = f" · {_run_name(Path(index.about.checkpoint))}" if several else ""
+    of = f" · {run_folder(Path(index.about.checkpoint)).name}" if several else ""
     if model is not None:
         encoded = model.config.encoded
         text = query_field(model.config, wanted or index.about.query_field)
@@ -265,9 +266,3 @@ def _apart(ways: Sequence[Way]) -> Iterator[Way]:
     for place, way in enumerate(ways):
         before = sum(each.key == way.key for each in ways[:place])
         yield dataclasses.replace(way, key=f"{way.key}-{before + 1}") if before else way
-
-
-def _run_name(checkpoint: Path) -> str:
-    """What a reader calls a run, of the path of its checkpoint."""
-    inside = checkpoint.parent.name == "checkpoints"
-    return checkpoint.parent.parent.name if inside else checkpoint.name

@@ -161,8 +161,8 @@ class Service:
         """
         ways = self.ways(query.kind, key)
         depth = depth_of(query.start + query.count + 2)  # one more, and the document itself
-        keys = [(way.key, query.kind, depth) for way in ways]
-        return await _all([self._searches.submit] * len(keys), [(each, query) for each in keys])
+        jobs = [((way.key, query.kind, depth), query) for way in ways]
+        return await _all(self._searches, jobs)
 
     async def explain(self, work: Callable[..., Any], *args: Any) -> Any:
         """Runs a method of `Explainer` in the thread of explanations.
@@ -172,7 +172,7 @@ class Service:
           Overloaded: too much is asked for.
         """
         job = functools.partial(work, self._explainer, *args)
-        return (await _all([self._explanations.submit], [(None, job)]))[0]
+        return await _one(self._explanations, job)
 
     async def picture(self, number: int) -> tuple[str, bytes] | None:
         """`DemoDocuments.picture`.
@@ -181,7 +181,7 @@ class Service:
           Overloaded: too much is asked for.
         """
         job = functools.partial(self.demo.collection.picture, number)
-        return (await _all([self._readers[number % READERS].submit], [(None, job)]))[0]
+        return await _one(self._readers[number % READERS], job)
 
     async def text(self, number: int) -> str:
         """`DemoDocuments.text`.
@@ -190,7 +190,7 @@ class Service:
           Overloaded: too much is asked for.
         """
         job = functools.partial(self.demo.collection.text, number)
-        return (await _all([self._readers[number % READERS].submit], [(None, job)]))[0]
+        return await _one(self._readers[number % READERS], job)
 
     async def previews(self, numbers: Sequence[int]) -> dict[int, str]:
         """The beginning of the text of each document: of `shown`, or longer where texts are read.
@@ -202,7 +202,7 @@ class Service:
         if collection.records is None or collection.has_pictures:
             return {number: collection.shown[number] for number in numbers}
         job = functools.partial(_previews, collection, numbers)
-        return (await _all([self._readers[0].submit], [(None, job)]))[0]
+        return await _one(self._readers[0], job)
 
     def _search(self, key: tuple[str, Kind, int], queries: Sequence[SearchQuery]) -> Sequence[Any]:
         """Answers some queries of one kind by one way; in the thread of searches."""
@@ -274,16 +274,21 @@ def _attempt(function: Callable[[], Any]) -> Any:
         return problem
 
 
-async def _all(submit: Sequence[Callable[..., Any]], jobs: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """Submits jobs and awaits their results; if one cannot be, none is.
+async def _one(worker: Worker, job: Callable[[], Any]) -> Any:
+    """The result of a job of a worker that calls jobs; raises as `_all`."""
+    return (await _all(worker, [(None, job)]))[0]
+
+
+async def _all(worker: Worker, jobs: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """Submits jobs, each with its key, and awaits their results; if one cannot be, none is.
 
     Raises:
       Overloaded: a queue is full, or it takes too long.
     """
     futures: list[Awaitable[Any]] = []
     try:
-        for each, job in zip(submit, jobs, strict=True):
-            futures.append(asyncio.wrap_future(each(*job)))
+        for job in jobs:
+            futures.append(asyncio.wrap_future(worker.submit(*job)))
         return await asyncio.wait_for(asyncio.gather(*futures), PATIENCE)
     except (Busy, TimeoutError):
         for future in futures:

@@ -8,7 +8,7 @@ from big_retrieval import __version__
 from big_retrieval.config import schema
 from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.target import ExportTarget, ends
-from big_retrieval.io.manifest import read_meta
+from big_retrieval.io.manifest import read_meta, run_folder
 
 _TASKS = {  # modalities -> the hubs' name of the task
     ("text",): "feature-extraction",
@@ -46,8 +46,7 @@ def _card(model: Exported, target: ExportTarget, license: str) -> str:
 
 
 def _title(model: Exported) -> str:
-    folder = model.model.folder  # RUN/checkpoints/STEP
-    return folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.name
+    return run_folder(model.model.folder).name
 
 
 _COMPARED = {  # topology -> how embeddings are

@@ -13,6 +13,7 @@ from big_retrieval.data.text import split_words
 from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.torch_source import FOLDER, Code, SourceFiles, call, literal, methods
 from big_retrieval.interop.source import Flat, below
+from big_retrieval.io.manifest import run_folder
 from big_retrieval.models.towers import lexical_terms
 
 WORDS = Path(split_words.__file__)  # a source, too, as it imports nothing of ours
@@ -93,8 +94,7 @@ def source_of(model: Exported) -> str:
 
 
 def _docstring(model: Exported) -> str:
-    origin = model.model.folder
-    name = origin.parent.parent.name if origin.parent.name == "checkpoints" else origin.name
+    name = run_folder(model.model.folder).name
     return (
         f'"""{name}: a retrieval model in PyTorch, written by big_retrieval {__version__}.\n\n'
         f'    model = RetrievalModel.load("FOLDER")  # this file\'s\n\n'

@@ -112,6 +112,11 @@ def step_of(name: str) -> int | None:
     return step if str(step) == name else None
 
 
+def run_folder(checkpoint: Path) -> Path:
+    """RUN of a checkpoint folder RUN/checkpoints/STEP; any other folder itself."""
+    return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint
+
+
 def complete_steps(root: Path) -> list[int]:
     """Steps whose folder has a manifest, ascending."""
     if not root.is_dir():

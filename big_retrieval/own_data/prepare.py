@@ -59,7 +59,6 @@ def prepare(asked: TrainingRequest, workdir: Path) -> Path:
         another run.
     """
     path = workdir / CONFIG
-    found = None
     if (workdir / "checkpoints").is_dir():
         made = _made(workdir)
         if made is None or made["asked"] != _plain(asked):
@@ -241,7 +240,7 @@ def _source(
 
 
 def _write_rows(folder: Path, name: str, rows: np.ndarray) -> str:
-    """The file of the numbers of rows; "" where all are read."""
+    """Writes the numbers of rows; the path of their file."""
     path = folder / f"{name}_rows.npy"
     np.save(path, rows)
     return str(path.absolute())

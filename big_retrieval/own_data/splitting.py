@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from PIL import Image
+from scipy.sparse.csgraph import connected_components
 
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import is_absent
@@ -18,7 +20,6 @@ from big_retrieval.errors import Damaged
 SHARE = 0.1  # of the records, for validation
 MOST = 1000  # records that are validated on
 BLOCK = 2**14  # bytes at a file's start and end that tell it from others
-TOO_LARGE = 0.5  # share of the records in one group above which texts do not keep groups together
 NEAR = 1.5  # of the wanted records: a group that brings more is left to training
 
 
@@ -128,34 +129,15 @@ def _opens(file: Any) -> bool:
         return False
 
 
-class Groups:
-    """Records that share keys, directly or through others.
-
-    Args:
-      keys: of each record.
-    """
-
-    def __init__(self, keys: Sequence[Sequence[Hashable]]):
-        self._parent = list(range(len(keys)))
-        first: dict[Hashable, int] = {}
-        for record, own in enumerate(keys):
-            for key in own:
-                self._join(record, first.setdefault(key, record))
-        self.of = np.array([self._top(x) for x in range(len(keys))], np.int64)  # [n]
-
-    def _top(self, record: int) -> int:
-        while self._parent[record] != record:
-            self._parent[record] = self._parent[self._parent[record]]
-            record = self._parent[record]
-        return record
-
-    def _join(self, a: int, b: int) -> None:
-        self._parent[self._top(a)] = self._top(b)
-
-    @property
-    def largest(self) -> int:
-        """Records of the largest group."""
-        return int(np.unique(self.of, return_counts=True)[1].max())
+def groups_of(keys: Sequence[Sequence[Hashable]]) -> np.ndarray:
+    """The group of each record, int64 [n]: records that share keys, directly or through others."""
+    first: dict[Hashable, int] = {}
+    pairs = [
+        (record, first.setdefault(key, record)) for record, own in enumerate(keys) for key in own
+    ]
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    links = scipy.sparse.coo_array((np.ones(len(ends), bool), tuple(ends.T)), (len(keys),) * 2)
+    return connected_components(links, directed=False)[1].astype(np.int64)
 
 
 def split(keys: RecordKeys) -> tuple[np.ndarray, np.ndarray, str]:
@@ -175,13 +157,13 @@ def split(keys: RecordKeys) -> tuple[np.ndarray, np.ndarray, str]:
     both = [
         own + [("text", x) for x in texts] for own, texts in zip(images, keys.texts, strict=True)
     ]
-    groups, apart = Groups(both), "no image and no text is on both sides"
+    groups, apart = groups_of(both), "no image and no text is on both sides"
     if not any(keys.image):
         apart = "no text is on both sides"
     chosen = _choose(groups, keys, wanted)
     if len(chosen) < 0.5 * wanted:
         different = len({x for texts in keys.texts for x in texts})
-        groups = Groups(images if any(keys.image) else [[x[:1]] for x in map(tuple, keys.texts)])
+        groups = groups_of(images if any(keys.image) else [[x[:1]] for x in map(tuple, keys.texts)])
         apart = (
             f"texts come again and again ({different:,} different ones in {count:,} records), so "
             f"they are on both sides, but no {'image' if any(keys.image) else 'first text'} is"
@@ -193,10 +175,10 @@ def split(keys: RecordKeys) -> tuple[np.ndarray, np.ndarray, str]:
     return rows[~mask], rows[mask], apart
 
 
-def _choose(groups: Groups, keys: RecordKeys, wanted: int) -> np.ndarray:
+def _choose(groups: np.ndarray, keys: RecordKeys, wanted: int) -> np.ndarray:
     """Records of groups in the order of their hashes, until there are enough: int64 [k]."""
-    order = np.argsort(groups.of, kind="stable")
-    _, starts = np.unique(groups.of[order], return_index=True)
+    order = np.argsort(groups, kind="stable")
+    _, starts = np.unique(groups[order], return_index=True)
     members = np.split(order, starts[1:])
     marks = [min(_mark(keys, record) for record in group) for group in members]
     found, taken = [], 0

@@ -21,6 +21,7 @@ import numpy as np
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import find, load, read_config
+from big_retrieval.io.manifest import run_folder
 from big_retrieval.runtime import messages
 from big_retrieval.runtime.machine import processor
 from big_retrieval.tradeoff.average import average_of, check_average, weighted
@@ -196,8 +197,7 @@ def named(checkpoints: Sequence[str]) -> list[str]:
     Raises:
       UserError: a folder is given twice.
     """
-    paths = [Path(each).resolve() for each in checkpoints]
-    paths = [path.parent.parent if path.parent.name == "checkpoints" else path for path in paths]
+    paths = [run_folder(Path(each).resolve()) for each in checkpoints]
     count = Counter(path.name for path in paths)
     names = [f"{p.parent.name}/{p.name}" if count[p.name] > 1 else p.name for p in paths]
     repeated = next((name for name in names if names.count(name) > 1), None)

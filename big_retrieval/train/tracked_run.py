@@ -4,16 +4,12 @@ import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from big_retrieval.config import Config, schema
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a value of a row is a number (a bool is none)."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+from big_retrieval.report.numbers import is_number
 
 
 class TrackedRun:

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 
 from big_retrieval.config import Config
 from big_retrieval.io.space import reason
-from big_retrieval.train.tracked_run import TrackedRun, is_number
+from big_retrieval.report.numbers import is_number
+from big_retrieval.train.tracked_run import TrackedRun
 
 ROWS = 1000  # that wait for a tracker at most
 RETRY = 60.0  # seconds after which a tracker that failed is opened again
