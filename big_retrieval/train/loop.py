@@ -156,7 +156,7 @@ def _steps(
             due = run.due(step)
             stopping = stop.requested(step) or step == steps.stop
             logging = step % config.log_every == 0 or step == run.total_steps
-            saving = run.saves(step) or stopping
+            saving = run.saves(step, due) or stopping
             if logging or saving or due:
                 values = _read(run, state, out, checkpoints)
             if logging:

@@ -102,12 +102,17 @@ class TrainingRun:
             self.config, step, self.total_steps, self.interval_ends("eval_every", step)
         )
 
-    def saves(self, step: int) -> bool:
-        """Whether a checkpoint is written after a step, if nothing stops the run."""
+    def saves(self, step: int, due: set[str]) -> bool:
+        """Whether a checkpoint is written after a step, if nothing stops the run.
+
+        Args:
+          step: finished steps.
+          due: the evaluators that run after it.
+        """
         return (
             step == self.total_steps
             or self.interval_ends("checkpoint_every", step)
-            or evals.measures_best(self.config, self.due(step))
+            or evals.measures_best(self.config, due)
         )
 
     def time_left(self, first: int) -> TimeLeft:
@@ -118,7 +123,8 @@ class TrainingRun:
             steps |= set(range(every, self.total_steps + 1, every)) if every else set()
         for epochs in (c.eval_every_epochs, c.checkpoint_every_epochs):
             steps |= set(timeline.all_ends(epochs))
-        pauses = {step: (frozenset(self.due(step)), self.saves(step)) for step in steps}
+        due = {step: self.due(step) for step in steps}
+        pauses = {step: (frozenset(names), self.saves(step, names)) for step, names in due.items()}
         return TimeLeft(self.total_steps, first, pauses)
 
     def batches(self, first: int, last: int) -> "Batches":
