@@ -766,23 +766,23 @@ def same(whole: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_sweeps_killed_at_random_moments(whole: Path, tmp_path: Path) -> None:
-    """In the first run, and then in the second; no more than that run is lost."""
+    """In the first run, and of the same sweep in the second; no more than that run is lost."""
     file = written(tmp_path / "real.py", REAL.format(quick=QUICK))
     folder, rng = tmp_path / "cut", random.Random(5)
     flags = [f"--sweep={file}", f"--workdir={folder}"]
-    for name in "ab":
+    for name, begun in (("a", complete), ("b", Path.exists), ("b", complete)):
         process = subprocess.Popen(
             command("sweep", *flags), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
         )
         run = folder / name / "seed_4"
-        while not complete(run) and process.poll() is None:
+        while not begun(run) and process.poll() is None:
             time.sleep(0.01)
         with suppress(subprocess.TimeoutExpired):
             process.wait(rng.random() * 0.5)
         process.kill()
         process.wait()
         assert free(run)  # nothing of it goes on
-        assert complete(run)
+        assert bool(complete(run)) == (begun is complete)
         assert not (run / "results.json").exists()  # else the kill came too late to show anything
         if name == "a":
             assert not (folder / "b").exists()

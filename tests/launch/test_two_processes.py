@@ -91,13 +91,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_in_the_middle_is_as_never_killed(
     tmp_path: Path, whole: Path, begin: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    """The second process; test_random_kills.py kills the first one."""
+    """First one process is killed, after the restart the other."""
     process = begin(tmp_path / "cut")
     wait_for(lambda: step_of(tmp_path / "cut") >= 6)
-    os.kill(children_of(process)[1], signal.SIGKILL)
+    first = children_of(process)
+    os.kill(first[1], signal.SIGKILL)
+    wait_for(lambda: len({*children_of(process)} - {*first}) == 2)
+    wait_for(lambda: step_of(tmp_path / "cut") >= 9)
+    os.kill(children_of(process)[0], signal.SIGKILL)
     output = finish(process)
-    assert "process 1 was ended by SIGKILL" in output
-    assert "starting all again, 1 of 3" in output
+    for victim, again in ((1, 1), (0, 2)):
+        assert f"process {victim} was ended by SIGKILL" in output
+        assert f"starting all again, {again} of 3" in output
     expected, found = results(whole), results(tmp_path / "cut")
     assert expected["resumed_from"] is None
     assert found["resumed_from"] in (4, 8)

@@ -374,12 +374,12 @@ def process_whole(
 
 
 @pytest.mark.slow
-def test_killed_at_four_random_moments(
+def test_killed_at_six_random_moments(
     tmp_path: Path, warm_python: list[str], process_whole: tuple[Path, Path, float]
 ) -> None:
-    """One in each quarter of a run's time; a run is killed again as long as it is not finished."""
+    """One in each sixth of a run's time; a run is killed again as long as it is not finished."""
     config, whole, length = process_whole
-    rng, kills, folders = random.Random(2), list(range(4)), 0
+    rng, kills, folders = random.Random(2), list(range(6)), 0
     rng.shuffle(kills)
     while kills:
         folders += 1
@@ -387,7 +387,7 @@ def test_killed_at_four_random_moments(
         while kills and not (workdir / "results.json").exists():
             process = launch(run(warm_python, config, workdir))
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=length * (kills.pop() + rng.random()) / 4)
+                process.wait(timeout=length * (kills.pop() + rng.random()) / 6)
             process.send_signal(signal.SIGKILL)
             process.communicate()
         finish(run(warm_python, config, workdir))
