@@ -58,6 +58,13 @@ lint: .venv/dev
 	.venv/torch/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	touch $@
 
+# Debian's chromium and what drives it, for the tests of the demo's page: where these cannot be had,
+# the tests skip themselves.
+.venv/browser: .venv/dev
+	-$(INSTALL) playwright
+	-command -v chromium || timeout 300 sh -c 'apt-get update && apt-get install --yes --no-install-recommends chromium'
+	touch $@
+
 # The site in build/site; a link or a name that leads nowhere is an error.
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
