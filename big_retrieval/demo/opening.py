@@ -29,7 +29,7 @@ from big_retrieval.retrieval.encode import document_fields, query_field
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.making import write_index
-from big_retrieval.retrieval.preparing import IndexOptions, IndexWork, prepare, reader_for
+from big_retrieval.retrieval.preparing import IndexOptions, IndexWork, files_of, prepare, reader_for
 from big_retrieval.retrieval.searching import check_model
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
 
@@ -142,16 +142,37 @@ def _indexes(options: DemoOptions) -> list[_Opened]:
             raise UserError(f"the model {path} of the index {name} is not there: give --run=RUN.")
         else:
             log.info(f"the model {path} of {name} is not there: searching by bags of words alone")
+        if options.data and model is None:
+            raise UserError("--data needs the model of the index: give --run=RUN.")
         records, reader = None, DocumentReader("documents")
-        if options.data and not out:
-            if model is None:
-                raise UserError("--data needs the model of the index: give --run=RUN.")
+        wanted = _index_options(options, Path(path), index.folder)
+        if not options.data:
+            wanted = _made_from(index, wanted)
+        if wanted is not None and model is not None and not out:
             fields = document_fields(model.config, index.about.field)
-            wanted = _index_options(options, Path(path), index.folder)
             reader = reader_for(wanted, model.config, fields)
-            records, reader = open_records("data", options.data, reader)
+            records, reader = open_records("data", wanted.documents, reader)
         out.append(_Opened(Path(name).name, index, model, records, reader))
     return out
+
+
+def _made_from(index: InvertedIndex | DenseIndex, options: IndexOptions) -> IndexOptions | None:
+    """The documents' files that an index was made of, as it was; None: they are not at hand."""
+    files, made = index.about.files, folders.made_from(index.folder)
+    if not files or made is None:
+        return None
+    try:
+        found = files_of(files)
+    except (UserError, OSError):
+        found = []
+    if found != made["documents"]["files"]:
+        log.info(
+            f"the files that {index.folder} was made of are not there or have changed: no pictures "
+            f"and no whole texts; --data=FILES names them ({files})"
+        )
+        return None
+    flags = {name: made[name] for name in ("title", "image", "show", "id", "join")}
+    return dataclasses.replace(options, documents=files, text=tuple(made["text"]), **flags)
 
 
 def _encoded(options: DemoOptions, folder: Path) -> list[_Opened]:

@@ -234,8 +234,15 @@ def read_row(records: Records, reader: DocumentReader, index: int) -> DocumentRo
     show = reader.show or ("" if first else next(iter(reader.images.values()), ""))
     if show:  # as it stands in the file, such as the path of an image
         value = records.table.row(index, (show,)).get(show)
-        first = (as_text(value) or "") if reader.show or isinstance(value, str) else ""
+        first = _shown(value) if reader.show or isinstance(value, str) else ""
     return DocumentRow(name, values, " ".join(first.split())[:SHOWN])
+
+
+def _shown(value: Any) -> str:
+    """What a column holds, to be read: several texts are separated by semicolons."""
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return "; ".join(value)
+    return as_text(value) or ""
 
 
 def _text(row: Mapping[str, Any], column: str, place: str) -> str:

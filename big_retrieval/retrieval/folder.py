@@ -1,7 +1,7 @@
 """The folder of an index: what is in it, how it is finished, how it is checked.
 
     index.json       what the index is (`About`)
-    origin.json      what it was made from (`making.origin`), where `big-retrieval index` made it
+    origin.json      what it was made from (`preparing.origin`), where `big-retrieval index` made it
     manifest.json    size and SHA-256 of every other file; written last
     ids.npy, ids_ends.npy            ids of the documents, by number (`files.Texts`)
     texts.npy, texts_ends.npy        the beginning of each document's text, to be shown
@@ -17,6 +17,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
@@ -49,6 +50,8 @@ class About:
       query_length: tokens that a query is cut to, special tokens included.
       checkpoint: folder of the model that encoded the documents.
       params_sha256: SHA-256 of the model's parameters; "": no network was run.
+      files: paths and patterns of the documents' files, absolute, separated by commas; "": unknown.
+        They may have gone since.
       version: of the format.
     """
 
@@ -66,6 +69,7 @@ class About:
     query_length: int = 0
     checkpoint: str = ""
     params_sha256: str = ""
+    files: str = ""
     version: int = VERSION
 
 
@@ -75,6 +79,15 @@ def stamp(folder: Path) -> bytes:
         return (folder / manifest.MANIFEST).read_bytes()
     except OSError:
         return b""
+
+
+def made_from(folder: Path) -> dict[str, Any] | None:
+    """What an index was made from (`preparing.origin`); None: unknown, or it cannot be read."""
+    try:
+        found = json.loads((folder / ORIGIN).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def check_same(folder: Path, opened: bytes) -> None:

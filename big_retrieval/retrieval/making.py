@@ -150,7 +150,7 @@ def _about(work: IndexWork) -> About:
     """The description of the index before documents are added."""
     config, options = work.config, work.options
     asked = query_field(config, options.query_field)
-    field = config.fields[asked]
+    field, files = config.fields[asked], options.documents
     about = About(
         kind=DENSE if work.words is None else INVERTED,
         topology=config.topology,
@@ -162,6 +162,7 @@ def _about(work: IndexWork) -> About:
         query_length=field.length if field.modality == "text" else 0,
         checkpoint=str(work.checkpoint.absolute()),
         params_sha256="" if work.model is None else params_sha256(work.model.weights),
+        files=",".join(str(Path(each.strip()).absolute()) for each in files.split(",") if each),
     )
     if work.words is None:
         return about

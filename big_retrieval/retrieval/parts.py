@@ -10,7 +10,6 @@ begins to encode a block of records, and documents keep their order.
 """
 
 import contextlib
-import json
 import logging
 import re
 import shutil
@@ -113,7 +112,7 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
         )
     work = prepare(options)
     made_from = origin(work)
-    if _origin(options.out) == made_from:
+    if folders.made_from(options.out) == made_from:
         log.info(f"all parts of {options.out} have been joined already")
         return []
     building.check_free(options.out)
@@ -128,7 +127,7 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
     # After this process's own part has its name: of two that finish at the same time, the second
     # one finds the part of the first.
     missing = [each for each in part.all() if not each.folder(options.out).is_dir()]
-    return [] if _origin(options.out) == made_from else missing
+    return [] if folders.made_from(options.out) == made_from else missing
 
 
 def join(options: IndexOptions, part: IndexPart) -> None:
@@ -143,8 +142,10 @@ def join(options: IndexOptions, part: IndexPart) -> None:
         flags, or two documents have the same id.
     """
     paths = {each: each.folder(options.out) for each in part.all()}
-    made_from = _origin(options.out)
-    if made_from is None or any(_origin(path) not in (None, made_from) for path in paths.values()):
+    made_from = folders.made_from(options.out)
+    if made_from is None or any(
+        folders.made_from(path) not in (None, made_from) for path in paths.values()
+    ):
         log.info(f"joining {part.of} parts")
         _join(paths, options)
     for path in paths.values():
@@ -159,7 +160,7 @@ def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
     parts = [(path, _open(part, path)) for part, path in paths.items()]
     first, about = parts[0]
     for path, _ in parts:
-        _check_origin(path, _origin(first) or {})
+        _check_origin(path, folders.made_from(first) or {})
     partial = folders.begin(out)
     try:
         for name in (ORIGIN, vocabulary.FILE, vocabulary.TOKENIZER):
@@ -208,15 +209,6 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _origin(path: Path) -> dict[str, Any] | None:
-    """What an index was made from; None where there is none, or where that cannot be read."""
-    try:
-        found = json.loads((path / ORIGIN).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _check_others(folder: Path, part: IndexPart, made_from: Mapping[str, Any]) -> None:
     """Raises a UserError where a folder has parts of another number, or from something else."""
     for path in sorted(folder.glob("*-of-*")):
@@ -232,7 +224,7 @@ def _check_others(folder: Path, part: IndexPart, made_from: Mapping[str, Any]) -
 
 def _check_origin(path: Path, made_from: Mapping[str, Any]) -> None:
     """Raises a UserError where a part was made from something else."""
-    found = _origin(path)
+    found = folders.made_from(path)
     other = [key for key in made_from if found is not None and found.get(key) != made_from[key]]
     if other:
         what = ", ".join(WHAT.get(key, f"another --{key}") for key in other)

@@ -128,14 +128,13 @@ def origin(work: IndexWork) -> dict[str, Any]:
       "model" and "documents": what tells them from others; and each flag that changes an index.
     """
     options = work.options
-    files = open_files.files_of_flag("data", options.documents)
     flags = dataclasses.asdict(options)
     for name in ("checkpoint", "documents", "out", "format", "quantise", "memory"):
         del flags[name]
     return {
         "model": manifest.sha256_file(work.checkpoint / manifest.MANIFEST),
         "documents": {
-            "files": [[path.name, path.stat().st_size] for path in files if path.is_file()],
+            "files": files_of(options.documents),
             "records": len(work.records),
             "sample": sample(work.records, work.reader),
         },
@@ -144,6 +143,16 @@ def origin(work: IndexWork) -> dict[str, Any]:
             for name, value in flags.items()
         },
     }
+
+
+def files_of(documents: str) -> list[list[Any]]:
+    """Names and bytes of the files of documents.
+
+    Raises:
+      UserError: there is none.
+    """
+    files = open_files.files_of_flag("data", documents)
+    return [[path.name, path.stat().st_size] for path in files if path.is_file()]
 
 
 def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) -> DocumentReader:

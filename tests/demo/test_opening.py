@@ -83,8 +83,11 @@ def test_an_index_finds_its_pictures_behind_a_broken_one(
     kind, data = collection.picture(2) or ("", b"")
     assert kind in ("image/png", "image/jpeg")
     assert len(data) > 100
+    alone = open_demo(DemoOptions(indexes=(str(index),)), tmp_path).collection
+    assert alone.picture(2) == collection.picture(2)  # the index says where its files are
+    files.write_text(files.read_text() + "\n")
     bare = open_demo(DemoOptions(**options), tmp_path)
-    assert not bare.collection.has_pictures
+    assert not bare.collection.has_pictures  # they are others now
     assert bare.collection.text(2) == "<b>picture 3"
     assert bare.collection.picture(2) is None
     with pytest.raises(UserError, match="--data has no record with the id 'd0'"):
