@@ -1,8 +1,9 @@
 """What the columns of a table hold, by a sample of its rows."""
 
+import contextlib
 import io
 import os
-from collections import Counter
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +19,15 @@ from big_retrieval.data.sources import is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
 from big_retrieval.own_data.pictures import IMAGES
+from big_retrieval.own_data.splits import split_word
 
 SAMPLED = 100  # rows
 FIRST = 2000  # rows that tell whether texts repeat, as queries of judged pairs do
 LONGEST = 1024  # characters that a path has at most
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "pictures", "photos", "jpg", "png", "files")
+IMAGE_FOLDERS += ("dataset",)
+MOST_FOLDERS = 50  # beside or below a table that are looked into for its images
+FIGURES = re.compile(r"[-+\d.,:/ %$€£]*\d[-+\d.,:/ %$€£]*")  # prices, dates, times
 NUMBER = 0.95  # share of the values that must be of a kind
 
 
@@ -120,12 +125,13 @@ def spread(length: int, count: int) -> list[int]:
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int)).tolist()
 
 
-def look(table: Table, folder: Path) -> dict[str, Column]:
+def look(table: Table, folder: Path, split: str = "train") -> dict[str, Column]:
     """Samples a table.
 
     Args:
       table: the rows.
       folder: of the file, near which image paths are looked for.
+      split: that the rows are of; of folders alike, the one of its name has the images.
 
     Returns:
       The columns by name, in alphabetical order.
@@ -137,7 +143,7 @@ def look(table: Table, folder: Path) -> dict[str, Column]:
         except (Damaged, UserError):
             continue
     names = sorted({name for row in rows for name in row})
-    found = {name: _look(name, [row.get(name) for row in rows], folder) for name in names}
+    found = {name: _look(name, [row.get(name) for row in rows], folder, split) for name in names}
     texts = [name for name, column in found.items() if column.is_text]
     for name, repeats in _repeated(table, texts).items():
         found[name].repeats = repeats
@@ -157,8 +163,8 @@ def _repeated(table: Table, names: Sequence[str]) -> dict[str, bool]:
     return {name: len(set(values)) < 0.95 * len(values) for name, values in seen.items()}
 
 
-def _look(name: str, values: Sequence[Any], folder: Path) -> Column:
-    found = Column(name, rows=len(values), root=_root(values, folder))
+def _look(name: str, values: Sequence[Any], folder: Path, split: str) -> Column:
+    found = Column(name, rows=len(values), root=_root(values, folder, split))
     for value in values:
         if not _absent(value):
             found.filled += 1
@@ -187,11 +193,11 @@ def _add(found: Column, value: Any) -> None:
         found.numbers += 1
         found.most = max(found.most, float(value))
         found.different.add(value)
-    elif isinstance(value, str) and _number(value) is not None:
+    elif isinstance(value, str) and (as_float(value) is not None or FIGURES.fullmatch(value)):
         found.numbers += 1
         found.texts += 1
         found.words.append(1)
-        found.most = max(found.most, _number(value) or 0.0)
+        found.most = max(found.most, as_float(value) or 0.0)
         found.different.add(value)
     elif isinstance(value, str) and "://" in value[:12]:
         found.addresses += 1
@@ -251,27 +257,48 @@ def _decode(found: Column, data: Any) -> None:
     found.sides.append(min(pixels.shape[:2]))
 
 
-def _number(text: str) -> float | None:
+def as_float(value: Any) -> float | None:
+    """A number, or one that is written as text; None: it is none."""
     try:
-        return float(text)
-    except ValueError:
+        return float(value)
+    except (TypeError, ValueError):
         return None
 
 
-def _root(values: Iterable[Any], folder: Path) -> Path:
+def root_of(table: Table, column: str, folder: Path, split: str) -> Path:
+    """The folder that the image paths of a column start from; arguments as those of `look`."""
+    values = []
+    for index in spread(len(table), SAMPLED):
+        with contextlib.suppress(Damaged, UserError):
+            values.append(table.row(index, (column,)).get(column))
+    return _root(values, folder, split)
+
+
+def _root(values: Iterable[Any], folder: Path, split: str) -> Path:
     """The folder from which most of the paths lead to a file: that of the table, or one near it."""
     paths = [value for value in values if isinstance(value, str) and looks_like_path(value)][:30]
     if not paths:
         return folder
-    beside = [each for each in _folders(folder.parent) if each.name.lower() in IMAGE_FOLDERS]
-    near = [folder, folder.parent, *_folders(folder), *beside]
-    hits = Counter({place: sum(os.path.isfile(place / path) for path in paths) for place in near})
-    best, count = hits.most_common(1)[0]
-    return best if count > hits[folder] else folder
+    below = _folders(folder)
+    inside = [each for place in below if _is_of_images(place) for each in _folders(place)]
+    near = [folder, folder.parent, *below, *inside, *filter(_is_of_images, _folders(folder.parent))]
+
+    def fits(place: Path) -> tuple[int, bool]:
+        hits = sum(os.path.isfile(place / path) for path in paths)
+        return hits, split_word(place.name) == split and place != folder
+
+    best = max(near, key=fits)  # the first of those alike
+    return best if fits(best)[0] > fits(folder)[0] else folder
+
+
+def _is_of_images(folder: Path) -> bool:
+    """Whether the name of a folder says that it is of images, or of a split."""
+    words = re.split(r"[^a-z]+", folder.name.lower())
+    return bool(split_word(folder.name)) or not set(words).isdisjoint(IMAGE_FOLDERS)
 
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        return sorted(each for each in folder.iterdir() if each.is_dir())[:50]
+        return sorted(each for each in folder.iterdir() if each.is_dir())[:MOST_FOLDERS]
     except OSError:
         return []

@@ -1,7 +1,11 @@
 """Tables as people bring them: other separators, other encodings, no header line, JSON lists."""
 
+import contextlib
 import csv
+import gzip
 import io
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +16,20 @@ from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_bytes
+from big_retrieval.own_data.pictures import IMAGES
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 MOST = 2 * 2**30  # bytes of a table that has to be rewritten
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".avif")
+JSON = (".jsonl", ".ndjson", ".json")
+DELIMITED = (".csv", ".tsv", ".txt", ".token")  # the last two: captions of Flickr's data sets
+HEADER_WORDS = 12  # of a column's name at most; a cell of more is a record's
+NUMBERED = re.compile(r"#\d+$")  # behind a picture's name, in cat.jpg#0: the caption's number
+
+
+def ending_of(file: Path) -> str:
+    """The ending that tells how a file is read: of table.csv.gz that is .csv."""
+    ending, inner = file.suffix.lower(), file.with_suffix("").suffix.lower()
+    return inner if ending == ".gz" and inner in (*JSON, ".csv", ".tsv") else ending
 
 
 def read_delimited(path: Path, notes: list[str]) -> Table:
@@ -28,38 +42,71 @@ def read_delimited(path: Path, notes: list[str]) -> Table:
     Raises:
       UserError: the file cannot be read.
     """
-    ending = path.suffix.lower()
+    ending, packed = ending_of(path), path.suffix.lower() == ".gz"
     if ending == ".tar":
         return TarShard(path)
-    if ending == ".json":
-        table = json_table(path)
-        notes.append("")
-        return table
-    if ending not in (".csv", ".tsv"):
+    if ending in JSON:
+        return _json(path, ending, packed, notes)
+    if ending not in DELIMITED:
         return file_table(path)
     text, encoding = decoded(path)
     usual = "," if ending == ".csv" else "\t"
     separator = separator_of(text, usual)
-    headless = _has_no_header(text, separator, path.parent)
-    if (encoding, separator, headless) == ("UTF-8", usual, False):
-        try:
+    headless, windows = _has_no_header(text, separator), _has_windows_paths(text, separator)
+    plain = ending in (".csv", ".tsv") and not packed and not headless and not windows
+    if plain and (encoding, separator) == ("UTF-8", usual):
+        with contextlib.suppress(UserError):  # ragged rows, which the lines below count
             return file_table(path)
-        except UserError:
-            pass  # ragged rows, which the lines below count
-    rows, odd = _rows(text, separator, headless)
+    rows, odd = _rows(text, separator, headless, windows)
     if not rows:
         raise UserError(f"{path} has no rows; give a file with at least one record.")
     unusual = [f"read as {encoding}"] if encoding != "UTF-8" else []
     unusual += [f"separated by {SEPARATORS[separator]}"] if separator != usual else []
     unusual += ["without a header line: columns are called column_1 and so on"] if headless else []
+    unusual += ["\\ in paths is read as /"] if windows else []
     unusual += [f"{odd:,} rows have another number of cells and are left out"] if odd else []
-    notes.append(f"{path.name}: {', '.join(unusual)}")
+    notes.append(f"{path.name}: {', '.join(unusual)}" if unusual else "")
     return Rows(rows, path.stem)
 
 
+def _json(path: Path, ending: str, packed: bool, notes: list[str]) -> Table:
+    """JSON objects as they lie there; lists of cells, and what is packed by gzip, in memory."""
+    with gzip.open(path) if packed else path.open("rb") as file:
+        lists = re.match(rb'(\xef\xbb\xbf)?\s*\[\s*["\[]', file.read(1024)) is not None
+    if not packed and not lists:
+        notes += [""] if ending == ".json" else []
+        return json_table(path) if ending == ".json" else file_table(path)
+    text, _ = decoded(path)
+    try:
+        whole = json.loads(text) if text.lstrip().startswith(("[[", "[{")) else None
+        found = whole or [json.loads(line) for line in text.split("\n") if line.strip()]
+    except (ValueError, RecursionError) as problem:
+        raise UserError(f"{path} is not JSON, as a whole or by lines ({problem}).") from None
+    rows = [_row(each) if isinstance(each, list) else each for each in found]
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path} holds neither objects with keys nor lists of texts.")
+    notes.append(
+        f"{path.name}: lists; their entries are called column_1 and so on" if lists else ""
+    )
+    return Rows(rows, path.stem)
+
+
+def _row(cells: Sequence[Any]) -> dict[str, Any]:
+    return {f"column_{number}": cell for number, cell in enumerate(cells, 1)}
+
+
 def decoded(path: Path) -> tuple[str, str]:
-    """The text of a file and the name of its encoding: UTF-8, UTF-16 or Windows-1252."""
+    """The text of a file and the name of its encoding: UTF-8, UTF-16 or Windows-1252.
+
+    Raises:
+      UserError: the file cannot be unpacked.
+    """
     data = read_bytes(path, MOST)
+    if path.suffix.lower() == ".gz":
+        try:
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MOST)
+        except (OSError, EOFError) as problem:
+            raise UserError(f"{path} cannot be unpacked ({problem}).") from None
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace"), "UTF-16"
     try:
@@ -75,27 +122,59 @@ def separator_of(text: str, usual: str) -> str:
     return usual if counts[usual] else max(counts, key=lambda each: (counts[each], each == usual))
 
 
-def _has_no_header(text: str, separator: str, folder: Path) -> bool:
-    """Whether a cell of the first line is a picture's file, as only a record's is."""
-    cells = next(csv.reader([text[: 2**16].split("\n", 1)[0]], delimiter=separator), [])
+def is_caption_file(path: Path) -> bool:
+    """Whether a text file is a table of pictures with captions, as captions.txt of Flickr8k is."""
+    with path.open("rb") as file:
+        text = file.read(4096).decode("utf-8", "replace")
+    lines = text.split("\n")[1:-1]
+    separator = separator_of(text, "\t")
+    cells = [[_names_image(cell) for cell in line.split(separator)] for line in lines]
+    return bool(cells) and all(any(line) and len(line) > 1 for line in cells)
+
+
+def _names_image(cell: str) -> bool:
+    """Whether a cell is the path of a picture, perhaps with the number of a caption (cat.jpg#0)."""
+    return len(cell) < 4096 and NUMBERED.sub("", cell.strip()).lower().endswith(IMAGES)
+
+
+def _cells(text: str, separator: str, line: int) -> list[str]:
+    """The cells of a line near the beginning."""
+    lines = text[: 2**16].split("\n", line + 1)
+    return next(csv.reader(lines[line : line + 1], delimiter=separator), [])
+
+
+def _has_no_header(text: str, separator: str) -> bool:
+    """Whether the first line is a record: a picture's file, an address, a number or a long text."""
     return any(
-        cell.lower().endswith(IMAGE_ENDINGS) and (folder / cell.strip()).is_file()
-        for cell in cells
-        if len(cell) < 4096
+        _names_image(cell)
+        or "://" in cell
+        or len(cell.split()) > HEADER_WORDS
+        or cell.strip().isdecimal()
+        for cell in _cells(text, separator, 0)
     )
 
 
-def _rows(text: str, separator: str, headless: bool) -> tuple[list[dict[str, Any]], int]:
+def _has_windows_paths(text: str, separator: str) -> bool:
+    return any("\\" in cell and _names_image(cell) for cell in _cells(text, separator, 1))
+
+
+def _rows(
+    text: str, separator: str, headless: bool, windows: bool
+) -> tuple[list[dict[str, Any]], int]:
     """The rows as dicts of texts, and how many others there are."""
     csv.field_size_limit(2**31 - 1)
-    lines = [
-        line for line in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if line
-    ]
+    # Without a header line, nobody thought of quotes: those in tab-separated texts are texts.
+    quoting = csv.QUOTE_NONE if headless and separator == "\t" else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
+    lines = [[cell.strip() for cell in line] for line in reader if line]
     if not lines:
         return [], 0
-    names: Sequence[str] = [cell.strip() for cell in lines[0]]
-    if headless:
-        names = [f"column_{number + 1}" for number in range(len(lines[0]))]
+    names = list(_row(lines[0])) if headless else lines[0]
     whole = [line for line in lines[0 if headless else 1 :] if len(line) == len(names)]
+    for line in whole:
+        for number, cell in enumerate(line):
+            if _names_image(cell):
+                cell = NUMBERED.sub("", cell)
+                line[number] = cell.replace("\\", "/") if windows else cell
     rows = [dict(zip(names, line, strict=True)) for line in whole]
     return rows, len(lines) - (not headless) - len(rows)

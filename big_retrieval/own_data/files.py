@@ -4,64 +4,42 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from big_retrieval.data.formats.open_files import expand, table_of
-from big_retrieval.data.formats.tables import Rows, Table
+from big_retrieval.data.formats.tables import Rows
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.delimited import read_delimited
+from big_retrieval.own_data.delimited import ending_of, is_caption_file, read_delimited
+from big_retrieval.own_data.layouts import read_layout
 from big_retrieval.own_data.pictures import CAPTIONS, IMAGES, picture_rows
+from big_retrieval.own_data.splits import DataFiles, FoundData, grouped, split_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".npz")
+CAPTION_TABLES = (".txt", ".token")  # where their lines have a picture's file
 TARS = (".tar",)
 SHARDS = "dataset.json"  # of a folder that `data convert` wrote
 RUN_FILE = "metrics.jsonl"  # a folder with it is a run, whose pictures are no data
-SPLITS = {  # words of a file's or folder's name -> the split that they mean
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+NO_DATA = re.compile(r"(dataset_(info|infos|dict)|state|.*_stats)\.json")  # beside data, of tools
+MANY_FILES = 1000  # text files; of more, none is looked into for being a table
 KNOWN = (
     "pictures with text files beside them (cat.jpg and cat.txt), .csv, .tsv, .jsonl, .json, "
     ".parquet, .npz, or .tar shards"
 )
-
-
-@dataclass(frozen=True)
-class DataFiles:
-    """Files whose rows are one split.
-
-    Attributes:
-      table: their rows.
-      pattern: what a source's `path` calls them; "": no source reads them as they are, so that
-        their rows have to be written as JSON lines first.
-      root: the folder of the files, where image paths start from.
-    """
-
-    table: Table
-    pattern: str
-    root: Path
-
-
-@dataclass(frozen=True)
-class FoundData:
-    """What lies at a path.
-
-    Attributes:
-      form: "table", "tar" or "pictures".
-      splits: "train", and perhaps "validation" and "test" where the files' names say so.
-      notes: what a user should know about how they were read.
-    """
-
-    form: str
-    splits: dict[str, DataFiles]
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def train(self) -> DataFiles:
-        """The split that is trained on."""
-        return self.splits["train"]
+UNPACK = "unpack it first, such as by `{} {}`, and give the folder of its files"
+PARQUET = "write it as Parquet first: {}.to_parquet('train.parquet')"
+REMEDIES = {  # ending of a file that is not read -> what to do
+    ".zip": UNPACK.format("unzip", "{}"),
+    ".gz": UNPACK.format("gunzip", "{}"),
+    **dict.fromkeys((".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"), UNPACK.format("tar -xf", "{}")),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as CSV"),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "export its table as CSV"),
+    **dict.fromkeys((".pdf", ".docx", ".html"), "write its texts into a table, such as a CSV file"),
+    ".arrow": PARQUET.format("datasets.load_from_disk('{parent}')"),
+    ".feather": PARQUET.format("pandas.read_feather('{}')"),
+    **dict.fromkeys((".h5", ".hdf5"), PARQUET.format("pandas.read_hdf('{}')")),
+    **dict.fromkeys((".pkl", ".pickle"), PARQUET.format("pandas.read_pickle('{}')")),
+    ".tfrecord": "give a config with `config.Tfds` (docs/DATA.md), or write it as Parquet first",
+}
 
 
 def find(path: str, leave_out: Path | None = None) -> FoundData:
@@ -81,15 +59,25 @@ def find(path: str, leave_out: Path | None = None) -> FoundData:
     if len(given) == 1 and given[0].is_dir():
         return _folder(given[0].absolute(), leave_out)
     files = [each.absolute() for each in given]
-    endings = {_ending(file) for file in files}
-    if not endings <= {*TABLES, *TARS}:
-        odd = next(file for file in files if _ending(file) not in (*TABLES, *TARS))
-        raise UserError(f"--data: {odd} is of no known form; known: {KNOWN}.")
-    return _of_files(files, files[0].parent)
+    odd = [file for file in files if not _is_table(file) and ending_of(file) not in TARS]
+    if odd:
+        raise UserError(
+            f"--data: {odd[0]} is of no known form: {_remedy(odd) or f'known are {KNOWN}'}."
+        )
+    return read_layout(files, files[0].parent) or _of_files(files, files[0].parent)
 
 
-def _ending(file: Path) -> str:
-    return file.suffix.lower()
+def _remedy(files: Sequence[Path]) -> str:
+    """What to do with the first file for which that is known; ""."""
+    known = (file for file in files if ending_of(file) in REMEDIES)
+    return next((REMEDIES[ending_of(x)].format(x, parent=x.parent) for x in known), "")
+
+
+def _is_table(file: Path) -> bool:
+    ending = ending_of(file)
+    return ending in TABLES or (
+        ending in CAPTION_TABLES and file.is_file() and is_caption_file(file)
+    )
 
 
 def walk(folder: Path, leave_out: Path | None = None) -> list[Path]:
@@ -108,63 +96,48 @@ def walk(folder: Path, leave_out: Path | None = None) -> list[Path]:
 def _folder(folder: Path, leave_out: Path | None) -> FoundData:
     if (folder / SHARDS).is_file():
         table, _ = table_of([folder])
-        return FoundData("table", {"train": DataFiles(table, str(folder), folder)})
+        return FoundData("a table", {"train": DataFiles(table, str(folder), folder)})
     files = walk(folder, leave_out)
-    tars = [file for file in files if _ending(file) in TARS]
+    images = [file for file in files if ending_of(file) in IMAGES]
+    names = {file.stem for file in images}
+    others = [file for file in files if file.stem not in names and ending_of(file) not in IMAGES]
+    layout = read_layout(others, folder)
+    if layout is not None:
+        return layout
+    tars = [file for file in files if ending_of(file) in TARS]
     if tars:
         return _of_files(tars, folder)
-    images = [file for file in files if _ending(file) in IMAGES]
-    beside = {file.with_suffix("") for file in images}
-    tables = [
-        file for file in files if _ending(file) in TABLES and file.with_suffix("") not in beside
-    ]
-    if tables:
-        least = min(len(file.parts) for file in tables)
-        highest = [file for file in tables if len(file.parts) == least]
-        return _of_files(highest, folder)
+    texts = [file for file in files if ending_of(file) in CAPTIONS]
+    captioned = {file.with_suffix("") for file in texts} & {x.with_suffix("") for x in images}
+    tables = _tables(others)
+    if tables and len(captioned) < 0.5 * max(1, len(images)):
+        return _of_files(tables, folder)
     if not images:
-        held = sorted({_ending(file) or "files without an ending" for file in files})
+        held = sorted({ending_of(file) or "files without an ending" for file in files})
         what = f"only {', '.join(held[:8])}" if held else "nothing"
-        raise UserError(f"--data: {folder} holds {what}; wanted are {KNOWN}.")
-    texts = [file for file in files if _ending(file) in CAPTIONS]
-    return _pictures(folder, images, texts)
+        what += f": {_remedy(files)}" if _remedy(files) else f"; wanted are {KNOWN}"
+        raise UserError(f"--data: {folder} holds {what}.")
+    found = _pictures(folder, images, texts)
+    if tables:
+        found.notes.append(f"{tables[0].name}: left out, as pictures have texts of their names")
+    return found
 
 
-def split_of(file: Path, folder: Path) -> str:
-    """The split that the name of a file says, or of a folder between it and `folder`; or ""."""
-    names = [file.stem, *reversed(file.relative_to(folder).parts[:-1])]
-    for name in names:
-        for word in re.split(r"[^a-z]+", name.lower()):
-            if word in SPLITS:
-                return SPLITS[word]
-    return ""
-
-
-def _grouped(files: Sequence[Path], folder: Path) -> tuple[dict[str, list[Path]], list[str]]:
-    """The files of each split; all are for training where none is named for it."""
-    groups: dict[str, list[Path]] = {}
-    for file in files:
-        groups.setdefault(split_of(file, folder), []).append(file)
-    if "train" not in groups:
-        return {"train": list(files)}, []
-    rest = groups.pop("", [])
-    notes = []
-    if rest:
-        names = ", ".join(file.name for file in rest[:3]) + (" ..." if len(rest) > 3 else "")
-        notes.append(f"{names}: left out, as the names say of no split, and those of others do")
-    if "validation" not in groups and "test" in groups:
-        groups["validation"] = groups.pop("test")
-    for split, found in groups.items():
-        names = found[0].name if len(found) == 1 else f"{len(found):,} files"
-        notes.append(f"{names} for {split}, as the name says")
-    return groups, notes
+def _tables(files: Sequence[Path]) -> list[Path]:
+    """The tables that lie highest, without what tools write beside data."""
+    sure = [x for x in files if ending_of(x) in TABLES and not NO_DATA.fullmatch(x.name)]
+    if not sure:
+        perhaps = [x for x in files if ending_of(x) in CAPTION_TABLES]
+        sure = [x for x in perhaps if len(perhaps) <= MANY_FILES and _is_table(x)]
+    least = min((len(file.parts) for file in sure), default=0)
+    return [file for file in sure if len(file.parts) == least]
 
 
 def _of_files(files: Sequence[Path], folder: Path) -> FoundData:
     """Tables or tars, grouped by splits."""
-    groups, notes = _grouped(files, folder)
+    groups, notes = grouped(files, folder)
     splits = {name: _opened(group, notes) for name, group in groups.items()}
-    form = "tar" if _ending(groups["train"][0]) in TARS else "table"
+    form = "tar shards" if ending_of(groups["train"][0]) in TARS else "a table"
     return FoundData(form, splits, notes)
 
 
@@ -187,15 +160,24 @@ def _check_alike(files: Sequence[Path]) -> None:
     columns = {file: read_delimited(file, []).columns for file in files[:20]}
     first = files[0]
     for file, names in columns.items():
-        if names != columns[first] or _ending(file) != _ending(first):
-            listed = "; ".join(
-                f"{file.name} ({', '.join(sorted(columns[file] or ())) or 'no fixed columns'})"
-                for file in (first, file)
+        if names == columns[first] and ending_of(file) == ending_of(first):
+            continue
+        listed = "; ".join(
+            f"{file.name} ({', '.join(sorted(columns[file] or ())) or 'no fixed columns'})"
+            for file in (first, file)
+        )
+        shared = sorted((names or frozenset()) & (columns[first] or frozenset()))
+        join = ""
+        if shared and ending_of(first) == ending_of(file) == ".csv":
+            join = (
+                f", or join them to one table, as they share the column {shared[0]!r}: "
+                f"pandas.read_csv('{first.name}').merge(pandas.read_csv('{file.name}'), "
+                f"on='{shared[0]}').to_csv('joined.csv')"
             )
-            raise UserError(
-                f"--data: {first.parent} holds tables that differ: {listed}; give one of them: "
-                f"--data={first}."
-            )
+        raise UserError(
+            f"--data: {first.parent} holds tables that differ: {listed}; give one of them "
+            f"(--data={first}){join}."
+        )
 
 
 def _pattern(files: Sequence[Path]) -> str:
@@ -211,7 +193,7 @@ def _pattern(files: Sequence[Path]) -> str:
 
 def _pictures(folder: Path, images: Sequence[Path], texts: Sequence[Path]) -> FoundData:
     """Pictures with text files, as rows that have to be written."""
-    groups, notes = _grouped(images, folder)
+    groups, notes = grouped(images, folder)
     whole = all(split_of(folder / image.relative_to(folder).parts[0], folder) for image in images)
     if not whole or len(groups) < 2:  # such as pictures of trains among others
         groups, notes = {"train": list(images)}, []

@@ -5,17 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from big_retrieval.config.graded import Graded
 from big_retrieval.config.sources import Source
 from big_retrieval.data.judged.four_way import SplitOptions
 from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.data.judged.split_files import reading, split_files
 from big_retrieval.own_data.columns import Column
-from big_retrieval.own_data.files import DataFiles, FoundData
 from big_retrieval.own_data.roles import CLICKS, RANKS, Roles, plain
-from big_retrieval.own_data.rows import write_lines
+from big_retrieval.own_data.rows import read_rows, write_rows
+from big_retrieval.own_data.splits import DataFiles, FoundData
 
 log = logging.getLogger(__name__)
 # Nine tenths of the queries and of the documents are trained on; half of the new queries is kept.
@@ -67,12 +65,11 @@ def _config(
     name: str, files: DataFiles, roles: Roles, image: Column | None, folder: Path
 ) -> Graded:
     """The source that reads the pairs of a split."""
-    path = files.pattern
-    if not path or (image is not None and image.files):  # image paths have to be whole
-        written = folder / f"pairs_of_{name}.jsonl"
+    path, from_files = files.pattern, image is not None and image.files
+    if not path or files.chosen is not None or from_files:  # image paths have to be whole
         root = image.root if image is not None else files.root
-        write_lines(written, files.table, np.arange(len(files.table)), roles["image"], root)
-        path = str(written.absolute())
+        rows = read_rows(files.table, range(len(files.table)), roles["image"], root)
+        path = str(write_rows(folder / f"pairs_of_{name}", rows, roles["image"]).absolute())
     score = plain(roles["score"])
     return Graded(
         path=path,

@@ -1,32 +1,24 @@
-"""From a path to a run folder with a config file: looked at, split and chosen."""
+"""From a path to a run folder with a config file, which is made once."""
 
 import json
 import logging
+import os
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from big_retrieval.config.data import Pairs, Tar
-from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
 from big_retrieval.own_data import choice, code, machine
-from big_retrieval.own_data.columns import Column, look
-from big_retrieval.own_data.files import DataFiles, FoundData, find
-from big_retrieval.own_data.judged import judged_sources
-from big_retrieval.own_data.roles import Roles, Said, decide, endings
-from big_retrieval.own_data.rows import write_lines
-from big_retrieval.own_data.splitting import RecordKeys, keys_of, split
+from big_retrieval.own_data.beir import beir_task
+from big_retrieval.own_data.roles import Roles, Said
+from big_retrieval.own_data.sources import FOLDER, table_task
 
 log = logging.getLogger(__name__)
-CONFIG, MADE, FOLDER = "config.py", "made_from.json", "data"  # in the run folder
-LEAST = 10  # records that a run takes
+CONFIG, MADE = "config.py", "made_from.json"  # in the run folder
 FEW = 100  # records below which a user is warned
-MANY = 50_000  # records from which a user is told that all are read
 
 
 @dataclass(frozen=True)
@@ -59,6 +51,7 @@ def prepare(asked: TrainingRequest, workdir: Path) -> Path:
         another run.
     """
     path = workdir / CONFIG
+    asked = replace(asked, data=os.path.expanduser(asked.data))
     if (workdir / "checkpoints").is_dir():
         made = _made(workdir)
         if made is None or made["asked"] != _plain(asked):
@@ -74,25 +67,15 @@ def prepare(asked: TrainingRequest, workdir: Path) -> Path:
             )
         log.info(f"goes on with {path}, which was made for {asked.data}")
         return path
-    found = find(asked.data, leave_out=workdir)
-    columns = look(found.train.table, found.train.root)
-    for line in (_summary(found, asked), *found.notes):
-        log.info(line)
-    if not columns:
-        first = found.train.table.place(0)
-        raise UserError(f"{asked.data}: none of the sampled rows can be read, such as {first}.")
-    if found.form == "pictures" and "captions" not in columns and asked.said.text is None:
-        raise UserError(
-            f"{asked.data} holds {counted(len(found.train.table), 'picture')} and no captions: put "
-            "a text file beside each (cat.txt beside cat.jpg, a caption a line), give a table of "
-            "files and captions, or take the names of the files or of their folders as captions by "
-            "--text=name or --text=folder."
+    task = beir_task(asked.data, workdir / FOLDER)
+    task = task or table_task(asked.data, asked.said, workdir)
+    roles = task.roles
+    if task.records < FEW:
+        log.warning(
+            f"{task.records:,} records for training are few: this shows that everything works, but "
+            "teaches a model little"
         )
-    roles = decide(columns, asked.said, Path(asked.data).name or asked.data)
-    for line in roles.lines:
-        log.info(line)
-    here = machine.here()
-    made = _choice(found, roles, columns, asked, here, workdir)
+    made = choice.choose(replace(task, init=_init(asked, roles)), machine.here())
     about = f"What `big-retrieval train --data={asked.data}` chose; edit it and train again by\n\n"
     about += f"    big-retrieval train --config={path} --workdir=ANOTHER_FOLDER\n\n"
     about += "\n".join(f"* {line}" for line in roles.lines).replace("\\", "/") + "\n"
@@ -109,31 +92,6 @@ def prepare(asked: TrainingRequest, workdir: Path) -> Path:
     return path
 
 
-def _choice(
-    found: FoundData, roles: Roles, columns: dict[str, Column], asked: TrainingRequest,
-    here: machine.Machine, workdir: Path,
-) -> choice.Choice:  # fmt: skip
-    """Splits the records and chooses a config for them."""
-    folder = workdir / FOLDER
-    durable.make_folder(folder)
-    if roles.kind == "clicks":
-        sources, records, limit = judged_sources(found, roles, columns, folder)
-    else:
-        sources, records = _sources(found, roles, columns, folder)
-        limit = 0.0
-    if records < FEW:
-        log.warning(
-            f"{records:,} records for training are few: this shows that everything works, but "
-            "teaches a model little"
-        )
-    image = columns.get(roles["image"])
-    damaged = image.broken / max(1, image.whole + image.broken) if image else 0.0
-    task = choice.TrainingTask(
-        roles, columns, sources, records, damaged, _init(asked, roles), limit=limit
-    )
-    return choice.choose(task, here)
-
-
 def _init(asked: TrainingRequest, roles: Roles) -> Path | None:
     """The folder of published weights to start from."""
     if asked.init == "none":
@@ -148,102 +106,6 @@ def _init(asked: TrainingRequest, roles: Roles) -> Path | None:
             )
         return Path(asked.init).absolute()
     return machine.text_weights() if roles.kind == "answers" else None
-
-
-def _summary(found: FoundData, asked: TrainingRequest) -> str:
-    counts = ", ".join(f"{len(each.table):,} for {name}" for name, each in found.splits.items())
-    if len(found.splits) == 1:
-        counts = counted(len(found.train.table), "record")
-    forms = {"table": "a table", "tar": "tar shards", "pictures": "pictures"}
-    return f"data {asked.data}: {forms[found.form]}, {counts}"
-
-
-def _sources(
-    found: FoundData, roles: Roles, columns: dict[str, Column], folder: Path
-) -> tuple[dict[str, Source], int]:
-    """A source for each split; one for validation is split off where none is named."""
-    keys = {name: _keys(each, roles, columns) for name, each in found.splits.items()}
-    for name, each in keys.items():
-        _told(each, name if len(keys) > 1 else "")
-    rows = {name: np.array(each.rows, np.int64) for name, each in keys.items()}
-    count = len(rows["train"])
-    if count < LEAST:
-        dropped = sum(keys["train"].dropped.values())
-        more = f" ({dropped:,} others are not usable: see above)" if dropped else ""
-        raise UserError(
-            f"{counted(count, 'usable record')}{more}: training compares records with each other "
-            f"and needs at least {LEAST} of them."
-        )
-    if "validation" not in rows:
-        rows["train"], rows["validation"], apart = split(keys["train"])
-        if not len(rows["validation"]):
-            raise UserError(
-                f"all {counted(count, 'record')} share one text, so that none can be told from "
-                "another; training needs records that differ."
-            )
-        log.info(
-            f"{len(rows['validation']):,} records are split off for validation, "
-            f"{len(rows['train']):,} are trained on: {apart}"
-        )
-    sources: dict[str, Source] = {}
-    for name, chosen in rows.items():
-        files = found.splits.get(name, found.train)
-        if not len(chosen):
-            raise UserError(f"none of the records for {name} is usable; correct the files.")
-        sources[name] = _source(name, files, chosen, roles, columns, folder)
-    return sources, len(rows["train"])
-
-
-def _keys(files: DataFiles, roles: Roles, columns: dict[str, Column]) -> RecordKeys:
-    if len(files.table) > MANY:
-        log.info(f"reading all {len(files.table):,} records once, to keep copies apart ...")
-    texts = [roles[role] for role in ("text", "query", "document") if roles[role]]
-    image = endings(columns) if files_are_tars(files) else (roles["image"],)
-    root = columns[roles["image"]].root if roles["image"] else files.root
-    return keys_of(files.table, image if roles["image"] else (), texts, root)
-
-
-def files_are_tars(files: DataFiles) -> bool:
-    """Whether the rows are samples of tar shards."""
-    return files.pattern.endswith(".tar")
-
-
-def counted(count: int, what: str) -> str:
-    """A number with what it counts, such as "1 record" or "2 records"."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
-def _told(keys: RecordKeys, split_name: str) -> None:
-    for why, count in keys.dropped.items():
-        of = f" for {split_name}" if split_name else ""
-        log.info(f"{count:,} records{of} {why}: left out")
-
-
-def _source(
-    name: str, files: DataFiles, rows: np.ndarray, roles: Roles, columns: dict[str, Column],
-    folder: Path,
-) -> Source:  # fmt: skip
-    """The source of some rows, which are written where no source reads the files as they are."""
-    text = roles["text"] or roles["document"]
-    if files_are_tars(files):
-        image = tuple(dict.fromkeys((roles["image"], *endings(columns))))
-        return Tar(path=files.pattern, image=image, text=text, rows=_write_rows(folder, name, rows))
-    root = columns[roles["image"]].root if roles["image"] else files.root
-    if files.pattern and root == files.root:
-        return Pairs(
-            path=files.pattern, image=roles["image"], text=text,
-            rows=_write_rows(folder, name, rows),
-        )  # fmt: skip
-    path = folder / f"{name}.jsonl"
-    write_lines(path, files.table, rows, roles["image"], root)
-    return Pairs(path=str(path.absolute()), image=roles["image"], text=text)
-
-
-def _write_rows(folder: Path, name: str, rows: np.ndarray) -> str:
-    """Writes the numbers of rows; the path of their file."""
-    path = folder / f"{name}_rows.npy"
-    np.save(path, rows)
-    return str(path.absolute())
 
 
 def stamp(data: str, workdir: Path) -> dict[str, Any]:
@@ -302,8 +164,10 @@ def next_commands(workdir: Path) -> list[str]:
 def _documents(source: Any, workdir: Path) -> str:
     """The files of all documents, those of validation included."""
     if source.graded:
-        return shlex.quote(source.documents or source.path)
+        corpus = Path(source.path, "corpus.jsonl")  # of BEIR's folders
+        own = getattr(source, "documents", "") or (str(corpus) if corpus.is_file() else source.path)
+        return shlex.quote(own)
     if getattr(source, "rows", ""):
         return shlex.quote(source.path)
-    files = sorted((workdir / FOLDER).glob("*.jsonl"))
+    files = sorted(x for x in (workdir / FOLDER).iterdir() if x.suffix in (".jsonl", ".parquet"))
     return ",".join(shlex.quote(str(file)) for file in files) or shlex.quote(source.path)

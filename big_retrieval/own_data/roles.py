@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.columns import Column
+from big_retrieval.own_data.columns import Column, as_float
 
 NAMES = {  # role -> what people call such columns, the likeliest first
     "image": ("image", "img", "picture", "photo", "image_path", "image_file", "filename",
@@ -13,15 +13,22 @@ NAMES = {  # role -> what people call such columns, the likeliest first
     "text": ("captions", "caption", "text", "txt", "sentences", "sentence", "title", "description",
              "alt_text", "alt", "name", "product_name", "prompt", "keywords", "tags", "label"),
     "query": ("query", "question", "search_query", "search_term", "keyword", "anchor", "queries",
-              "questions", "sentence1", "premise", "input", "instruction", "prompt", "title"),
-    "document": ("answer", "document", "passage", "positive", "response", "reply", "answers",
-                 "title", "product_title", "text", "body", "content", "context", "article",
-                 "abstract", "description", "sentence2", "hypothesis", "output", "target"),
+              "questions", "question1", "sentence1", "text1", "premise", "input", "instruction",
+              "prompt", "title"),
+    "document": ("answer", "document", "passage", "positive", "positives", "pos", "response",
+                 "reply", "answers", "context", "title", "product_title", "text", "question2",
+                 "body", "content", "article", "abstract", "description", "sentence2", "text2",
+                 "hypothesis", "output", "target"),
     "score": ("score", "weight", "clicks", "click_count", "relevance", "grade", "rating", "rank",
               "position", "purchases", "score_linear"),
     "document_id": ("document_id", "doc_id", "product_id", "item_id", "pid", "docid", "asin",
                     "sku"),
 }  # fmt: skip
+NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_\d+)?")  # columns of wrong documents
+# Columns that say whether the two texts of a row belong together.
+VERDICTS = ("label", "labels", "gold_label", "is_duplicate", "duplicate", "relevance", "score",
+            "relevance_score", "similarity", "similarity_score")  # fmt: skip
+MOST_VERDICT = 5  # of a scale; larger numbers are votes or counts
 IDS = ("id", "ids", "uuid", "guid", "key", "hash", "url")  # how names of columns of ids end
 RANKS = ("rank", "position")
 CLICKS = ("clicks", "click_count", "purchases")
@@ -47,11 +54,13 @@ class Roles:
       kind: "captions" (image and text), "answers" (question and answer) or "clicks" (judged pairs).
       columns: role -> column; those that are not there are missing.
       lines: what was taken for what, and why.
+      least: the lowest verdict (the role of a column) of a pair that belongs together.
     """
 
     kind: str
     columns: Mapping[str, str]
     lines: Sequence[str] = field(default_factory=tuple)
+    least: float = 0.0
 
     def __getitem__(self, role: str) -> str:
         return self.columns.get(role, "")
@@ -78,7 +87,9 @@ def decide(columns: Mapping[str, Column], said: Said, file: str) -> Roles:
     if image:
         return Roles("captions", {"image": image, "text": guess.text(image)}, guess.lines)
     query, document = guess.pair()
-    return Roles("answers", {"query": query, "document": document}, guess.lines)
+    found = {"query": query, "document": document, "negative": guess.negative()}
+    verdict, least = guess.verdict((query, document))
+    return Roles("answers", {**found, "verdict": verdict}, guess.lines, least)
 
 
 def _check(columns: Mapping[str, Column], name: str | None, role: str, file: str) -> None:
@@ -132,7 +143,8 @@ class _Guess:
 
     def texts(self) -> list[str]:
         found = (name for name, column in self.columns.items() if column.is_text)
-        return [name for name in found if name.strip() and not name.startswith("__")]
+        found = (name for name in found if name.strip() and not name.startswith("__"))
+        return [name for name in found if not NEGATIVE.fullmatch(plain(name))]
 
     def _may_be(self, name: str) -> bool:
         """Whether a column of texts may be taken though its name says nothing: no class, no id."""
@@ -195,8 +207,10 @@ class _Guess:
                 )
             if column.addresses > 0.5 * max(1, column.filled) and len(self.texts()) < 2:
                 raise UserError(
-                    f"{self._file}: column {name!r} has addresses in the network; download the "
-                    "images and name a column of their files by --image."
+                    f"{self._file}: column {name!r} has addresses in the network, which training "
+                    "does not open: download the images, such as by img2dataset with "
+                    "--output_format=webdataset, and give its tars, or name a column of files by "
+                    "--image."
                 )
 
     def text(self, image: str) -> str:
@@ -255,6 +269,51 @@ class _Guess:
             name = query if role == "query" else document
             self.tell(role, name, bool(said), why or "the only other column of texts that differ")
         return query, document
+
+    def negative(self) -> str:
+        """The column of documents that are wrong for the query of their row; "": there is none."""
+        texts = (name for name, column in self.columns.items() if column.is_text)
+        found = [name for name in texts if NEGATIVE.fullmatch(plain(name))]
+        if not found:
+            return ""
+        rest = f" ({', '.join(found[1:])} unused)" if found[1:] else ""
+        self.lines.append(
+            f"column {found[0]!r} has wrong answers: one is drawn for each pair{rest}; "
+            "--config.negatives.count=0 trains without"
+        )
+        return found[0]
+
+    def verdict(self, pair: Sequence[str]) -> tuple[str, float]:
+        """The column that says whether two texts belong together, and from which value on.
+
+        Raises:
+          UserError: its values do not tell which ones those are.
+        """
+        known = {plain(name): name for name in self.columns if name not in pair}
+        name = next((known[x] for x in VERDICTS if x in known), "")
+        column = self.columns.get(name)
+        if column is None or self._said.score == "" or not column.filled:
+            return "", 0.0
+        values = {x[0] if isinstance(x, tuple) else x for x in column.different}
+        numbers = {as_float(x) for x in values}
+        inference = numbers in ({0, 1, 2}, {-1, 0, 1, 2}) and "label" in name
+        if inference or {str(x).lower() for x in values} >= {"entailment", "contradiction"}:
+            raise UserError(
+                f"{self._file}: column {name!r} ({', '.join(sorted(map(str, values)))}) says how "
+                "the two texts belong together: keep the rows in which they do in a file of their "
+                "own, or take all of them by --score= (empty)."
+            )
+        if not column.is_number or len(numbers) < 2:
+            return "", 0.0
+        if column.most > MOST_VERDICT or ("label" in name and len(numbers) > 2):
+            self.lines.append(f"column {name!r} is not used; --score={name} weighs pairs by it")
+            return "", 0.0
+        least = column.most / 2
+        self.lines.append(
+            f"column {name!r} is the verdict on a pair, of at most {column.most:g}: pairs below "
+            f"{least:g} do not belong together (--score= takes all, --score={name} weighs them)"
+        )
+        return name, least
 
     def none(self, role: str, what: str, among: Sequence[str]) -> UserError:
         """What is said where no column, or more than one, can have a role."""

@@ -1,29 +1,72 @@
-"""Rows of a table written as JSON lines, for files that no source reads as they are."""
+"""Rows of a table written anew, for files that no source reads as they are."""
 
+import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.sources import Record, is_absent
 from big_retrieval.errors import Damaged
 
+GROUP = 256  # rows of a Parquet file that are held together, as they may hold images
 
-def write_lines(path: Path, table: Table, rows: Iterable[int], image: str, root: Path) -> None:
-    """Writes rows, with whole paths of images, so that the file may lie anywhere.
+
+def read_rows(table: Table, rows: Iterable[int], image: str, root: Path) -> Iterator[Record]:
+    """Rows with whole paths of images, so that they may be written anywhere.
 
     Args:
-      path: the file.
       table: all rows.
-      rows: numbers of those to write.
+      rows: numbers of those to read; damaged ones are left out.
       image: the column of images; "": there is none.
       root: the folder that their paths start from.
     """
-    with path.open("w", encoding="utf-8", errors="replace") as file:
-        for index in rows:
-            try:
-                row = table.row(int(index))
-            except Damaged:
-                continue
-            if isinstance(value := row.get(image), str) and value:
-                row[image] = str(root / value)
-            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+    for index in rows:
+        try:
+            row = table.row(int(index))
+        except Damaged:
+            continue
+        if isinstance(value := row.get(image), Mapping):
+            row[image] = value = value.get("bytes") or value.get("path")
+        if isinstance(value, str) and value:
+            row[image] = str(root / value)
+        yield row
+
+
+def merged(groups: Iterable[Sequence[Record]], image: str, text: str) -> Iterator[Record]:
+    """A record for each group of rows: the first one's image, and the different texts of all."""
+    for group in groups:
+        values = (row.get(text) for row in group)
+        texts = (x for value in values for x in (value if isinstance(value, list) else [value]))
+        kept = dict.fromkeys(str(each).strip() for each in texts if not is_absent(each))
+        if kept:
+            yield {image: group[0].get(image), text: list(kept)}
+
+
+def write_rows(path: Path, rows: Iterable[Record], image: str) -> Path:
+    """Writes rows as JSON lines, or as Parquet where their images are the content of files.
+
+    Args:
+      path: the file, without an ending.
+      rows: what to write; of Parquet, all have the columns of the first one.
+      image: the column of images; "": there is none.
+
+    Returns:
+      The file.
+    """
+    rows = iter(rows)
+    first = list(itertools.islice(rows, GROUP))
+    rows = itertools.chain(first, rows)
+    if not isinstance(first[0].get(image), bytes):
+        path = path.with_name(f"{path.name}.jsonl")
+        with path.open("w", encoding="utf-8", errors="replace") as file:
+            file.writelines(json.dumps(x, ensure_ascii=False, default=str) + "\n" for x in rows)
+        return path
+    path, schema = path.with_name(f"{path.name}.parquet"), pa.Table.from_pylist(first).schema
+    with pq.ParquetWriter(path, schema) as writer:
+        while block := list(itertools.islice(rows, GROUP)):
+            writer.write_table(pa.Table.from_pylist(block, schema))
+    return path

@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import is_absent
 from big_retrieval.errors import Damaged
+from big_retrieval.own_data.columns import as_float
 
 SHARE = 0.1  # of the records, for validation
 MOST = 1000  # records that are validated on
@@ -44,7 +45,10 @@ class RecordKeys:
         self.dropped[why] = self.dropped.get(why, 0) + 1
 
 
-def keys_of(table: Table, image: Sequence[str], texts: Sequence[str], root: Path) -> RecordKeys:
+def keys_of(
+    table: Table, image: Sequence[str], texts: Sequence[str], root: Path, score: str = "",
+    least: float = 0.0,
+) -> RecordKeys:  # fmt: skip
     """Reads all records.
 
     Args:
@@ -52,9 +56,11 @@ def keys_of(table: Table, image: Sequence[str], texts: Sequence[str], root: Path
       image: columns of the image, of which the first one there counts; empty: there is none.
       texts: columns that each record must have a text in.
       root: the folder that image paths start from.
+      score: a column of numbers; "": there is none.
+      least: the lowest score of records that count.
     """
     found = RecordKeys()
-    wanted = {*image, *texts}
+    wanted = {*image, *texts, score} - {""}
     for index in range(len(table)):
         try:
             row = table.row(index, wanted)
@@ -65,6 +71,9 @@ def keys_of(table: Table, image: Sequence[str], texts: Sequence[str], root: Path
         if not all(said):
             found.drop(f"have no {' or no '.join(texts)}")
             continue
+        if score and not (as_float(row.get(score)) or 0.0) >= least:
+            found.drop(f"have {score!r} below {least:g}")
+            continue
         pixels = 0
         if image:
             value = next((row[x] for x in image if row.get(x) is not None), None)
@@ -74,7 +83,7 @@ def keys_of(table: Table, image: Sequence[str], texts: Sequence[str], root: Path
                 continue
         found.rows.append(index)
         found.image.append(pixels)
-        found.texts.append([_hash(text.encode("utf-8", "replace")) for x in said for text in x])
+        found.texts.append([hash_of(text.encode("utf-8", "replace")) for x in said for text in x])
     return found
 
 
@@ -85,7 +94,8 @@ def _texts(value: Any) -> Iterator[str]:
             yield " ".join(str(text).lower().split())
 
 
-def _hash(data: bytes) -> int:
+def hash_of(data: bytes) -> int:
+    """A whole number that follows from some bytes, the same in every run."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
@@ -97,11 +107,11 @@ def image_key(value: Any, root: Path) -> tuple[int, str]:
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path")
     if isinstance(value, np.ndarray):
-        return _hash(value.tobytes()), ""
+        return hash_of(value.tobytes()), ""
     if isinstance(value, list):
-        return _hash(repr(value).encode()), ""
+        return hash_of(repr(value).encode()), ""
     if isinstance(value, bytes):
-        return (_hash(value), "") if _opens(io.BytesIO(value)) else (0, "have a broken image")
+        return (hash_of(value), "") if _opens(io.BytesIO(value)) else (0, "have a broken image")
     if not isinstance(value, str) or not value.strip():
         return 0, "have no image"
     path = root / value
@@ -118,7 +128,7 @@ def image_key(value: Any, root: Path) -> tuple[int, str]:
             fine = _opens(file)
     except (OSError, ValueError):
         return 0, "have an image that cannot be read"
-    return (_hash(data), "") if fine else (0, "have a broken image")
+    return (hash_of(data), "") if fine else (0, "have a broken image")
 
 
 def _opens(file: Any) -> bool:
@@ -195,4 +205,4 @@ def _choose(groups: np.ndarray, keys: RecordKeys, wanted: int) -> np.ndarray:
 def _mark(keys: RecordKeys, record: int) -> int:
     """A number that follows from what a record holds."""
     parts = (keys.image[record], *sorted(keys.texts[record]))
-    return _hash(b"".join(part.to_bytes(8, "little") for part in parts))
+    return hash_of(b"".join(part.to_bytes(8, "little") for part in parts))

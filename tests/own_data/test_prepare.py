@@ -316,9 +316,13 @@ def test_folders_that_hold_too_little() -> None:
     for n in range(3):
         Path(f"data/{n}.txt").write_text(caption(n))
     _fails(["3 usable records", "at least 10"])
+    for n in range(3):
+        Path(f"data/{n}.txt").unlink()
     Path("data/a.csv").write_text("x,y\n1,2\n")
     Path("data/b.csv").write_text("u,v\n1,2\n")
     _fails(["tables that differ", "a.csv (x, y)", "--data="])
+    Path("data/b.csv").write_text("x,v\n1,2\n")
+    _fails(["share the column 'x'", "read_csv('a.csv').merge(pandas.read_csv('b.csv'), on='x')"])
     with pytest.raises(UserError, match="there is no file or folder 'nowhere'"):
         run("nowhere")
 

@@ -1,0 +1,149 @@
+"""Queries, documents and judgements in files of their own: BEIR's folders and MS MARCO's."""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from big_retrieval.config.sources import Source
+from big_retrieval.config.texts import Beir
+from big_retrieval.data.build import make_source
+from big_retrieval.data.formats.arrow import read_csv
+from big_retrieval.data.formats.lines import DelimitedLines, JsonLines
+from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.whole import judged_lines
+from big_retrieval.data.passages.published import beir, has_titles
+from big_retrieval.data.sources import Record
+from big_retrieval.errors import UserError
+from big_retrieval.io import durable
+from big_retrieval.own_data import machine
+from big_retrieval.own_data.columns import look, spread
+from big_retrieval.own_data.roles import Roles
+from big_retrieval.own_data.rows import read_rows, write_rows
+from big_retrieval.own_data.splits import split_word, with_validation
+from big_retrieval.own_data.splitting import MOST, SHARE, hash_of
+from big_retrieval.own_data.tasks import TrainingTask
+
+log = logging.getLogger(__name__)
+COLUMNS = ("query-id", "corpus-id", "score")
+RANKED = {True: 5_000, False: 100_000}  # documents of an evaluation: on CPUs alone, and elsewhere
+
+
+def beir_task(data: str, folder: Path) -> TrainingTask | None:
+    """The task of a folder in BEIR's form, or in MS MARCO's, which is written in BEIR's first.
+
+    Args:
+      data: a folder.
+      folder: where files for the run are written.
+
+    Returns:
+      The task; None: the folder has another form.
+
+    Raises:
+      UserError: no file of judgements is for training.
+    """
+    given = Path(data).absolute()
+    if (given / "collection.tsv").is_file() and any(given.glob("qrels*.tsv")):
+        given = _from_marco(given, folder.absolute() / "beir")
+    if not (given / "corpus.jsonl").is_file() or not any((given / "qrels").glob("*.tsv")):
+        return None
+    durable.make_folder(folder)
+    splits, documents = _splits(given), JsonLines(given / "corpus.jsonl")
+    told = ", ".join(f"{stem}.tsv for {name}" for name, stem in splits.items())
+    log.info(f"data {data}: {len(documents):,} documents, queries and judgements: {told}")
+    most = RANKED[machine.here().small]
+    sources: dict[str, Source] = {name: _source(given, stem) for name, stem in splits.items()}
+    judged = {name: _judged(given / "qrels" / f"{stem}.tsv") for name, stem in splits.items()}
+    if "validation" not in splits:
+        train, judged["validation"] = _divided(judged["train"])
+        path = _write_judged(folder / "qrels" / "train.tsv", train)
+        sources["train"] = dataclasses.replace(beir(_source(given, "train")), path=path)
+    for name in judged.keys() - {"train"}:
+        if name not in splits or len(documents) > most:
+            sources[name] = _smaller(given, folder.absolute() / name, judged[name], most)
+    if len(documents) > most:
+        log.info(
+            f"evaluations rank {most:,} documents, the judged ones among them: numbers are higher "
+            "than those of all documents, which `big-retrieval evaluate --run=RUN --beir=...` ranks"
+        )
+    queries = look(JsonLines(given / "queries.jsonl"), given)["text"]
+    roles = {"query": "query", "document": "text", "title": "title" if has_titles(given) else ""}
+    lines = ["queries.jsonl has the queries, corpus.jsonl the documents, qrels which ones fit"]
+    columns = {"query": queries, "text": look(documents, given)["text"]}
+    records = len(make_source(sources["train"]))
+    return TrainingTask(Roles("answers", roles, lines), columns, sources, records)
+
+
+def _splits(given: Path) -> dict[str, str]:
+    """Split -> name of the file that has its judgements; "train" is among them."""
+    stems = sorted((x.stem for x in (given / "qrels").glob("*.tsv")), key=len, reverse=True)
+    found = {split_word(stem): stem for stem in stems}  # of dev.small and dev the shorter one
+    if len(stems) == 1:
+        return {"train": stems[0]}
+    if "train" not in found:
+        raise UserError(
+            f"--data: {given / 'qrels'} has {', '.join(f'{x}.tsv' for x in sorted(stems))} and "
+            "none for training: call the one to train on train.tsv."
+        )
+    with_validation(found)
+    return {name: stem for name, stem in found.items() if name}
+
+
+def _source(given: Path, stem: str) -> Beir:
+    least = 1.0 if split_word(stem) == "train" else 0.0
+    return Beir(
+        path=str(given), split=stem, min_relevance=least, duplicates="max", skip_unknown_ids=True
+    )
+
+
+def _judged(file: Path) -> list[Record]:
+    table = judged_lines(file, *COLUMNS) or read_csv(file, "\t")
+    return [table.row(index, COLUMNS) for index in range(len(table))]
+
+
+def _write_judged(file: Path, pairs: Iterable[Record]) -> str:
+    durable.make_folder(file.parent)
+    lines = ("\t".join(str(pair[name]) for name in COLUMNS) for pair in pairs)
+    file.write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
+    return str(file.absolute())
+
+
+def _divided(pairs: list[Record]) -> tuple[list[Record], list[Record]]:
+    """Judgements for training and of a tenth of the queries, by hashes of their ids."""
+    order = sorted({pair[COLUMNS[0]] for pair in pairs}, key=lambda x: hash_of(x.encode()))
+    held = set(order[: min(MOST, max(1, round(SHARE * len(order))))])
+    log.info(f"{len(held):,} of {len(order):,} queries are split off for validation")
+    parts: tuple[list[Record], list[Record]] = ([], [])
+    for pair in pairs:
+        parts[pair[COLUMNS[0]] in held].append(pair)
+    return parts
+
+
+def _smaller(given: Path, out: Path, pairs: list[Record], most: int) -> Beir:
+    """A folder with some judgements, their queries, and at most so many documents."""
+    asked, judged = ({pair[name] for pair in pairs} for name in COLUMNS[:2])
+    _write_judged(out / "qrels" / "validation.tsv", pairs)
+    documents = JsonLines(given / "corpus.jsonl")
+    others = set(spread(len(documents), max(0, most - len(judged))))
+    rows = enumerate(_all(documents))
+    kept = (row for at, row in rows if at in others or row.get("_id") in judged)
+    write_rows(out / "corpus", kept, "")
+    queries = _all(JsonLines(given / "queries.jsonl"))
+    write_rows(out / "queries", (row for row in queries if row.get("_id") in asked), "")
+    return _source(out, "validation")
+
+
+def _all(table: Table) -> Iterator[Record]:
+    return read_rows(table, range(len(table)), "", Path())
+
+
+def _from_marco(given: Path, out: Path) -> Path:
+    """Writes MS MARCO's files, which have no header lines, in BEIR's form; the folder."""
+    log.info(f"writes collection.tsv, queries and qrels as JSON lines to {out} ...")
+    for file in given.glob("qrels*.tsv"):
+        stem = file.stem.removeprefix("qrels").strip(".-_") or "train"
+        _write_judged(out / "qrels" / f"{stem}.tsv", _judged(file))
+    for name, files in (("corpus", "collection.tsv"), ("queries", "queries*.tsv")):
+        tables = [DelimitedLines(file, ("_id", "text")) for file in sorted(given.glob(files))]
+        write_rows(out / name, (row for table in tables for row in _all(table)), "")
+    return out

@@ -1,0 +1,98 @@
+"""JSON files that hold a whole data set: captions of COCO, Karpathy's splits, SQuAD's questions."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.sources import Record
+from big_retrieval.errors import UserError
+from big_retrieval.io.regular import read_text
+from big_retrieval.own_data.splits import SPLITS, DataFiles, FoundData, split_of, with_validation
+
+PEEKED = 2**16  # bytes at the start and the end of a file that tell its layout
+
+
+def _coco(whole: Any) -> Iterable[tuple[str, Record]]:
+    captions: dict[Any, list[str]] = {}
+    for each in whole["annotations"]:
+        captions.setdefault(each["image_id"], []).append(each["caption"].strip())
+    for image in whole["images"]:
+        yield "", {"image": image["file_name"], "captions": captions.get(image["id"], [])}
+
+
+def _karpathy(whole: Any) -> Iterable[tuple[str, Record]]:
+    for image in whole["images"]:
+        name = str(Path(image.get("filepath", ""), image["filename"]))
+        texts = [sentence["raw"].strip() for sentence in image["sentences"]]
+        yield SPLITS.get(image["split"], ""), {"image": name, "captions": texts}
+
+
+def _squad(whole: Any) -> Iterable[tuple[str, Record]]:
+    for article in whole["data"]:
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                if not asked.get("is_impossible"):
+                    yield "", {"question": asked["question"], "context": paragraph["context"]}
+
+
+# What files of a layout have near their start or end, and the split ("": none is said) and the row
+# of each of their records.
+LAYOUTS: dict[str, tuple[Sequence[bytes], Callable[[Any], Iterable[tuple[str, Record]]]]] = {
+    "captions of COCO": ((b'"image_id"', b'"caption"'), _coco),
+    "Karpathy's splits": ((b'"sentences"', b'"filename"'), _karpathy),
+    "SQuAD's questions": ((b'"paragraphs"', b'"context"'), _squad),
+}
+
+
+def read_layout(files: Sequence[Path], folder: Path) -> FoundData | None:
+    """The data set that JSON files hold, of the first layout that some of them have.
+
+    Args:
+      files: all that lie there.
+      folder: that they are in; folders below it, and the files' names, may say splits.
+
+    Returns:
+      Its splits, as rows that have to be written; None: no file has a known layout.
+
+    Raises:
+      UserError: a file looks like one of them and is another one.
+    """
+    peeked = {file: _peek(file) for file in files if file.suffix.lower() == ".json"}
+    for layout, (marks, _) in LAYOUTS.items():
+        mine = [file for file, text in peeked.items() if all(mark in text for mark in marks)]
+        if mine:
+            return _read(layout, mine, folder)
+    return None
+
+
+def _peek(file: Path) -> bytes:
+    """The start and the end of a file; b"" of one that is no object with keys."""
+    if not file.is_file():
+        return b""
+    with file.open("rb") as opened:
+        start = opened.read(PEEKED)
+        opened.seek(max(0, file.stat().st_size - PEEKED))
+        is_object = start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{")
+        return start + opened.read() if is_object else b""
+
+
+def _read(layout: str, files: Sequence[Path], folder: Path) -> FoundData:
+    rows: dict[str, list[Record]] = {}
+    for file in files:
+        named = split_of(file, folder)
+        try:
+            whole = json.loads(read_text(file, "utf-8-sig", "replace"))
+            for split, row in LAYOUTS[layout][1](whole):
+                rows.setdefault(split or named or "train", []).append(row)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            raise UserError(
+                f"--data: {file} looks like {layout} but cannot be read as such "
+                f"({type(problem).__name__}: {problem}); correct it or give another file."
+            ) from None
+    if "train" not in rows:
+        rows = {"train": [row for each in rows.values() for row in each]}
+    with_validation(rows)
+    splits = {x: DataFiles(Rows(each, x), "", files[0].parent) for x, each in rows.items()}
+    return FoundData(layout, splits)
