@@ -17,7 +17,7 @@ from big_retrieval.config.labels import PairLabels
 from big_retrieval.data.fields.contents import ContentIds, of_text
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.negatives import read_negatives
-from big_retrieval.data.sources import RecordSource, place_of, value_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of, value_of
 from big_retrieval.errors import Damaged, UserError
 
 SIDES = ("query", "document")
@@ -162,7 +162,7 @@ def _chosen(count: int, most: int) -> Sequence[int]:
     """All records, or of more than `most` a sample, evenly spread."""
     if count <= most:
         return range(count)
-    return np.linspace(0, count - 1, min(most, SAMPLE)).astype(np.int64).tolist()
+    return evenly_spaced(count, min(most, SAMPLE)).tolist()
 
 
 def _first(source: RecordSource, reader: FieldReader) -> object:

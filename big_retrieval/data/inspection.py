@@ -29,7 +29,7 @@ from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.negatives import NegativeSampling, read_negatives
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.sources import RecordSource, place_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of
 from big_retrieval.errors import Damaged
 from big_retrieval.runtime.clock import cpu_seconds
 
@@ -64,11 +64,6 @@ class Sample:
     shown: list[tuple[np.ndarray | None, str]] = field(default_factory=list)
 
 
-def spread(length: int, count: int) -> list[int]:
-    """`count` indices below `length`, evenly spread; all where there are fewer."""
-    return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int)).tolist()
-
-
 def present(
     source: RecordSource, readers: Mapping[str, FieldReader], tries: int
 ) -> dict[str, FieldReader]:
@@ -79,7 +74,7 @@ def present(
       readers: field name -> how it is read.
       tries: from how many records, the first that can be read decides.
     """
-    for index in spread(len(source), tries):
+    for index in evenly_spaced(len(source), tries).tolist():
         try:
             with record_at(place_of(source, index)):
                 columns = source[index].keys()
@@ -102,8 +97,8 @@ def take(
 ) -> Sample:
     """Reads up to `limit` records, evenly spread over the source, with their hard negatives."""
     found, seen = Sample(), set()
-    indices = spread(len(source), limit)
-    shown = set(spread(len(indices), SHOWN))
+    indices = evenly_spaced(len(source), limit).tolist()
+    shown = set(evenly_spaced(len(indices), SHOWN).tolist())
     for number, index in enumerate(indices):
         found.read += 1
         try:

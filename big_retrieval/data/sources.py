@@ -251,6 +251,17 @@ def title_of(source: RecordSource, index: int, column: str) -> Any:
         return None
 
 
+def evenly_spaced(count: int, most: int) -> np.ndarray:
+    """At most `most` numbers below `count`, evenly spaced from 0 to the last; all if no more.
+
+    Runs and indexes store digests of these records: were the numbers others, they would be refused.
+
+    Returns:
+      int64 [min(count, most)], ascending.
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
 def place_of(source: RecordSource, index: int) -> str:
     """Where a record stands, for messages."""
     place = getattr(source, "place", None)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import numpy as np
 from PIL import Image
 
 from big_retrieval.data.images.decoding import decode
+from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.demo import answer_list as lists
 from big_retrieval.demo.explaining import Explanation
 from big_retrieval.demo.service import MOST_ANSWERS, SearchQuery, Service, WayAnswers
@@ -39,7 +39,7 @@ class Site:
     async def home(self) -> str:
         """The page that one starts at, with some documents to begin with."""
         count = len(self._demo.collection)
-        chosen = np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(int)).tolist()
+        chosen = evenly_spaced(count, EXAMPLES).tolist()
         previews = await self._service.previews(chosen)
         hint = "Search by words" + (", by an image" if self._images else "")
         hint += ", or begin with one of these." if self._likes else "."

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from big_retrieval.data.fields.reader import FieldReader, Text, stack
-from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import Damaged
 from big_retrieval.evals.heat_maps import SIDE, enlarged, heat
 from big_retrieval.evals.thumbnails import SIDE as SMALL
@@ -163,11 +163,11 @@ def of_records(
     if encoder.gradcam_obstacle(*fields):
         return []
     read: dict[int, tuple[Text, np.ndarray]] = {}
-    for record in np.unique((np.arange(RECORDS) + 0.5) * len(source) // RECORDS).astype(int):
+    for record in evenly_spaced(len(source), RECORDS).tolist():
         with suppress(Damaged):
-            text, picture = (readers[name].value(source, int(record), 0) for name in fields)
+            text, picture = (readers[name].value(source, record, 0) for name in fields)
             if picture is not None:  # of an optional field
-                read[int(record)] = text, picture
+                read[record] = text, picture
     found = attribute(encoder, weights, readers, fields, [*read.values()]) if read else []
     return [
         {

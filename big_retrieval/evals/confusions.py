@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.fields.reader import FieldReader
-from big_retrieval.data.sources import RecordSource
-from big_retrieval.evals.examples import TOP, best_first, spread, worst
+from big_retrieval.data.sources import RecordSource, evenly_spaced
+from big_retrieval.evals.examples import TOP, best_first, worst
 from big_retrieval.evals.thumbnails import MOST_CHARACTERS, show_item
 
 WRONG = 6  # examples of each kind
@@ -81,7 +81,7 @@ class Confusions:
         others[rows, self.labels[failed]] = -np.inf
         with np.errstate(invalid="ignore"):  # of two infinities
             margins = others.max(axis=1, initial=-np.inf) - rights  # [failed]
-        even = failed[spread(len(failed), WRONG)]
+        even = failed[evenly_spaced(len(failed), WRONG)]
         margins = np.where((margins > 0) & ~np.isin(failed, even), margins, np.nan)
         surprising = failed[worst(margins, failed, WRONG)]
         return [

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.ranks import DocumentScorer, Score, answers
 from big_retrieval.evals.thumbnails import show_item
@@ -65,12 +66,6 @@ class Folder:
                 write_bytes(self._root / name, to_json(found))
 
         return write
-
-
-def spread(count: int, number: int) -> np.ndarray:
-    """`number` places of `count`, evenly spaced, ascending and each once: int64 [<= number]."""
-    places = (np.arange(number) + 0.5) * count / max(number, 1)
-    return np.unique(places.astype(np.int64)) if count else np.zeros(0, np.int64)
 
 
 def worst(values: np.ndarray, owners: np.ndarray, number: int) -> np.ndarray:
@@ -258,11 +253,11 @@ def choose(
     failed = np.flatnonzero(ranks > 1)
     deepest = worst(np.where(ranks > 1, ranks, np.nan), first.different, DEEPEST)
     rest = np.setdiff1d(failed, deepest)
-    asked = rest[spread(len(rest), MOST_MARGINS)] if len(rest) > MOST_MARGINS else rest
+    asked = rest[evenly_spaced(len(rest), MOST_MARGINS)]
     margins = compute(_margin, asked) if len(asked) else np.zeros(0)
     margins = np.where(margins > 0, margins, np.nan)
     surprising = asked[worst(margins, first.different[asked], SURPRISING)]
-    even = spread(len(ranks), SPREAD)
+    even = evenly_spaced(len(ranks), SPREAD)
     among = f", among {len(asked):,} of them evenly spaced" if len(asked) < len(rest) else ""
     groups = [
         QueryGroup(

@@ -8,10 +8,10 @@ import scipy.sparse
 
 from big_retrieval.data.fields.reader import FieldReader, source_texts
 from big_retrieval.data.judged.qrels import JudgedSource
-from big_retrieval.data.sources import RecordSource, is_absent
+from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.encoding import EncodedFields, average
-from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words, spread
+from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words
 from big_retrieval.evals.judged import Ranked
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
@@ -43,7 +43,7 @@ def describe(
       shown: documents of a query, whose relevance is added up, too; None: `TOP` and `SUMMED`.
     """
     metric, value = next(iter(values.items()))
-    even = spread(len(ranked.queries), SPREAD)
+    even = evenly_spaced(len(ranked.queries), SPREAD)
     order = np.argsort(value, kind="stable")
     lowest = order[: np.sum(value < 1)][:DEEPEST]
     groups = (

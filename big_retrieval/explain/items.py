@@ -57,14 +57,6 @@ def reader_of(model: "TrainedModel", field: str) -> FieldReader:
     return make_readers(model.config, model.tokenizer)[field]
 
 
-def evenly(source: RecordSource, count: int | None) -> np.ndarray:
-    """`count` records of a source evenly spaced, or all: int64 [n], ascending."""
-    size = len(source)
-    if count is None or count >= size:
-        return np.arange(size)
-    return ((np.arange(count) + 0.5) * size / count).astype(np.int64)
-
-
 def values_of(
     source: RecordSource, reader: FieldReader, records: np.ndarray, skipped: SkippedRecords
 ) -> Iterator[tuple[int, Any]]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.data.damage import SkippedRecords
+from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
-from big_retrieval.explain.items import evenly, open_data, reader_of, values_of
+from big_retrieval.explain.items import open_data, reader_of, values_of
 from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.words import check_field, lexical_fields, represent, words_of
 from big_retrieval.report.numbers import count_of, number
@@ -159,7 +160,8 @@ def vocabulary(
     check_field(model.config, name)
     reader, skipped = reader_of(model, name), SkippedRecords("records")
     source = open_data(model.config, data, texts=reader.field.modality == "text")
-    values = (value for _, value in values_of(source, reader, evenly(source, count), skipped))
+    records = evenly_spaced(len(source), len(source) if count is None else count)
+    values = (value for _, value in values_of(source, reader, records, skipped))
     found, words = usage(model, values, name), words_of(model, name)
     terms, means = terms_of(found.means)
     strong, boxed = box(found.means, BOXED), min(BOXED, found.coverage)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Config, schema
+from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.io.appended import AppendedFile
 from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
 from big_retrieval.mining.searchers import CandidateSearcher
@@ -174,6 +175,6 @@ def data_sha256(task: Task, asked: np.ndarray) -> str:
     for number in asked.tolist():
         said = [task.question(number), *task.answers(number), list(task.right[number])]
         digest.update(json.dumps(said).encode())
-    for place in np.unique(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(int)).tolist():
+    for place in evenly_spaced(count, LOOKED_AT).tolist():
         digest.update(json.dumps([count, place, *task.text(place)]).encode())
     return digest.hexdigest()

@@ -13,11 +13,11 @@ from big_retrieval.data.formats.lines import DelimitedLines, JsonLines
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.whole import judged_lines
 from big_retrieval.data.passages.published import beir, has_titles
-from big_retrieval.data.sources import Record
+from big_retrieval.data.sources import Record, evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.own_data import machine
-from big_retrieval.own_data.columns import look, spread
+from big_retrieval.own_data.columns import look
 from big_retrieval.own_data.roles import Roles
 from big_retrieval.own_data.rows import read_rows, write_rows
 from big_retrieval.own_data.splits import split_word, with_validation
@@ -124,7 +124,7 @@ def _smaller(given: Path, out: Path, pairs: list[Record], most: int) -> Beir:
     asked, judged = ({pair[name] for pair in pairs} for name in COLUMNS[:2])
     _write_judged(out / "qrels" / "validation.tsv", pairs)
     documents = JsonLines(given / "corpus.jsonl")
-    others = set(spread(len(documents), max(0, most - len(judged))))
+    others = set(evenly_spaced(len(documents), max(0, most - len(judged))).tolist())
     rows = enumerate(_all(documents))
     kept = (row for at, row in rows if at in others or row.get("_id") in judged)
     write_rows(out / "corpus", kept, "")

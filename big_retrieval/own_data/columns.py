@@ -15,7 +15,7 @@ from PIL import Image
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.images.decoding import decode
 from big_retrieval.data.images.limits import MOST_FILE
-from big_retrieval.data.sources import is_absent
+from big_retrieval.data.sources import evenly_spaced, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
 from big_retrieval.own_data.pictures import IMAGES
@@ -120,11 +120,6 @@ class Column:
         return self.name if self.filled else f"{self.name} (empty)"
 
 
-def spread(length: int, count: int) -> list[int]:
-    """`count` numbers below `length`, evenly spread; all where there are fewer."""
-    return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int)).tolist()
-
-
 def look(table: Table, folder: Path, split: str = "train") -> dict[str, Column]:
     """Samples a table.
 
@@ -137,7 +132,7 @@ def look(table: Table, folder: Path, split: str = "train") -> dict[str, Column]:
       The columns by name, in alphabetical order.
     """
     rows = []
-    for index in spread(len(table), SAMPLED):
+    for index in evenly_spaced(len(table), SAMPLED).tolist():
         try:
             rows.append(table.row(index))
         except (Damaged, UserError):
@@ -268,7 +263,7 @@ def as_float(value: Any) -> float | None:
 def root_of(table: Table, column: str, folder: Path, split: str) -> Path:
     """The folder that the image paths of a column start from; arguments as those of `look`."""
     values = []
-    for index in spread(len(table), SAMPLED):
+    for index in evenly_spaced(len(table), SAMPLED).tolist():
         with contextlib.suppress(Damaged, UserError):
             values.append(table.row(index, (column,)).get(column))
     return _root(values, folder, split)

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from big_retrieval.data.damage import SkippedRecords, record_at
 from big_retrieval.data.formats import open_files
 from big_retrieval.data.formats.columns import as_text
 from big_retrieval.data.formats.lines import DelimitedLines
 from big_retrieval.data.formats.records import IMAGE, Records
 from big_retrieval.data.formats.tables import Table, check_columns
-from big_retrieval.data.sources import as_texts, is_absent
+from big_retrieval.data.sources import as_texts, evenly_spaced, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular
 
@@ -183,7 +181,7 @@ def read(
 def sample(records: Records, reader: DocumentReader) -> str:
     """A digest of ids and texts of evenly spaced records, so that edited files are noticed."""
     digest = hashlib.sha256()
-    for index in np.unique(np.linspace(0, len(records) - 1, SAMPLED).astype(int)).tolist():
+    for index in evenly_spaced(len(records), SAMPLED).tolist():
         try:
             with record_at(records.place(index)):
                 row = read_row(records, reader, index)

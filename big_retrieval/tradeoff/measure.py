@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Config
+from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import find, load, read_config
 from big_retrieval.io.manifest import run_folder
@@ -33,7 +34,6 @@ from big_retrieval.tradeoff.systems import (
     bm25_system,
     check_bm25,
     choose,
-    evenly,
     gates_of,
     lexical,
     model_system,
@@ -143,7 +143,7 @@ def measure(
             log.info(f"indexed {task.documents:,} documents")
             averages += average_of(others, work) if options.average else []
     assert task is not None  # there is a model
-    timed = evenly(task.queries, options.limit)
+    timed = evenly_spaced(task.queries, options.limit).tolist()
     jobs = [(each.queries, each.index) for each in settings]
     job = LatencyJob(jobs, encodings, task.depth, timed, options.rounds)
     result = in_a_child(job, work)

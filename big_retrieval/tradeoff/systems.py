@@ -12,7 +12,7 @@ import numpy as np
 from big_retrieval.config import Config, Field, is_lexical
 from big_retrieval.data.build import make_readers, make_reading, make_source
 from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
-from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
@@ -305,7 +305,7 @@ def bm25_system(config: Config, name: str) -> System:
     rows = {"query": index.counts(queries), "document": index.weights()}
     bow_mode = Mode(BM25, "query", WHOLE.top_k)  # no network encodes anything
     gates: Gates = {side: {BM25: bow_mode} for side in SIDES}
-    samples = {"query": [queries[n] for n in evenly(len(queries), SAMPLE)]}
+    samples = {"query": [queries[n] for n in evenly_spaced(len(queries), SAMPLE)]}
     scorer = partial(judged_scores, judged)
     task = judged_task(name, judged)
     return System(task, "inner", gates, lambda side, mode: rows[side], scorer, samples)
@@ -316,14 +316,9 @@ def ties_against(relevance: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return np.take_along_axis(relevance, order(scores, relevance), axis=1)
 
 
-def evenly(count: int, most: int) -> list[int]:
-    """At most `most` numbers below `count`, evenly spaced."""
-    return np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
-
-
 def _texts(source: RecordSource, reader: FieldReader, items: Sequence[Any]) -> list[Text] | None:
     """Evenly spaced texts of a text field; None for other fields."""
     if reader.field.modality != "text":
         return None
-    chosen = [items[number] for number in evenly(len(items), SAMPLE)]
+    chosen = [items[number] for number in evenly_spaced(len(items), SAMPLE)]
     return [source_texts(source, record, reader)[place] for record, place in chosen]

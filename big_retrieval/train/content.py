@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.reader import FieldReader, source_texts
-from big_retrieval.data.sources import RecordSource, place_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of
 from big_retrieval.errors import Damaged
 from big_retrieval.runtime import distributed
 from big_retrieval.train.resume import TEXTS
@@ -34,7 +33,7 @@ def fingerprints(readers: Mapping[str, FieldReader], source: RecordSource) -> di
 def _some_texts(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
     """A digest of the texts of evenly spaced records, so that an edited file is noticed."""
     digest = hashlib.sha256()
-    for index in np.unique(np.linspace(0, len(source) - 1, SAMPLED).astype(int)).tolist():
+    for index in evenly_spaced(len(source), SAMPLED).tolist():
         for name, reader in readers.items():
             if reader.field.modality != "text":
                 continue

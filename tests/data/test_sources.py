@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from big_retrieval import config
 from big_retrieval.data.build import make_source
@@ -11,6 +13,7 @@ from big_retrieval.data.sources import (
     TextRecords,
     as_texts,
     column_of,
+    evenly_spaced,
     texts_of,
     value_of,
 )
@@ -98,3 +101,22 @@ def test_values_come_without_images_where_the_source_can():
     assert value_of(TextRecords(["a", "b"]), 1, "captions") == ("b",)
     with pytest.raises(UserError, match="no column 'label'; they have captions"):
         value_of(TextRecords(["a"]), 0, "label")
+
+
+@given(count=st.integers(1, 400), most=st.integers(1, 40))
+def test_evenly_spaced_numbers(count: int, most: int) -> None:
+    places = evenly_spaced(count, most)
+    assert places.tolist() == sorted(set(places.tolist()))
+    assert len(places) == min(count, most)
+    assert places[0] == 0
+    assert most == 1 or places[-1] == count - 1
+    gaps = np.diff(places)
+    assert gaps.max(initial=1) - gaps.min(initial=count) <= 1
+    if most > 1:  # the form in which digests of runs and indexes were stored first
+        np.testing.assert_array_equal(
+            places, np.unique(np.linspace(0, count - 1, most).astype(int))
+        )
+
+
+def test_of_nothing_nothing_is_chosen() -> None:
+    assert evenly_spaced(0, 3).tolist() == []

@@ -105,7 +105,7 @@ def test_quality_is_the_weighted_average_of_several_evaluators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, made = [], []
-    some = {"query": {"2": parse_mode("top_k=2/all", ""), "all": systems.WHOLE}}
+    some: Any = {"query": {"2": parse_mode("top_k=2/all", ""), "all": systems.WHOLE}}
     for number, recall_at in enumerate(((1, 3), (3, 1, 5))):
         rows = {"query": sparse.csr_array(values(number, 7)), "document": values(5, 9)}
         rows["document"] = sparse.csr_array(rows["document"])
@@ -152,7 +152,7 @@ def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
         "": ("all", "all"),
     }.items():
         for metric, value in found[name].items():
-            close = {"abs": 0.05} if name == ("2", "5") else {}  # not every image is found
+            close: Any = {"abs": 0.05} if name == ("2", "5") else {}  # not every image is found
             assert value == pytest.approx(wanted[f"{mode}text_to_image/{metric}"], **close)
 
 
@@ -198,11 +198,6 @@ def test_searches_take_turns() -> None:
     ]
     assert time_in_turn(searches, [4, 2], 3).shape == (2, 2)
     assert calls == [("a", 4), ("a", 2), ("b", 4), ("b", 2)] * 3
-
-
-def test_queries_are_chosen_evenly() -> None:
-    assert systems.evenly(5, 10) == [0, 1, 2, 3, 4]
-    assert systems.evenly(101, 3) == [0, 50, 100]
 
 
 def test_one_thread() -> None:

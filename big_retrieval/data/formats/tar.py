@@ -21,7 +21,7 @@ import numpy as np
 
 from big_retrieval.data.formats.lines import RandomAccessFile
 from big_retrieval.data.formats.tables import Table
-from big_retrieval.data.sources import Record
+from big_retrieval.data.sources import Record, evenly_spaced
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.durable import publish
 
@@ -171,11 +171,9 @@ def _fits(path: Path, members: np.ndarray) -> bool:
     if members.ndim != 2 or members.shape[1] != 5:
         return False
     file = RandomAccessFile(path)
-    last = len(members) - 1
-    rows = np.unique(np.linspace(0, last, PROBED).astype(np.int64)) if len(members) else []
     return all(
         _digest(file.read(start - BLOCK, start)) == digest
-        for _, _, start, _, digest in members[rows].tolist()
+        for _, _, start, _, digest in members[evenly_spaced(len(members), PROBED)].tolist()
     )
 
 
