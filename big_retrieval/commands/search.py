@@ -1,7 +1,7 @@
 """Searches an index that `big-retrieval index` made.
 
     big-retrieval search --index=FOLDER --query="words"
-    big-retrieval search --index=FOLDER --image=PICTURE     # where queries are images
+    big-retrieval search --index=FOLDER --image=PICTURE     # of models that read images
     big-retrieval search --index=FOLDER                     # asks on the terminal
     big-retrieval search --index=FOLDER --queries=FILE --out=run.trec
 
@@ -61,6 +61,7 @@ def _search() -> None:
         engine=ENGINE.value,
         verify=VERIFY.value,
         batch_size=BATCH.value,
+        image=bool(IMAGE.value),
     )
     if QUERIES.value:
         column = IMAGE.value if searcher.image else ",".join(TEXT.value)
@@ -70,8 +71,7 @@ def _search() -> None:
     elif IMAGE.value and not searcher.image:
         raise UserError(
             f"--image is given, and queries of {INDEX.value} are read by the field "
-            f"{searcher.field!r}, which is no image: give --query=WORDS, or name an image field of "
-            "the model by --query_field."
+            f"{searcher.field!r}, which is no image: give --query=WORDS."
         )
     elif QUERY.value is not None or IMAGE.value:
         answer(searcher, QUERY.value or IMAGE.value, DEPTH.value)

@@ -154,6 +154,7 @@ def open_searcher(
     engine: str = "exact",
     verify: bool = False,
     batch_size: int = 64,
+    image: bool = False,
 ) -> IndexSearcher:
     """Opens an index and what encodes its queries.
 
@@ -165,6 +166,7 @@ def open_searcher(
       engine: of dense indexes.
       verify: verify the checksums of all files.
       batch_size: queries encoded at a time.
+      image: whether queries are images: without `field` the model's first image field reads them.
 
     Raises:
       UserError: the index is damaged, the mode does not fit the index, or the checkpoint is missing
@@ -189,7 +191,7 @@ def open_searcher(
             f"--mode={mode} does not fit the index {folder}, which holds {has}: use --mode={fits}, "
             f"or build one {'without' if binary else 'with'} --binary."
         )
-    return _model_searcher(index, mode, checkpoint, field, batch_size)
+    return _model_searcher(index, mode, checkpoint, field, batch_size, image)
 
 
 def _dense(mode: str, folder: Path) -> UserError:
@@ -219,8 +221,9 @@ def _bag_searcher(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
 
 
 def _model_searcher(
-    index: "InvertedIndex | DenseIndex", mode: str, checkpoint: str, field: str, batch_size: int
-) -> IndexSearcher:
+    index: "InvertedIndex | DenseIndex", mode: str, checkpoint: str, field: str, batch_size: int,
+    image: bool,
+) -> IndexSearcher:  # fmt: skip
     """A searcher that encodes queries by a model."""
     from big_retrieval.inference import load
     from big_retrieval.retrieval.encode import query_field, rows_of
@@ -232,6 +235,9 @@ def _model_searcher(
             "search by words alone with --mode=bag."
         )
     model = load.load(path, batch_size=batch_size)
+    images = [n for n, each in model.config.encoded.items() if each.modality == "image"]
+    if image and not field and images:
+        field = images[0]
     name = query_field(model.config, field or index.about.query_field)
     check_model(index.about, model, name, index.folder)
     part = model.config.fields[name]

@@ -366,11 +366,15 @@ def test_one_question_and_several_in_a_pipe(lexical: Path) -> None:
 def test_an_image_as_the_query(place: Path, dense: Path) -> None:
     """--image alone was ignored, and the command asked on the terminal."""
     args = ("search", f"--index={dense}", "--depth=1", f"--image={place / '5.png'}")
-    found = in_process(*args, "--query_field=image")
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.split()[2] == "d5"
+    for field in ([], ["--query_field=image"]):
+        found = in_process(*args, *field)
+        assert found.returncode == 0, found.stderr
+        assert found.stdout.split()[2] == "d5"
     for flags, words in (
-        ([], "--image is given, and queries of .* are read by the field 'text', which is no image"),
+        (
+            ["--query_field=text"],
+            "--image is given, and queries of .* are read by the field 'text', which is no image",
+        ),
         (["--query=a"], "--query and --image are both a query"),
         (["--text=caption"], "--text names a column of --queries=FILE"),
     ):
