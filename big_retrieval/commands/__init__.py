@@ -71,7 +71,11 @@ COMMANDS = {
 }
 
 
-SHARED = ("big_retrieval.main", "big_retrieval.cli.beir")  # with flags of several commands
+SHARED = (  # with flags of several commands
+    "big_retrieval.main",
+    "big_retrieval.cli.beir",
+    "big_retrieval.cli.columns",
+)
 
 
 def load(name: str, *, again: bool = False) -> ModuleType:

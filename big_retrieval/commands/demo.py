@@ -11,6 +11,7 @@ JSON under /api. It listens at 127.0.0.1 alone unless --host says otherwise. Ctr
 
 from absl import flags
 
+from big_retrieval.cli import columns
 from big_retrieval.errors import UserError
 from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 
@@ -21,11 +22,6 @@ INDEX = flags.DEFINE_list("index", [], "Index folders, of the same documents")
 DATA = flags.DEFINE_string(
     "data", "", "Files of documents, as of index; or evals.NAME or data, of the run's config"
 )
-TEXT = flags.DEFINE_list("text", [], "Column of the text, or several; the field's by default")
-TITLE = flags.DEFINE_string("title", "", "Column of the title; the field's by default")
-IMAGE = flags.DEFINE_string("image", "", "Column of the image; the field's by default")
-SHOW = flags.DEFINE_string("show", "", "Column that is shown with results; the text by default")
-ID = flags.DEFINE_string("id", "", "Column of the ids; id, or numbers, by default")
 QUERY_FIELD = flags.DEFINE_string("query_field", "", "Of the model, by which words are read")
 LIMIT = flags.DEFINE_integer(
     "limit", 10_000, "Documents encoded at the start, at most", lower_bound=1
@@ -47,13 +43,9 @@ def main() -> None:
         runs=tuple(RUN.value),
         indexes=tuple(INDEX.value),
         data=DATA.value,
-        text=tuple(TEXT.value),
-        title=TITLE.value,
-        image=IMAGE.value,
-        show=SHOW.value,
-        id=ID.value,
         query_field=QUERY_FIELD.value,
         limit=LIMIT.value,
+        **columns.named(),
     )
     with unwinding_on_sigterm():
         serve(options, HOST.value, PORT.value)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from big_retrieval import cli
+from big_retrieval.cli import columns
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.exports import FORMATS
 from big_retrieval.runtime import locks
@@ -43,12 +44,7 @@ FIELD = flags.DEFINE_string(
     "field", "", "Of the model: title, or image=0.9,title=0.1; all document fields by default"
 )
 QUERY_FIELD = flags.DEFINE_string("query_field", "", "By which queries will be read")
-TEXT = flags.DEFINE_list("text", [], "Column of the text, or several; the field's by default")
-TITLE = flags.DEFINE_string("title", "", "Column of the title; the field's by default")
 JOIN = flags.DEFINE_string("join", " ", "Between several columns of --text")
-IMAGE = flags.DEFINE_string("image", "", "Column of the image; the field's by default")
-SHOW = flags.DEFINE_string("show", "", "Column that is shown with results; the text by default")
-ID = flags.DEFINE_string("id", "", "Column of the ids; id, or numbers, by default")
 BINARY = flags.DEFINE_bool("binary", False, "Bags of words, without running the model")
 VALUES = flags.DEFINE_enum("values", "float32", ("float32", "float16"), "Type of stored values")
 FORMAT = flags.DEFINE_enum("format", "index", ("index", *FORMATS), "What is written")
@@ -117,16 +113,12 @@ def _options(out: Path) -> "IndexOptions":
         out=out,
         field=FIELD.value,
         query_field=QUERY_FIELD.value,
-        text=tuple(TEXT.value),
-        title=TITLE.value,
         join=JOIN.value,
-        image=IMAGE.value,
-        show=SHOW.value,
-        id=ID.value,
         binary=BINARY.value,
         values=VALUES.value,
         format=FORMAT.value,
         quantise=QUANTISE.value,
         memory=MEMORY.value * 2**20,
         batch_size=BATCH.value,
+        **columns.named(),
     )
