@@ -11,7 +11,7 @@ from big_retrieval.report.numbers import labelled, short
 from big_retrieval.report.read import Points
 
 WIDTH, HEIGHT = 400, 216
-MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 54, 10, 26
+MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 60, 10, 26
 MARKED = 40  # points of a series that are marked each
 SMOOTHED = 80  # points from which on a mean is drawn over a noisy line
 NOISY = 0.25  # share of points at which a line turns up or down: of noise two thirds
