@@ -1,5 +1,6 @@
 """Examples of retrieval and classification: the query, its best answers, right and wrong marked."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -216,10 +217,19 @@ def _relevance(value: Any) -> str:
 
 
 def _answers(example: Found) -> Html:
-    items = [_answer(answer, str(i)) for i, answer in enumerate(example["answers"], 1)]
+    items, last = [], 0
+    for _, same in itertools.groupby(example["answers"], _content):
+        answer, *others = same  # records that hold the same are one answer
+        first, last = last + 1, last + 1 + len(others)
+        items.append(_answer(answer, f"{first}–{last}" if others else str(first)))
     if "right" in example:
         items.append(_answer(example["right"], number(example["rank"]), apart=True))
     return tag("ol", items, class_="tiles" if _has_pictures(example) else "lines")
+
+
+def _content(answer: Found) -> tuple[Any, ...]:
+    """What makes two answers the same to a reader."""
+    return tuple(answer.get(key) for key in ("text", "picture", "right", "relevance", "score"))
 
 
 def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:

@@ -290,6 +290,15 @@ def test_junk_in_the_configuration_breaks_nothing(tmp_path: Path, key: str) -> N
         check(page.write(run))
 
 
+def test_answers_of_several_records_with_one_text_are_shown_once(tmp_path: Path) -> None:
+    run, shown = folders.ordinary(tmp_path / "run"), folders.examples()
+    answers = shown["directions"][0]["groups"][0]["examples"][0]["answers"]
+    answers[:0] = [answers[0]] * 2  # a wrong one three times, then the right one
+    (run / "examples" / "0.json").write_text(json.dumps(shown))
+    places = re.findall(r'class="place">([^<]+)<', page.write(run).read_text())
+    assert places[:3] == ["1–3", "4", "7"]
+
+
 def test_a_page_with_too_many_examples_shows_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
