@@ -18,7 +18,7 @@ from big_retrieval.demo.collection import DemoDocuments, SourceRecords
 from big_retrieval.demo.ways import BagWay, Bm25Way, ModelWay, Way
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
-from big_retrieval.inference import load
+from big_retrieval.inference import load, saved
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.io.manifest import run_folder
 from big_retrieval.retrieval import folder as folders
@@ -177,8 +177,8 @@ def _made_from(index: InvertedIndex | DenseIndex, options: IndexOptions) -> Inde
 
 def _encoded(options: DemoOptions, folder: Path) -> list[_Opened]:
     """Encodes the documents of --data, or of the first run's evaluation, by every run."""
-    found = [load.find(run) for run in options.runs]
-    configs = [load.read_config(each) for each in found]
+    found = [saved.find(run) for run in options.runs]
+    configs = [saved.read_config(each) for each in found]
     source, out = _source(configs[0], options.data), []
     for place, (checkpoint, config) in enumerate(zip(found, configs, strict=True)):
         target = folder / str(place)
@@ -193,7 +193,7 @@ def _encoded(options: DemoOptions, folder: Path) -> list[_Opened]:
                 f"the first {options.limit:,} of {total:,} documents are searched; see --limit"
             )
             work = dataclasses.replace(work, span=range(options.limit))
-        weights = load.restore_weights(checkpoint, config)
+        weights = saved.restore_weights(checkpoint, config)
         model = load.put_together(checkpoint, config, work.tokenizer, weights, ENCODING)
         partial = folders.begin(target)
         about = write_index(partial, dataclasses.replace(work, model=model))

@@ -126,7 +126,7 @@ def _download(name: str) -> Path:
 
 def _ours(folder: Path) -> CheckpointContents:
     """The checkpoint of a run of ours that `load` opens."""
-    from big_retrieval.inference.load import find, read_config, restore_weights
+    from big_retrieval.inference.saved import find, read_config, restore_weights
 
     found = find(folder)
     config = read_config(found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from big_retrieval.data.damage import record_at
 from big_retrieval.errors import UserError
-from big_retrieval.inference import load
+from big_retrieval.inference import load, saved
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import dense, exports, folder, inverted
@@ -66,7 +66,7 @@ def write(work: IndexWork, out: Path) -> About | None:
     building.check_free(out)
     options = work.options
     if not options.binary:
-        weights = load.restore_weights(work.checkpoint, work.config)
+        weights = saved.restore_weights(work.checkpoint, work.config)
         model = load.put_together(
             work.checkpoint, work.config, work.tokenizer, weights, options.batch_size
         )

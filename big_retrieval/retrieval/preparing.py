@@ -10,7 +10,7 @@ from big_retrieval.data.formats import open_files
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.inference import load
+from big_retrieval.inference import load, saved
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import exports, inverted
 from big_retrieval.retrieval.documents import DocumentReader, open_records, sample
@@ -92,8 +92,8 @@ class IndexWork:
 
 def prepare(options: IndexOptions) -> IndexWork:
     """Opens the checkpoint and the documents; cheap checks come first, and no weights are read."""
-    found = load.find(options.checkpoint)
-    config = load.read_config(found)
+    found = saved.find(options.checkpoint)
+    config = saved.read_config(found)
     fields = document_fields(config, options.field)
     lexical = is_lexical(config, next(iter(fields)))
     if options.format != "index":

@@ -21,7 +21,8 @@ import numpy as np
 from big_retrieval.config import Config
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.errors import UserError
-from big_retrieval.inference.load import find, load, read_config
+from big_retrieval.inference.load import load
+from big_retrieval.inference.saved import find, read_config
 from big_retrieval.io.manifest import run_folder
 from big_retrieval.runtime import messages
 from big_retrieval.runtime.machine import processor

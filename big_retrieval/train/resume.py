@@ -12,7 +12,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, registry, schema
 from big_retrieval.config.batch_norms import in_mode, parts_of
 from big_retrieval.errors import PluginNeeded, UserError
-from big_retrieval.inference import load
+from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
 from big_retrieval.train import phases
@@ -175,7 +175,7 @@ def check_fits(
             f"{folder} holds the state of step {meta['step']}, not of step {step}: give the folder "
             f"the name {meta['step']}, or remove it."
         )
-    theirs = json.loads(to_json(schema.to_plain(load.read_config(folder))))
+    theirs = json.loads(to_json(schema.to_plain(read_config(folder))))
     differs = difference(theirs, config)
     if differs is not None:
         key, old, new = differs

@@ -5,8 +5,10 @@ import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -21,7 +23,8 @@ from big_retrieval.data.images import decoding
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.encoding import encode_source
-from big_retrieval.inference.load import TrainedModel, restore_params
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.inference.saved import restore_params
 from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
@@ -34,7 +37,7 @@ CAPTIONS = list(TEST.captions())
 
 def evals() -> dict[str, recipe.Editable]:
     """Both kinds of evaluators on few records."""
-    few = {"test": 20, "colours": 16}
+    few: dict[Any, int] = {"test": 20, "colours": 16}
     data = {name: configs.Scenes(split=name, count=count) for name, count in few.items()}
     return {
         "test": recipe.entry(configs.Retrieval(), data=data["test"], chunk=16),
@@ -70,7 +73,7 @@ def test_features_lead_to_the_embeddings(trained: TrainedModel) -> None:
     assert {found.shape for found in layers} == {(3, 21, 16)}
     np.testing.assert_array_equal(layers[1], layers[2])  # there is one layer
     kernel = jax.device_get(trained.weights)["text_head"]["kernel"]
-    raw = np.asarray(layers[3][:, :2] @ kernel)  # the class tokens are the first positions
+    raw = jnp.asarray(layers[3][:, :2] @ kernel)  # the class tokens are the first positions
     embeddings = similarity.topology(trained.config.topology).project(raw)
     np.testing.assert_allclose(trained.encode(texts, "text"), embeddings, atol=1e-5)
     words = "the tower of 'image' gives no layer 5; it has: 'embedding', 'final', 0 to 0."
@@ -137,7 +140,7 @@ def test_padding_that_is_pooled_does_not_depend_on_other_texts(tmp_path: Path) -
 
 def test_images_as_arrays_files_and_pictures(trained: TrainedModel, tmp_path: Path) -> None:
     array = TEST[3]["image"]
-    picture = Image.fromarray(array)
+    picture: Any = Image.fromarray(array)
     picture.save(tmp_path / "scene.png")
     embeddings = trained.encode_images(
         [array, picture, tmp_path / "scene.png", str(tmp_path / "scene.png"), TEST[4]["image"]]

@@ -18,7 +18,7 @@ import big_retrieval
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
-from big_retrieval.inference.load import restore_params
+from big_retrieval.inference.saved import restore_params
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from big_retrieval.train.checkpoint import write_model
@@ -101,9 +101,8 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     config = resnet({**SMALL, "frozen_stats": True}, **changes)
     with pytest.raises(UserError, match=r"fields.image.mean is .* was trained with \(0.485, "):
         train(config, tmp_path / "run", jax.devices()[:1])
-    image = dataclasses.replace(
-        config.fields["image"], mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
-    )
+    field: Any = config.fields["image"]
+    image = dataclasses.replace(field, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     config = dataclasses.replace(config, fields={**config.fields, "image": image})
     train(config, tmp_path / "run", jax.devices()[:1])
     folder = tmp_path / "run" / "checkpoints" / "1"

@@ -30,7 +30,7 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for place in (
         "big_retrieval.inference.load.load",
-        "big_retrieval.inference.load.find",
+        "big_retrieval.inference.saved.find",
         "big_retrieval.train.setup.make_source",  # first, as it imports the next one's function
         "big_retrieval.data.build.make_source",
         "big_retrieval.data.judged.open_graded.graded",

@@ -23,7 +23,7 @@ from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.inference.load import find, read_config
+from big_retrieval.inference.saved import find, read_config
 from big_retrieval.tradeoff import average, latency, measure, page, systems
 from big_retrieval.tradeoff.latency import LatencyJob, measure_latency, one_thread, time_in_turn
 from big_retrieval.tradeoff.settings import build, settings_of

@@ -18,7 +18,7 @@ from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.inference.load import restore_params
+from big_retrieval.inference.saved import restore_params
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.build import build_model
 from big_retrieval.train.checkpoint import Checkpoints
@@ -44,7 +44,7 @@ def flat(tree: Any) -> dict[str, np.ndarray]:
     return {k: np.asarray(x) for k, x in traverse_util.flatten_dict(tree, sep="/").items()}
 
 
-def same(a: Any, b: Any, **tolerance: float) -> None:
+def same(a: Any, b: Any, **tolerance: Any) -> None:
     a, b = flat(a), flat(b)
     assert a.keys() == b.keys()
     for path, value in a.items():
@@ -160,6 +160,7 @@ def test_frozen_statistics_allow_slices_and_change_nothing() -> None:
             resnet({"frozen_stats": True, "blocks": (1,)}, microbatch=microbatch)
         )
         before = {k: x.copy() for k, x in flat(state.batch_stats).items()}
+        out: Any = None
         for _ in range(2):
             state, out = step(state, batch)
         same(state.batch_stats, traverse_util.unflatten_dict(before, sep="/"))

@@ -14,7 +14,8 @@ from big_retrieval.evals.evaluators import due, measures_best
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.systems import model_system
 from big_retrieval.inference.fingerprint import params_sha256
-from big_retrieval.inference.load import find, load
+from big_retrieval.inference.load import load
+from big_retrieval.inference.saved import find
 from big_retrieval.train.logging import read_rows
 from big_retrieval.train.loop import train
 from tests.helpers import ema, results, tiny

@@ -17,6 +17,7 @@ from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load
+from big_retrieval.inference.saved import find, restore_params
 from big_retrieval.losses.function import Context, LossFunction, Result
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.train.loop import train
@@ -118,7 +119,7 @@ def test_a_constraint_is_ascended_and_logged(single: Path) -> None:
 def test_the_module_learns_and_is_not_part_of_the_model(single: Path) -> None:
     logged = [row["decode/loss"] for row in rows(single) if "loss" in row]
     assert logged[-1] < logged[0]
-    saved, model = load.restore_params(load.find(single)), load.load(single)
+    saved, model = restore_params(find(single)), load.load(single)
     assert "losses" not in saved
     # The run has no average, so the parameters themselves are taken.
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(model.weights), saved)

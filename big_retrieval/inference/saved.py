@@ -1,0 +1,104 @@
+"""What a run's checkpoint folders hold, without its model: which one counts, config, arrays."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from big_retrieval import config as configs
+from big_retrieval.config import Config
+from big_retrieval.config.batch_norms import parts_of
+from big_retrieval.errors import PluginNeeded, UserError
+from big_retrieval.io import manifest
+from big_retrieval.models.towers import with_stats
+
+
+def find(path: str | Path, step: int | None = None) -> Path:
+    """The checkpoint that `load` would open, verified.
+
+    Args:
+      path: a run folder, a folder of checkpoints or one checkpoint folder.
+      step: which checkpoint; None: see `load`.
+
+    Raises:
+      UserError: no usable checkpoint.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise UserError(f"{root} is no folder; give a run folder or a checkpoint folder.")
+    if (root / "index.json").is_file():  # of retrieval/folder.py
+        raise UserError(
+            f"{root} is an index, not a model: open it with big_retrieval.retrieval.open_index(...)"
+            f" or big-retrieval search --index={root}; give load the run that encoded it."
+        )
+    if not (root / "checkpoints").is_dir():
+        return manifest.newest_intact(root, step)
+    checkpoints = root / "checkpoints"
+    return manifest.newest_intact(checkpoints, step, first=_of_results(root, checkpoints))
+
+
+def _of_results(run: Path, checkpoints: Path) -> int | None:
+    """The step that the numbers of results.json are of; None where the run went on since."""
+    try:
+        results = json.loads((run / "results.json").read_text())
+        went_on = results["steps"] != max(manifest.complete_steps(checkpoints))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None if went_on else results.get("evaluated_step")
+
+
+def read_config(folder: Path) -> Config:
+    """The typed config.json of a run or checkpoint folder.
+
+    Raises:
+      UserError: it is missing, damaged, or of another version of this package.
+    """
+    path = folder / "config.json"
+    try:
+        return configs.load_saved(json.loads(path.read_text()))
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path} is not readable JSON; restore it.") from None
+    except PluginNeeded:
+        raise
+    except UserError as problem:
+        raise UserError(f"{path} is no configuration of this version: {problem}") from None
+
+
+def restore_weights(folder: Path, config: Config) -> Any:
+    """What `TrainState.weights` was, as numpy arrays.
+
+    Args:
+      folder: a verified checkpoint folder.
+      config: its configuration.
+    """
+    averaged = config.optimizer.averaging.type == "ema"
+    params = restore_params(folder, "ema" if averaged else "params")
+    normed = any(part.normed for part in parts_of(config).values())
+    return with_stats(params, restore_params(folder, "batch_stats") if normed else {})
+
+
+def restore_params(folder: Path, name: str = "params") -> Any:
+    """A tree of a checkpoint as numpy arrays, whatever mesh wrote it.
+
+    Args:
+      folder: a verified checkpoint folder.
+      name: which tree of the state: `params`, `ema` or `batch_stats`.
+    """
+    state = (folder / "state").resolve()
+    with ocp.PyTreeCheckpointer() as orbax:
+        tree = dict(orbax.metadata(state).item_metadata.tree[name])
+        tree.pop("losses", None)  # what losses own is for training only
+        item = jax.tree.map(lambda _: 0, tree, is_leaf=lambda x: hasattr(x, "shape"))
+        args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
+        restored = orbax.restore(
+            state,
+            args=ocp.args.PyTreeRestore(
+                item={name: item}, restore_args={name: args}, partial_restore=True
+            ),
+        )
+    return restored[name]
