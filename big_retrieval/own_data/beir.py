@@ -7,11 +7,11 @@ from pathlib import Path
 
 from big_retrieval.config.sources import Source
 from big_retrieval.config.texts import Beir
-from big_retrieval.data.build import make_source
 from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.lines import DelimitedLines, JsonLines
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.whole import judged_lines
+from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.data.passages.published import beir, has_titles
 from big_retrieval.data.sources import Record, evenly_spaced
 from big_retrieval.errors import UserError
@@ -52,15 +52,18 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
     told = ", ".join(f"{stem}.tsv for {name}" for name, stem in splits.items())
     log.info(f"data {data}: {len(documents):,} documents, queries and judgements: {told}")
     most = RANKED[machine.here().small]
-    sources: dict[str, Source] = {name: _source(given, stem) for name, stem in splits.items()}
-    judged = {name: _judged(given / "qrels" / f"{stem}.tsv") for name, stem in splits.items()}
+    sources: dict[str, Source] = {
+        name: _source(given, stem, name == "train") for name, stem in splits.items()
+    }
+    needed = splits if len(splits) == 1 or len(documents) > most else {}
+    judged = {name: _judged(given / "qrels" / f"{stem}.tsv") for name, stem in needed.items()}
+    train = beir(_source(given, splits["train"], for_training=True))
     if "validation" not in splits:
-        train, judged["validation"] = _divided(judged["train"])
-        path = _write_judged(folder / "qrels" / "train.tsv", train)
-        sources["train"] = dataclasses.replace(beir(_source(given, "train")), path=path)
+        mine, judged["validation"] = _divided(judged["train"])
+        path = _write_judged(folder / "qrels" / "train.tsv", mine)
+        sources["train"] = train = dataclasses.replace(train, path=path)
     for name in judged.keys() - {"train"}:
-        if name not in splits or len(documents) > most:
-            sources[name] = _smaller(given, folder.absolute() / name, judged[name], most)
+        sources[name] = _smaller(given, folder.absolute() / name, judged[name], most)
     if len(documents) > most:
         log.info(
             f"evaluations rank {most:,} documents, the judged ones among them: numbers are higher "
@@ -70,7 +73,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
     roles = {"query": "query", "document": "text", "title": "title" if has_titles(given) else ""}
     lines = ["queries.jsonl has the queries, corpus.jsonl the documents, qrels which ones fit"]
     columns = {"query": queries, "text": look(documents, given)["text"]}
-    records = len(make_source(sources["train"]))
+    records = len(graded(train))
     return TrainingTask(Roles("answers", roles, lines), columns, sources, records)
 
 
@@ -89,8 +92,8 @@ def _splits(given: Path) -> dict[str, str]:
     return {name: stem for name, stem in found.items() if name}
 
 
-def _source(given: Path, stem: str) -> Beir:
-    least = 1.0 if split_word(stem) == "train" else 0.0
+def _source(given: Path, stem: str, for_training: bool = False) -> Beir:
+    least = 1.0 if for_training else 0.0
     return Beir(
         path=str(given), split=stem, min_relevance=least, duplicates="max", skip_unknown_ids=True
     )

@@ -184,7 +184,7 @@ def _add(found: Column, value: Any) -> None:
     several = [value] if isinstance(value, str) else value
     if isinstance(several, np.ndarray):
         several = several.tolist() if several.dtype.kind in "US" else []
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+    if isinstance(value, int | float | np.number):
         found.numbers += 1
         found.most = max(found.most, float(value))
         found.different.add(value)

@@ -11,7 +11,8 @@ from big_retrieval.data.judged.four_way import SplitOptions
 from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.data.judged.split_files import reading, split_files
 from big_retrieval.own_data.columns import Column
-from big_retrieval.own_data.roles import CLICKS, RANKS, Roles, plain
+from big_retrieval.own_data.guess import plain
+from big_retrieval.own_data.roles import CLICKS, RANKS, Roles
 from big_retrieval.own_data.rows import read_rows, write_rows
 from big_retrieval.own_data.splits import DataFiles, FoundData
 

@@ -68,6 +68,11 @@ def prepare(asked: TrainingRequest, workdir: Path) -> Path:
         log.info(f"goes on with {path}, which was made for {asked.data}")
         return path
     task = beir_task(asked.data, workdir / FOLDER)
+    if task is not None and asked.said != Said():
+        raise UserError(
+            f"{asked.data} is a folder in BEIR's form, whose columns are known: give --data alone, "
+            "without flags that name columns."
+        )
     task = task or table_task(asked.data, asked.said, workdir)
     roles = task.roles
     if task.records < FEW:

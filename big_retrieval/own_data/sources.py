@@ -50,6 +50,11 @@ def table_task(data: str, said: Said, workdir: Path) -> TrainingTask:
             "files and captions, or take the names of the files or of their folders as captions by "
             "--text=name or --text=folder."
         )
+    if "positive_ctxs" in columns:
+        raise UserError(
+            f"{data} has passages in DPR's form: train with a config whose data are config.Dpr "
+            "(docs/DATA.md, Text retrieval), or write a question and an answer a line."
+        )
     roles = decide(columns, said, Path(data).name or data)
     for line in roles.lines:
         log.info(line)

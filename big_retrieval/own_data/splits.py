@@ -97,8 +97,8 @@ def with_validation(groups: dict) -> None:
 def by_column(found: FoundData) -> FoundData:
     """Data of one split, divided by a column that says of each row which split it is of."""
     files = found.train
-    first = _row(files.table, 0)
-    name = next((x for x in COLUMNS if SPLITS.get(str(first.get(x)).lower())), "")
+    first = {key: SPLITS.get(str(value).lower()) for key, value in _row(files.table, 0).items()}
+    name = next((key for key, split in first.items() if split and key.lower() in COLUMNS), "")
     if len(found.splits) > 1 or not name:
         return found
     groups: dict[str, list[int]] = {}

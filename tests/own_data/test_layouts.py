@@ -232,7 +232,10 @@ def test_one_file_of_judgements_is_divided_by_queries() -> None:
     asked = [{x["query_id"] for x in map(each.__getitem__, range(len(each)))} for each in parts]
     assert not asked[0] & asked[1]
     assert len(asked[1]) == 4
+    assert set(parts[0].qrels.score) == {1.0}  # the pair that is judged as wrong is not trained on
     assert asked[0] | asked[1] == {f"q{n}" for n in range(40)}
+    with pytest.raises(UserError, match="whose columns are known: give --data alone"):
+        run(workdir="other", query="text")
     beir_folder({"dev": range(40, 50)})
     with pytest.raises(UserError, match="none for training: call the one to train on"):
         run(workdir="other")
@@ -286,6 +289,7 @@ def test_img2datasets_files() -> None:
         ("a.pdf", "%PDF", ["write its texts into a table"]),
         ("data-00000-of-00001.arrow", "x", ["load_from_disk('", "').to_parquet("]),
         ("t.tsv", "a caption of it\thttp://x.org/1.jpg\n" * 40, ["addresses", "img2dataset"]),
+        ("t.jsonl", '{"question": "a", "positive_ctxs": [{"text": "x"}]}\n' * 40, ["config.Dpr"]),
         ("t.json", '{"annotations": [{"image_id": 1, "caption": 2}]}', ["looks like captions"]),
     ],
 )  # fmt: skip
