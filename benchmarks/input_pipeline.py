@@ -27,7 +27,7 @@ from benchmarks import measure, torch_images
 from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.images import ImageReader
-from big_retrieval.data.fields.reader import TextReader
+from big_retrieval.data.fields.texts import TextReader
 from big_retrieval.data.images.decoding import Decoder
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, train_batches

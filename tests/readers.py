@@ -5,7 +5,7 @@ from typing import Any
 
 from big_retrieval.config import ImageField, TextField
 from big_retrieval.data.fields.images import ImageReader
-from big_retrieval.data.fields.reader import TextReader
+from big_retrieval.data.fields.texts import TextReader
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 
 

@@ -250,7 +250,7 @@ class TextField(Field):
         return {"column": self.column, **({"title": self.title} if self.title else {})}
 
     def build(self, tools: "Tools") -> "FieldReader":
-        from big_retrieval.data.fields.reader import TextReader
+        from big_retrieval.data.fields.texts import TextReader
 
         return TextReader(self, tools.tokenizer)
 

@@ -22,7 +22,8 @@ from big_retrieval.config import Config
 from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of, record_at
 from big_retrieval.data.duplicates import look
-from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.images.transforms import resize
 from big_retrieval.data.judged.graded import GradedPairs

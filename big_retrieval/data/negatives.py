@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.fields.reader import FieldReader, Text
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import Text
 from big_retrieval.data.sources import Record, as_utf8, is_absent
 from big_retrieval.errors import Damaged
 

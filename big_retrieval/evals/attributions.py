@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from PIL import Image
 
-from big_retrieval.data.fields.reader import FieldReader, Text, stack
+from big_retrieval.data.fields.reader import FieldReader, stack
+from big_retrieval.data.fields.texts import Text
 from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import Damaged
 from big_retrieval.evals.heat_maps import SIDE, enlarged, heat

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.fields.reader import FieldReader, source_texts, stack
+from big_retrieval.data.fields.reader import FieldReader, stack
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.modes import Mode, Side

@@ -11,7 +11,8 @@ import numpy as np
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields.reader import FieldReader, counts, source_texts
+from big_retrieval.data.fields.reader import FieldReader, counts
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError

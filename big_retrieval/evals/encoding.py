@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import (
     BaseSource,

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent
 from big_retrieval.errors import Damaged, UserError

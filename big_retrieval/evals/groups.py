@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource, value_of
 from big_retrieval.errors import Damaged, UserError

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.images import transforms
 from big_retrieval.data.sources import RecordSource, column_of, place_of
 from big_retrieval.errors import UserError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.data.damage import SkippedRecords
-from big_retrieval.data.fields.reader import source_texts
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.explain.items import open_data, reader_of, values_of

@@ -9,7 +9,8 @@ import numpy as np
 from big_retrieval.config import Config, Pairs
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import SkippedRecords, record_at
-from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.images import transforms
 from big_retrieval.data.sources import RecordSource, column_of, place_of
 from big_retrieval.errors import Damaged, UserError

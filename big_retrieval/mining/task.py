@@ -11,7 +11,8 @@ import numpy as np
 from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.config.sources import Source
 from big_retrieval.data.build import make_readers, make_source
-from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.views import renamed

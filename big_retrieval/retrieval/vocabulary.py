@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from big_retrieval.config import Config, is_lexical, lexical_head
-from big_retrieval.data.fields.reader import Text
+from big_retrieval.data.fields.texts import Text
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.io.npy import ArrayWriter

@@ -11,7 +11,8 @@ import numpy as np
 
 from big_retrieval.config import Config, Field, is_lexical
 from big_retrieval.data.build import make_readers, make_reading, make_source
-from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import in_mode

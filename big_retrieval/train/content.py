@@ -8,7 +8,8 @@ from typing import Any
 import jax
 
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of
 from big_retrieval.errors import Damaged
 from big_retrieval.runtime import distributed

@@ -8,7 +8,8 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.fields.reader import source_texts, stack
+from big_retrieval.data.fields.reader import stack
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.mixture import MixedSource

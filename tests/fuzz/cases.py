@@ -20,7 +20,8 @@ import numpy as np
 from big_retrieval import config
 from big_retrieval.data.batches import RecordSpec, train_batch
 from big_retrieval.data.fields.labels import read_labels
-from big_retrieval.data.fields.reader import TextReader, stack
+from big_retrieval.data.fields.reader import stack
+from big_retrieval.data.fields.texts import TextReader
 from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.lines import JsonLines, json_object
 from big_retrieval.data.formats.records import Records

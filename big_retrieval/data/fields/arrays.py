@@ -12,7 +12,8 @@ import numpy as np
 
 from big_retrieval.config import ArrayField
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.fields.reader import Drawing, FieldReader, Text, Tools, source_texts
+from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
+from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.sources import (
     Record,
     RecordSource,

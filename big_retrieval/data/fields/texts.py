@@ -1,0 +1,167 @@
+"""How texts, with their titles, are taken from records; see reader.py."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config import TextField
+from big_retrieval.data.fields.contents import of_text
+from big_retrieval.data.fields.reader import Drawing, Drawn, FieldReader
+from big_retrieval.data.sources import (
+    Record,
+    RecordSource,
+    as_texts,
+    as_utf8,
+    column_of,
+    is_absent,
+    place_of,
+    texts_of,
+    title_of,
+)
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer, drop_words
+from big_retrieval.errors import Damaged, UserError
+
+Text = str | tuple[str, str]  # or title and text, one of which may be empty
+
+
+@dataclass(frozen=True)
+class TextReader(FieldReader):
+    """Texts, with their titles where the field has some; see `Text`.
+
+    Attributes:
+      field: the field's configuration.
+      tokenizer: makes ids of them; None: they are only read.
+    """
+
+    field: TextField
+    tokenizer: FixedLengthTokenizer | None = None
+
+    def check(self, path: str, source: RecordSource) -> None:
+        """There is an unknown token where words become one."""
+        del source
+        if self.field.word_dropout and self.tokenizer and not self.tokenizer.unknown_token:
+            raise UserError(
+                f"{path}.word_dropout is {self.field.word_dropout:g}, but the tokenizer has no "
+                "token for unknown words that a text can hold: set it to 0, or take word_deletion."
+            )
+
+    def lacks(self, record: Record) -> bool:
+        """Neither a text nor a title."""
+        return is_absent(record.get(self.field.column)) and is_absent(record.get(self.field.title))
+
+    def draw(self, name: str, record: Record, drawing: Drawing) -> Text:
+        """One of the record's texts, perhaps without some of its words."""
+        texts = record_texts(record, self.field, drawing.source, drawing.place)
+        number = int(drawing.rng.integers(len(texts)))
+        drawing.texts[name] = Drawn(number, len(texts))
+        text = texts[number]
+        drawing.said += (text,) if isinstance(text, str) else text
+        shares = self.field.word_dropout, self.field.word_deletion
+        if self.tokenizer is None or shares == (0, 0):
+            return text
+        if isinstance(text, str):
+            return drop_words(text, *shares, self.tokenizer, drawing.rng)
+        title, body = (drop_words(each, *shares, self.tokenizer, drawing.rng) for each in text)
+        return title, body
+
+    def stack(self, values: Sequence[Text | None]) -> dict[str, np.ndarray]:
+        """{"ids": int32 [n, L], "mask": bool [n, L]}; None is an empty text.
+
+        Raises:
+          UserError: there is no tokenizer.
+        """
+        if self.tokenizer is None:
+            column = self.field.column
+            raise UserError(f"The text field of column {column!r} has no tokenizer; give it one.")
+        prefix = self.field.prefix
+        pairs = [("", x) if isinstance(x, str) else x or ("", "") for x in values]
+        titles = [prefix + title if title else "" for title, _ in pairs]
+        texts = [
+            text if title or value is None else prefix + text
+            for (title, text), value in zip(pairs, values, strict=True)
+        ]
+        ids, mask = self.tokenizer.encode(texts, self.field.length, titles)  # [n, L]
+        return {"ids": ids, "mask": mask}
+
+    def count(self, source: RecordSource, index: int) -> int:
+        """All texts of the record."""
+        return len(source_texts(source, index, self))
+
+    def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
+        """All texts of the record, without white space around them."""
+        return tuple(of_text(text) for text in source_texts(source, index, self))
+
+    def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
+        """The same."""
+        texts = record_texts(record, self.field, drawing.source, drawing.place)
+        return tuple(of_text(text) for text in texts)
+
+    def value(self, source: RecordSource, index: int, number: int) -> Text:
+        """One of its texts."""
+        return source_texts(source, index, self)[number]
+
+
+def record_texts(record: Record, field: TextField, name: str, place: str) -> tuple[Text, ...]:
+    """The texts of a record for a field, with their titles where the field has some.
+
+    One title is that of all texts; of several there must be as many as texts. A record with a title
+    and no text has the title alone.
+
+    Args:
+      record: what a source gives.
+      field: the field's configuration.
+      name: the source's, for messages.
+      place: where the record stands, for messages.
+
+    Raises:
+      Damaged: it has none, or the titles are something else.
+      UserError: the record has no such column.
+    """
+    value = column_of(record, field.column, name)
+    titles = record.get(field.title) if field.title else None
+    return _titled(None if is_absent(value) and titles else value, titles, field, place)
+
+
+def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple[Text, ...]:
+    """As `record_texts`, of one record of a source; opens no image where the source can do so.
+
+    Args:
+      source: the records.
+      index: of the record.
+      reader: of a text field.
+
+    Raises:
+      Damaged: it has none, or the titles are something else.
+      UserError: the record has no such column.
+    """
+    field = reader.field
+    if not field.title:
+        return texts_of(source, index, field.column)
+    titles = title_of(source, index, field.title)
+    try:
+        found: tuple[str, ...] | None = texts_of(source, index, field.column)
+    except Damaged:
+        if is_absent(titles):
+            raise
+        found = None
+    if found is not None and is_absent(titles):
+        return found  # an empty text, too, where a source gives one (`sources.Texts`)
+    return _titled(found, titles, field, place_of(source, index))
+
+
+def _titled(value: Any, titles: Any, field: TextField, place: str) -> tuple[Text, ...]:
+    """Texts, or pairs of titles and texts; of a record without a text its title alone."""
+    if is_absent(titles):
+        return as_texts(value, field.column, place)
+    texts = ("",) if is_absent(value) else as_texts(value, field.column, place)
+    several = [titles] * len(texts) if isinstance(titles, str | bytes) else list(titles)
+    if len(several) != len(texts):
+        why = f"{field.title!r} has {len(several)} titles for {len(texts)} texts"
+        raise Damaged(place, f"{why}; give one, or as many")
+    for title in several:
+        if title is not None and not isinstance(title, str | bytes):
+            raise Damaged(place, f"{field.title!r} has {title!r:.80}, not a title")
+    known = ["" if is_absent(title) else as_utf8(title) for title in several]
+    return tuple(zip(known, texts, strict=True))
