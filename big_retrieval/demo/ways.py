@@ -22,7 +22,7 @@ from big_retrieval.sparse import listing
 from big_retrieval.sparse.listing import Listed
 
 Kind = Literal["text", "image", "like"]
-BATCH = 8  # queries encoded at a time, where several wait
+BATCH = 8  # queries encoded at a time, where several wait; see `batching.SEVERAL`
 DEPTHS = (64, 1024)  # answers that are searched for: few, as programs are compiled for each
 WORDS = 512  # of the longest text that warms up
 

@@ -1,14 +1,16 @@
 """How values share batches when a trained model encodes them: rows, and lengths of texts.
 
-Every pair of rows and length is a program to compile. A batch has few enough tokens that what a
-layer makes of them stays in a CPU's caches: MiniLM then takes 245 microseconds of CPU time a token,
-against 350 to 390 with four to eight times as many. Everything here is a function of the values of
-one call, so that the same call gives the same bits whatever was encoded before.
+Every pair of rows and length is a program to compile. Texts are sorted by length, and their batches
+are those that cost least: the tokens that are computed, padding included, and a price for every
+batch and for every program. A batch has one row, four, or so many that what a layer makes of its
+tokens stays in a CPU's caches: MiniLM then takes 245 microseconds of CPU time a token, against 350
+to 390 with four to eight times as many. Everything here is a function of the values of one call, so
+that the same call gives the same bits whatever was encoded before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,12 +19,38 @@ from jax.sharding import Mesh
 TOKENS = 1024  # of a batch of texts on a CPU
 IMAGES = 8  # of a batch on a CPU
 BLOCK = 4096  # texts that are tokenised at a time, and share batches
-MOST = 12  # lengths of a call with many texts; that of the longest may come on top
-FEW = (1, 8)  # rows of a call's only batch that are worth a program of their own
-# Tokens of padding that a program must save: MiniLM computes them in half of the 1 s that a CPU
-# takes to compile it, but a program serves later calls, too.
-PRICE = 2048
+MOST = 16  # programs of a call with many texts; those of the longest may come on top
+FEW = (1, 4)  # rows of smaller batches
+SEVERAL = 8  # texts up to which rows are `FEW` and, of a call, lengths are powers of two
+BATCH = 30  # what a batch costs besides, in tokens
+# What a program costs a call of so many texts or of more, in tokens. Compiling one takes as long as
+# 3,400 tokens of MiniLM, but programs are few, so that calls of few texts find most of them there.
+PRICES = {0: 500, 1025: 2000}
 LEAST = 8  # tokens that a text is padded to
+
+
+class Shape(NamedTuple):
+    """Of a batch of texts.
+
+    Attributes:
+      rows: texts that it holds.
+      length: tokens that they are padded to.
+    """
+
+    rows: int
+    length: int
+
+
+class Batches(NamedTuple):
+    """Batches of some texts.
+
+    Attributes:
+      cost: in tokens.
+      shapes: how many there are of each shape, the longest first.
+    """
+
+    cost: float
+    shapes: tuple[tuple[int, Shape], ...]
 
 
 @dataclass(frozen=True)
@@ -46,41 +74,73 @@ class Batching:
         groups = mesh.shape["data"] * mesh.shape["fsdp"]
         return cls(most, groups, mesh.devices.flat[0].platform == "cpu")
 
-    def text_rows(self, length: int, texts: int) -> int:
-        """Rows of a batch of texts.
-
-        Args:
-          length: that they are padded to.
-          texts: of the call.
-        """
-        return self._rows(TOKENS // length, texts)
-
     def image_rows(self, images: int) -> int:
         """Rows of a batch of images, or of anything else that is no text, in a call of so many."""
-        return self._rows(IMAGES, images)
+        rows = self._rows(IMAGES, images)
+        return next((few for few in rows if few >= images), rows[-1])
 
-    def _rows(self, cached: int, values: int) -> int:
-        full = min(self.most, cached) if self.cpu else self.most
-        few = [rows for rows in FEW if values <= rows < full]
-        rows = few[0] if few else full
-        return self.groups * max(1, -(-rows // self.groups))
+    def _rows(self, cached: int, values: int) -> list[int]:
+        """The rows that batches may have, ascending.
 
-    def lengths(self, counts: np.ndarray, longest: int, known: frozenset[int]) -> tuple[int, ...]:
-        """The lengths that texts are padded to, ascending: the cheapest, compilation included.
+        Args:
+          cached: as many as a CPU's caches hold.
+          values: of the call; other devices have batches of few rows where these hold all values.
+        """
+        full = max(1, min(self.most, cached)) if self.cpu else self.most
+        rows = [few for few in FEW if few < full] + [full]
+        if not self.cpu:
+            rows = [next((few for few in rows if few >= values), full)]
+        return sorted({self.groups * -(-few // self.groups) for few in rows})
+
+    def shapes(self, counts: np.ndarray, longest: int, known: frozenset[Shape]) -> list[Shape]:
+        """The batches of texts, those of the longest texts first.
 
         Args:
           counts: tokens of the texts, int [n], n at least 1.
           longest: the longest that a text can be.
-          known: lengths that were chosen for other texts of the call, which cost nothing more.
+          known: shapes of other texts of the call, whose programs cost nothing more.
         """
-        fine = self.cpu and len(counts) > FEW[-1]
+        fine = self.cpu and len(counts) > SEVERAL
         grid = steps(longest, 4 if fine else 1)
-        price = PRICE if self.cpu else 1
-        if len(known) >= MOST:
-            return cheapest(counts, sorted(known | {longest}), known, 0)
-        while len(known | set(found := cheapest(counts, grid, known, price))) > MOST:
-            price = 2 * price + 1
-        return found
+        price = max(x for texts, x in PRICES.items() if texts <= len(counts)) if self.cpu else 1
+        held = any(shape.length >= counts.max() for shape in known)
+        limit = max(MOST, len(known) + (0 if held else 1))
+        while True:
+            found = self._cheapest(counts, grid, known, price).shapes
+            if len(known.union(shape for _, shape in found)) <= limit:
+                return [shape for times, shape in found for _ in range(times)]
+            price = 2 * price
+
+    def _cheapest(
+        self, counts: np.ndarray, grid: list[int], known: frozenset[Shape], price: int
+    ) -> Batches:
+        """The batches that cost least, of lengths of a grid whose last one holds every text."""
+        fit = np.searchsorted(np.sort(counts), grid, side="right").tolist()  # texts that each holds
+        best = [Batches(0, ())]  # of the texts that a length holds, behind those of length 0
+        for place, length in enumerate(grid):
+            ways = [best[-1]] if fit[place] == ([0, *fit])[place] else []
+            for shorter, done in zip(best, [0, *fit], strict=False):
+                if done < fit[place]:
+                    own = self._of_length(length, fit[place] - done, known, price)
+                    ways.append(Batches(own.cost + shorter.cost, own.shapes + shorter.shapes))
+            best.append(min(ways))
+        return best[-1]
+
+    def _of_length(self, length: int, texts: int, known: frozenset[Shape], price: int) -> Batches:
+        """The batches of one length that cost least: large ones, and small ones for the rest."""
+        cached = min(TOKENS // length, FEW[-1] if texts <= SEVERAL else TOKENS)
+        rows, ways = self._rows(cached, texts), []
+        for large in rows:
+            for small in rows[: rows.index(large) + 1]:
+                whole, rest = divmod(texts, large) if small < large else (0, texts)
+                parts = ((whole, Shape(large, length)), (-(-rest // small), Shape(small, length)))
+                shapes = tuple((times, shape) for times, shape in parts if times)
+                cost = sum(
+                    times * (shape.rows * length + BATCH) + (0 if shape in known else price)
+                    for times, shape in shapes
+                )
+                ways.append(Batches(cost, shapes))
+        return min(ways)
 
 
 def steps(longest: int, octave: int) -> list[int]:
@@ -93,31 +153,6 @@ def steps(longest: int, octave: int) -> list[int]:
         found += range(base, min(2 * base, longest), max(4, base // octave))
         base *= 2
     return [*found, longest]
-
-
-def cheapest(
-    counts: np.ndarray, grid: list[int], known: frozenset[int], price: float
-) -> tuple[int, ...]:
-    """Those lengths of a grid that cost least: tokens with padding, and `price` for each new one.
-
-    Args:
-      counts: tokens of the texts, int [n].
-      grid: lengths to choose of, ascending; the last holds every text.
-      known: of these, what costs no price.
-      price: in tokens.
-    """
-    fit = np.searchsorted(np.sort(counts), grid, side="right").tolist()  # texts that each can hold
-    best: list[tuple[float, tuple[int, ...]]] = []  # of the texts that a length can hold, with it
-    for place, length in enumerate(grid):
-        before = [(0.0, (), 0), *((*best[i], fit[i]) for i in range(place))]
-        own = 0 if length in known else price
-        best.append(
-            min(
-                (cost + own + (fit[place] - done) * length, (*chosen, length))
-                for cost, chosen, done in before
-            )
-        )
-    return min(found for found, held in zip(best, fit, strict=True) if held == len(counts))[1]
 
 
 def regrouped(
@@ -135,7 +170,7 @@ def regrouped(
     Yields:
       As `blocks`, in another order and of other sizes; rows that fill a batch are not valid.
     """
-    known: frozenset[int] = frozenset()
+    known: frozenset[Shape] = frozenset()
     for block in blocks:
         valid = np.flatnonzero(block["valid"])
         if not len(valid):
@@ -143,16 +178,13 @@ def regrouped(
         counts = np.full(len(valid), field.length)
         if cut:
             counts = np.maximum(1, field.lengths(block[name]))[valid]
-            lengths = batching.lengths(counts, field.length, known)
-        else:
-            lengths = (field.length,)
-        known |= frozenset(lengths)
-        order, start = np.argsort(-counts, kind="stable"), 0
-        while start < len(order):
-            length = min(x for x in lengths if x >= counts[order[start]])
-            rows = batching.text_rows(length, len(valid))
-            chosen = valid[order[start : start + rows]]
-            start += rows
+        shapes = batching.shapes(counts, field.length, known)
+        known |= frozenset(shapes)
+        left = valid[np.argsort(-counts, kind="stable")]
+        for rows, length in shapes:
+            if not len(left):  # as shorter texts have filled up batches of longer ones
+                break
+            chosen, left = left[:rows], left[rows:]
             index = np.concatenate([chosen, np.repeat(chosen[:1], rows - len(chosen))])
             arrays = jax.tree.map(lambda x: x[index], dict(block[name]))  # noqa: B023
             yield {

@@ -1,6 +1,7 @@
 """Encoding on the devices, outside training: for evaluators, search and `big_retrieval.load`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,8 +13,9 @@ from big_retrieval import parallel
 from big_retrieval.batch import Batch
 from big_retrieval.config import lexical_head
 from big_retrieval.errors import UserError
-from big_retrieval.inference import batching, gradcam
+from big_retrieval.inference import activations, batching, gradcam
 from big_retrieval.inference.gradcam import GradCam
+from big_retrieval.inference.sharded_rows import ShardedRows
 from big_retrieval.models.towers import RetrievalModel, variables
 from big_retrieval.runtime import heartbeat
 from big_retrieval.runtime.progress import ProgressCounter
@@ -28,7 +30,7 @@ PAIRS = 32  # pairs of Grad-CAM at a time
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
 
 
-class Encoder:
+class Encoder(ShardedRows):
     """Turns batches of one field into embeddings, over a mesh, the same on every process.
 
     Attributes:
@@ -45,16 +47,20 @@ class Encoder:
           mesh: the devices.
           batch_size: rows at a time at most; rounded to a multiple of the mesh's row groups.
         """
-        groups = mesh.shape["data"] * mesh.shape["fsdp"]
+        super().__init__(mesh)
+        groups = self.row_multiple()
         self.batch_size = groups * max(1, min(batch_size, LARGEST_BATCH) // groups)
         self.rows = parallel.local_rows(mesh, self.batch_size)
         self.batching = batching.Batching.of(mesh, self.batch_size)
-        self._mesh = mesh
         self._model = model
         whole = parallel.replicated(mesh)
         self._apply = jax.jit(self._embeddings, out_shardings=whole)
-        self._inside = jax.jit(self._features, static_argnums=(2, 3), out_shardings=whole)
-        self._all_inside = jax.jit(self._all_features, static_argnums=2, out_shardings=whole)
+        self._inside = jax.jit(
+            partial(activations.of_layer, model), static_argnums=(2, 3), out_shardings=whole
+        )
+        self._all_inside = jax.jit(
+            partial(activations.of_all_layers, model), static_argnums=2, out_shardings=whole
+        )
 
     def _embeddings(self, collections: Any, batch: Batch) -> Any:
         """Embeddings of every field, which rows are valid, and their records.
@@ -73,37 +79,6 @@ class Encoder:
                 bow = reps.bow.get(name) if head.keep_input_terms else None
                 embeddings[name] = gate.sparsify(dense, head.top_k, bow)
         return embeddings, batch.valid, batch.document_id
-
-    def _sown(self, collections: Any, batch: Batch, field: str) -> Any:
-        """Name -> values, of all that a field's tower sows."""
-        applied: Any = self._model.apply(collections, batch.fields, mutable=["intermediates"])
-        sown = applied[1]
-        return sown.get("intermediates", {}).get(self._model.fields[field].tower, {})
-
-    def _all_features(self, collections: Any, batch: Batch, field: str) -> Any:
-        """What a field's tower sows for all layers, and which rows are valid."""
-        inside = self._sown(collections, batch, field)
-        outputs = inside.get("layer_outputs", ())
-        found = {str(number): output for number, output in enumerate(outputs)}
-        found |= {key: inside[key][0] for key in ("embedding", "final") if key in inside}
-        return found, batch.valid
-
-    def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:
-        """What a field's tower sows for a layer, which rows are valid, and their records."""
-        inside = self._sown(collections, batch, field)
-        outputs = inside.get("layer_outputs", ())
-        if isinstance(layer, int) and -len(outputs) <= layer < len(outputs):
-            found = outputs[layer]
-        elif layer in inside and layer != "layer_outputs":
-            found = inside[layer][0]
-        else:
-            names = [repr(name) for name in sorted(inside) if name != "layer_outputs"]
-            names += [f"0 to {len(outputs) - 1}"] if outputs else []
-            raise UserError(
-                f"the tower of {field!r} gives no layer {layer!r}; it has: "
-                f"{', '.join(names) or 'none'}."
-            )
-        return found, batch.valid, batch.document_id
 
     def features(
         self,
@@ -138,6 +113,25 @@ class Encoder:
                 heartbeat.beat()
         return np.concatenate(found), np.concatenate(records)
 
+    def all_features(
+        self, weights: Any, field: str, batch: Mapping[str, Any]
+    ) -> dict[str, np.ndarray]:
+        """`features` of all layers at once, of one batch.
+
+        Args:
+          weights: as `embeddings`.
+          field: the field's name.
+          batch: one of `embeddings`.
+
+        Returns:
+          Activations [n, ...] by "embedding" and "final", if the tower has them, and by the numbers
+          of layers, "0", "1", ...
+        """
+        with parallel.use(self._mesh):
+            whole = parallel.to_batch(batch, self._mesh, self.rows, self.batch_size)
+            found, valid = jax.device_get(self._all_inside(variables(weights), whole, field))
+        return {name: x[valid] for name, x in found.items()}
+
     def gradcam(self, weights: Any, arrays: gradcam.Arrays, text: str, image: str) -> GradCam:
         """Grad-CAM of pairs of a text and an image; see inference/gradcam.py.
 
@@ -171,25 +165,6 @@ class Encoder:
     def gradcam_obstacle(self, text: str, image: str) -> str:
         """Why there is no Grad-CAM of a text and an image field, as a sentence; "": there is."""
         return gradcam.obstacle(self._model, text, image)
-
-    def all_features(
-        self, weights: Any, field: str, batch: Mapping[str, Any]
-    ) -> dict[str, np.ndarray]:
-        """`features` of all layers at once, of one batch.
-
-        Args:
-          weights: as `embeddings`.
-          field: the field's name.
-          batch: one of `embeddings`.
-
-        Returns:
-          Activations [n, ...] by "embedding" and "final", if the tower has them, and by the numbers
-          of layers, "0", "1", ...
-        """
-        with parallel.use(self._mesh):
-            whole = parallel.to_batch(batch, self._mesh, self.rows, self.batch_size)
-            found, valid = jax.device_get(self._all_inside(variables(weights), whole, field))
-        return {name: x[valid] for name, x in found.items()}
 
     def terms(self, field: str) -> Terms | None:
         """The columns of a lexical field; None of others."""
@@ -286,37 +261,6 @@ class Encoder:
             if before is not None:
                 collect(before)
         return concatenate(embeddings), np.concatenate(records)
-
-    def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
-        """Applies a function to row-sharded arrays and whole ones.
-
-        Args:
-          function: jit-able, of (row arrays..., whole arrays...), to arrays [rows, ...].
-          rows: arrays [C, ...], C a multiple of the mesh's row groups.
-          *rest: arrays that every device gets whole.
-
-        Returns:
-          The result on every process, as numpy arrays.
-        """
-        args = [self.spread(np.asarray(x)) for x in rows]
-        args += [x if isinstance(x, jax.Array) else self.whole(np.asarray(x)) for x in rest]
-        out = jax.jit(function, out_shardings=parallel.replicated(self._mesh))(*args)
-        heartbeat.beat()
-        return jax.tree.map(np.asarray, out)
-
-    def spread(self, x: np.ndarray) -> jax.Array:
-        """An array whose rows are spread over the devices; `row_multiple` divides their number."""
-        sharding = parallel.batch_sharding(self._mesh)
-        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
-
-    def whole(self, x: np.ndarray) -> jax.Array:
-        """An array on every device, to pass to `map_rows` again and again."""
-        sharding = parallel.replicated(self._mesh)
-        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
-
-    def row_multiple(self) -> int:
-        """The number of row groups; `map_rows` needs a multiple of it as its number of rows."""
-        return self._mesh.shape["data"] * self._mesh.shape["fsdp"]
 
 
 def concatenate(embeddings: Sequence[Embeddings]) -> Embeddings:

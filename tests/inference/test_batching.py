@@ -2,6 +2,8 @@
 
 import io
 import itertools
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +11,15 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.inference.batching import (
-    MOST,
-    PRICE,
-    Batching,
-    cheapest,
-    regrouped,
-    steps,
-)
+from big_retrieval.demo.ways import BATCH as BATCHED
+from big_retrieval.inference.batching import BATCH, MOST, Batching, Shape, regrouped, steps
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.runtime import progress
 from big_retrieval.train.start import untrained
 from tests.helpers import lexical_texts, tiny
 
 CPU = Batching(64, 1, cpu=True)
+NONE: frozenset[Shape] = frozenset()
 
 
 def test_lengths_are_four_an_octave() -> None:
@@ -31,47 +28,94 @@ def test_lengths_are_four_an_octave() -> None:
     assert steps(5, 4) == [5]
 
 
-@pytest.mark.parametrize("price", [0, 3, 40, 1000])
-def test_no_other_lengths_cost_less(price: float) -> None:
-    """Against all subsets of the grid."""
-    grid, counts = [4, 8, 12, 16, 24], np.random.default_rng(0).integers(1, 14, 60)
-    known = frozenset({16})
+def _cost(shapes: Iterable[Shape], known: frozenset[Shape], price: float) -> float:
+    shapes = list(shapes)
+    computed = sum(shape.rows * shape.length + BATCH for shape in shapes)
+    return computed + price * len(set(shapes) - known)
 
-    def cost(lengths: tuple[int, ...]) -> float:
-        padded = sum(min(x for x in lengths if x >= count) for count in counts)
-        return padded + price * len(set(lengths) - known)
 
-    subsets = itertools.chain(*(itertools.combinations(grid, n) for n in range(1, 6)))
-    least = min(cost(chosen) for chosen in subsets if chosen[-1] >= counts.max())
-    assert cost(cheapest(counts, grid, known, price)) == least
+@pytest.mark.parametrize("price", [0, 30, 200, 5000])
+@pytest.mark.parametrize("known", [frozenset(), frozenset({Shape(4, 16), Shape(32, 20)})])
+def test_no_other_batches_cost_less(known: frozenset[Shape], price: int) -> None:
+    """Against every choice of lengths, and of large and small batches for each."""
+    grid, counts = [8, 12, 16, 20], np.random.default_rng(0).integers(1, 18, 75)
+    batching = Batching(32, 1, cpu=True)
+
+    def ways(length: int, texts: int) -> Iterator[list[Shape]]:
+        for large, small in itertools.product((1, 4, 32), repeat=2):
+            whole = texts // large
+            rest = -(-(texts - whole * large) // small)
+            yield [Shape(large, length)] * whole + [Shape(small, length)] * rest
+
+    least = math.inf
+    for chosen in itertools.chain(*(itertools.combinations(grid[:-1], n) for n in range(4))):
+        lengths = [*chosen, grid[-1]]
+        held = np.diff([0, *(int((counts <= length).sum()) for length in lengths)])
+        parts = [ways(*pair) for pair in zip(lengths, held.tolist(), strict=True) if pair[1]]
+        costs = (
+            _cost(itertools.chain(*found), known, price) for found in itertools.product(*parts)
+        )
+        least = min(least, *costs)
+    cost, shapes = batching._cheapest(counts, grid, known, price)
+    assert cost == least
+    assert cost == _cost([x for times, x in shapes for _ in range(times)], known, price)
 
 
 def test_programs_are_few_however_many_texts() -> None:
-    rng, known = np.random.default_rng(1), frozenset[int]()
-    for longest in (20, 200, 60, 500):
-        known |= set(CPU.lengths(rng.integers(1, longest, 40_000), 512, known))
-    assert 8 < len(known) <= MOST + 1
-    assert set(CPU.lengths(np.array([512]), 512, known)) <= known | {512}
-    few = {CPU.lengths(np.array([count]), 512, frozenset()) for count in range(1, 513)}
-    assert len(few) == 7  # powers of two for a text alone
+    rng, known = np.random.default_rng(1), frozenset[Shape]()
+    for longest in (20, 200, 60, 500, 300):
+        known |= set(CPU.shapes(rng.integers(1, longest, 40_000), 512, known))
+    assert 8 < len(known) <= MOST + 2
+    alone = {*itertools.chain(*(CPU.shapes(np.array([n]), 512, NONE) for n in range(1, 513)))}
+    assert alone == {Shape(1, 2**power) for power in range(3, 10)}
 
 
-def test_a_program_must_pay() -> None:
-    one = np.full(PRICE // 4 - 1, 12)  # 4 tokens each with the next length
-    assert CPU.lengths(np.append(one, 16), 64, frozenset()) == (16,)
-    assert CPU.lengths(np.append(np.tile(one, 2), 16), 64, frozenset()) == (12, 16)
-    assert CPU.lengths(np.append(one, 16), 64, frozenset({12})) == (12, 16)
+def test_many_calls_of_few_texts_share_programs() -> None:
+    """Two hundred calls, of up to 300 texts of 5 to 40 tokens."""
+    rng, programs, tokens, computed = np.random.default_rng(2), set[Shape](), 0, 0
+    for texts in np.exp(rng.uniform(0, np.log(300), 200)).astype(int):
+        counts = np.clip(rng.lognormal(2.6, 0.35, texts).astype(int), 5, 40)
+        shapes = CPU.shapes(counts, 256, NONE)
+        assert sum(shape.rows for shape in shapes) >= texts
+        programs |= set(shapes)
+        tokens += counts.sum()
+        computed += sum(shape.rows * shape.length for shape in shapes)
+    assert len(programs) <= 24
+    assert computed < 1.7 * tokens
+
+
+def test_few_texts_have_batches_of_few_rows() -> None:
+    def shapes(*counts: int) -> list[tuple[int, ...]]:
+        return [tuple(shape) for shape in CPU.shapes(np.array(counts), 64, NONE)]
+
+    assert shapes(9) == [(1, 16)]
+    assert shapes(9, 30, 8, 12) == [(4, 32)]
+    assert shapes(*[10] * 15) == [(4, 12)] * 4
+    assert shapes(*[10] * 64, 30) == [(1, 32), (64, 12)]
+    assert shapes(*[10] * 200, *[50] * 40) == [(4, 56)] * 10 + [(64, 12)] * 3 + [(4, 12)] * 2
+
+
+@pytest.mark.parametrize("longest", [77, 256, 512])
+def test_eight_texts_need_no_programs_but_those_of_eight_alike(longest: int) -> None:
+    """The demo compiles them when it starts, and encodes up to eight queries at a time."""
+    rng, alike = np.random.default_rng(3), set[Shape]()
+    for length in steps(longest, 1):
+        alike |= {*CPU.shapes(np.array([length]), longest, NONE)}
+        alike |= {*CPU.shapes(np.full(BATCHED, length), longest, NONE)}
+    for _ in range(300):
+        counts = rng.integers(1, rng.integers(2, longest + 1), rng.integers(1, BATCHED + 1))
+        assert alike >= {*CPU.shapes(counts, longest, NONE)}
 
 
 def test_rows() -> None:
-    assert [CPU.text_rows(length, 1000) for length in (8, 16, 24, 256, 4096)] == [64, 64, 42, 4, 1]
-    assert [CPU.text_rows(16, texts) for texts in (1, 2, 8, 9)] == [1, 8, 8, 64]
-    assert [CPU.image_rows(images) for images in (1, 2, 100)] == [1, 8, 8]
-    assert Batching(64, 8, cpu=True).text_rows(256, 1000) == 8  # one a device at least
+    assert [CPU.image_rows(images) for images in (1, 2, 5, 100)] == [1, 4, 8, 8]
+    assert set(Batching(64, 8, cpu=True).shapes(np.full(99, 256), 256, NONE)) == {(8, 256)}
     accelerator = Batching(64, 1, cpu=False)
-    assert [accelerator.text_rows(length, 1000) for length in (8, 256)] == [64, 64]
     assert accelerator.image_rows(100) == 64
-    assert accelerator.lengths(np.array([3, 17, 30]), 77, frozenset()) == (8, 32)
+    found = accelerator.shapes(np.repeat([3, 17, 30], 40), 77, NONE)
+    assert found == [(64, 32), (64, 32)]
+    assert accelerator.shapes(np.array([3, 17, 30]), 77, NONE) == [(4, 32)]
+    assert accelerator.shapes(np.repeat([3, 30], 64), 77, NONE) == [(64, 32), (64, 8)]
 
 
 @pytest.mark.parametrize("valid", [2000, 1999, 1])
