@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image
@@ -226,10 +226,10 @@ def content(value: Any, root: Path) -> Any:
         return b""
 
 
-def is_image_file(data: bytes) -> bool:
-    """Whether the bytes begin as an image file does."""
+def is_image_file(data: bytes | BinaryIO) -> bool:
+    """Whether the bytes, or those of an open file, begin as an image file does."""
     try:
-        with Image.open(io.BytesIO(data)):
+        with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data):
             return True
     except Exception:  # Pillow raises anything
         return False

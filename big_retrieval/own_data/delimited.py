@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 MOST = 2 * 2**30  # bytes of a table that has to be rewritten
 JSON = (".jsonl", ".ndjson", ".json")
 DELIMITED = (".csv", ".tsv", ".txt", ".token")  # the last two: captions of Flickr's data sets
+CALLED = "columns are called column_1 and so on"
 HEADER_WORDS = 12  # of a column's name at most; a cell of more is a record's
 NUMBERED = re.compile(r"#\d+$")  # behind a picture's name, in cat.jpg#0: the caption's number
 
@@ -37,7 +39,7 @@ def read_delimited(path: Path, notes: list[str]) -> Table:
 
     Args:
       path: a table or a tar.
-      notes: gets a sentence about what is unusual, or "" for a JSON list.
+      notes: gets a sentence about what is unusual, or "" where nothing is.
 
     Raises:
       UserError: the file cannot be read.
@@ -45,50 +47,47 @@ def read_delimited(path: Path, notes: list[str]) -> Table:
     ending, packed = ending_of(path), path.suffix.lower() == ".gz"
     if ending == ".tar":
         return TarShard(path)
-    if ending in JSON:
-        return _json(path, ending, packed, notes)
-    if ending not in DELIMITED:
+    if ending in JSON and not packed and not _has_lists(path):
+        notes += [""] if ending == ".json" else []
+        return json_table(path) if ending == ".json" else file_table(path)
+    if ending not in (*JSON, *DELIMITED):
         return file_table(path)
     text, encoding = decoded(path)
     usual = "," if ending == ".csv" else "\t"
     separator = separator_of(text, usual)
-    headless, windows = _has_no_header(text, separator), _has_windows_paths(text, separator)
-    plain = ending in (".csv", ".tsv") and not packed and not headless and not windows
-    if plain and (encoding, separator) == ("UTF-8", usual):
+    plain = ending in (".csv", ".tsv") and not packed and (encoding, separator) == ("UTF-8", usual)
+    if plain and not (_has_no_header(text, separator) or _has_windows_paths(text, separator)):
         with contextlib.suppress(UserError):  # ragged rows, which the lines below count
             return file_table(path)
-    rows, odd = _rows(text, separator, headless, windows)
+    if ending in JSON:
+        rows, unusual = _of_json(text, path)
+    else:
+        rows, unusual = _of_lines(text, separator)
+        unusual = [f"separated by {SEPARATORS[separator]}"] * (separator != usual) + unusual
     if not rows:
         raise UserError(f"{path} has no rows; give a file with at least one record.")
-    unusual = [f"read as {encoding}"] if encoding != "UTF-8" else []
-    unusual += [f"separated by {SEPARATORS[separator]}"] if separator != usual else []
-    unusual += ["without a header line: columns are called column_1 and so on"] if headless else []
-    unusual += ["\\ in paths is read as /"] if windows else []
-    unusual += [f"{odd:,} rows have another number of cells and are left out"] if odd else []
+    unusual = ([f"read as {encoding}"] if encoding != "UTF-8" else []) + unusual
     notes.append(f"{path.name}: {', '.join(unusual)}" if unusual else "")
     return Rows(rows, path.stem)
 
 
-def _json(path: Path, ending: str, packed: bool, notes: list[str]) -> Table:
-    """JSON objects as they lie there; lists of cells, and what is packed by gzip, in memory."""
-    with gzip.open(path) if packed else path.open("rb") as file:
-        lists = re.match(rb'(\xef\xbb\xbf)?\s*\[\s*["\[]', file.read(1024)) is not None
-    if not packed and not lists:
-        notes += [""] if ending == ".json" else []
-        return json_table(path) if ending == ".json" else file_table(path)
-    text, _ = decoded(path)
+def _has_lists(path: Path) -> bool:
+    """Whether a JSON file is of lists of texts, one a line or all in one."""
+    with path.open("rb") as file:
+        return re.match(rb'(\xef\xbb\xbf)?\s*\[\s*["\[]', file.read(1024)) is not None
+
+
+def _of_json(text: str, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of JSON objects or lists, by lines or as a whole, and what is unusual."""
     try:
         whole = json.loads(text) if text.lstrip().startswith(("[[", "[{")) else None
         found = whole or [json.loads(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError) as problem:
         raise UserError(f"{path} is not JSON, as a whole or by lines ({problem}).") from None
     rows = [_row(each) if isinstance(each, list) else each for each in found]
-    if not rows or not all(isinstance(row, dict) for row in rows):
+    if not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{path} holds neither objects with keys nor lists of texts.")
-    notes.append(
-        f"{path.name}: lists; their entries are called column_1 and so on" if lists else ""
-    )
-    return Rows(rows, path.stem)
+    return rows, [f"lists; {CALLED}"] if rows and isinstance(found[0], list) else []
 
 
 def _row(cells: Sequence[Any]) -> dict[str, Any]:
@@ -99,14 +98,16 @@ def decoded(path: Path) -> tuple[str, str]:
     """The text of a file and the name of its encoding: UTF-8, UTF-16 or Windows-1252.
 
     Raises:
-      UserError: the file cannot be unpacked.
+      UserError: the file cannot be unpacked, or is too large.
     """
     data = read_bytes(path, MOST)
     if path.suffix.lower() == ".gz":
         try:
-            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MOST)
-        except (OSError, EOFError) as problem:
-            raise UserError(f"{path} cannot be unpacked ({problem}).") from None
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MOST + 1)
+        except (OSError, EOFError, zlib.error) as problem:
+            raise UserError(f"{path} cannot be unpacked ({problem}); fetch it again.") from None
+        if len(data) > MOST:
+            raise UserError(f"{path} is too large to be read packed: unpack it by `gunzip {path}`.")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace"), "UTF-16"
     try:
@@ -158,23 +159,27 @@ def _has_windows_paths(text: str, separator: str) -> bool:
     return any("\\" in cell and _names_image(cell) for cell in _cells(text, separator, 1))
 
 
-def _rows(
-    text: str, separator: str, headless: bool, windows: bool
-) -> tuple[list[dict[str, Any]], int]:
-    """The rows as dicts of texts, and how many others there are."""
+def _of_lines(text: str, separator: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of separated cells, as texts, and what is unusual about them."""
     csv.field_size_limit(2**31 - 1)
+    headless, windows = _has_no_header(text, separator), _has_windows_paths(text, separator)
     # Without a header line, nobody thought of quotes: those in tab-separated texts are texts.
     quoting = csv.QUOTE_NONE if headless and separator == "\t" else csv.QUOTE_MINIMAL
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
-    lines = [[cell.strip() for cell in line] for line in reader if line]
-    if not lines:
-        return [], 0
-    names = list(_row(lines[0])) if headless else lines[0]
-    whole = [line for line in lines[0 if headless else 1 :] if len(line) == len(names)]
-    for line in whole:
-        for number, cell in enumerate(line):
-            if _names_image(cell):
-                cell = NUMBERED.sub("", cell)
-                line[number] = cell.replace("\\", "/") if windows else cell
-    rows = [dict(zip(names, line, strict=True)) for line in whole]
-    return rows, len(lines) - (not headless) - len(rows)
+    lines = [[_cell(cell, windows) for cell in line] for line in reader if line]
+    names = (list(_row(lines[0])) if headless else lines.pop(0)) if lines else []
+    rows = [dict(zip(names, line, strict=True)) for line in lines if len(line) == len(names)]
+    odd = len(lines) - len(rows)
+    unusual = [f"without a header line; {CALLED}"] if headless else []
+    unusual += ["\\ in paths is read as /"] if windows else []
+    unusual += [f"{odd:,} rows have another number of cells and are left out"] if odd else []
+    return rows, unusual
+
+
+def _cell(cell: str, windows: bool) -> str:
+    """A cell without blanks around it; of a picture's file with the separators of this system."""
+    cell = cell.strip()
+    if not _names_image(cell):
+        return cell
+    cell = NUMBERED.sub("", cell)
+    return cell.replace("\\", "/") if windows else cell

@@ -137,23 +137,17 @@ class Guess:
     def text(self, image: str) -> str:
         """The column of captions."""
         said = self._said.text
-        if said:
-            self.tell("text", said, True)
-            return said
         among = [name for name in self.texts() if name != image]
-        name = self.named("text", among) or self.named("query", among)
         free = [each for each in among if self._may_be(each)]
-        if name and self.columns[name].is_category and len(free) == 1:
-            name = ""
-        if not name and len(free) == 1:
+        name = said or self.named("text", among) or self.named("query", among)
+        if not said and len(free) == 1 and (not name or self.columns[name].is_category):
             self.tell("text", free[0], False, "the only column of texts that differ")
             return free[0]
         if not name:
             raise self.none("text", "the caption", among)
-        why = "as its name says"
+        self.tell("text", name, bool(said))
         others = [each for each in free if each != name]
-        self.tell("text", name, False, why)
-        if others:
+        if others and not said:
             self.lines[-1] += f" (other texts: {', '.join(others[:4])}; --text says another)"
         return name
 

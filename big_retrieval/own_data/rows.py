@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record, is_absent
-from big_retrieval.errors import Damaged
+from big_retrieval.errors import Damaged, UserError
 
 GROUP = 256  # rows of a Parquet file that are held together, as they may hold images
 
@@ -56,6 +56,9 @@ def write_rows(path: Path, rows: Iterable[Record], image: str) -> Path:
 
     Returns:
       The file.
+
+    Raises:
+      UserError: values of a column are of different types, which Parquet cannot hold.
     """
     rows = iter(rows)
     first = list(itertools.islice(rows, GROUP))
@@ -65,8 +68,13 @@ def write_rows(path: Path, rows: Iterable[Record], image: str) -> Path:
         with path.open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(json.dumps(x, ensure_ascii=False, default=str) + "\n" for x in rows)
         return path
-    path, schema = path.with_name(f"{path.name}.parquet"), pa.Table.from_pylist(first).schema
+    path = path.with_name(f"{path.name}.parquet")
+    types = pa.Table.from_pylist(first).schema
+    schema = pa.schema([x.with_type(pa.string()) if pa.types.is_null(x.type) else x for x in types])
     with pq.ParquetWriter(path, schema) as writer:
         while block := list(itertools.islice(rows, GROUP)):
-            writer.write_table(pa.Table.from_pylist(block, schema))
+            try:
+                writer.write_table(pa.Table.from_pylist(block, schema))
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
+                raise UserError(f"a column holds values of different types ({problem}).") from None
     return path

@@ -1,7 +1,6 @@
 """A validation part: records that share an image or a text with none that is trained on."""
 
 import hashlib
-import io
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from PIL import Image
 from scipy.sparse.csgraph import connected_components
 
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import is_absent
 from big_retrieval.errors import Damaged
-from big_retrieval.own_data.columns import as_float
+from big_retrieval.own_data.columns import as_float, is_image_file
 
 SHARE = 0.1  # of the records, for validation
 MOST = 1000  # records that are validated on
@@ -111,7 +109,7 @@ def image_key(value: Any, root: Path) -> tuple[int, str]:
     if isinstance(value, list):
         return hash_of(repr(value).encode()), ""
     if isinstance(value, bytes):
-        return (hash_of(value), "") if _opens(io.BytesIO(value)) else (0, "have a broken image")
+        return (hash_of(value), "") if is_image_file(value) else (0, "have a broken image")
     if not isinstance(value, str) or not value.strip():
         return 0, "have no image"
     path = root / value
@@ -125,18 +123,10 @@ def image_key(value: Any, root: Path) -> tuple[int, str]:
             file.seek(max(0, size - BLOCK))
             data = b"%d" % size + start + file.read(BLOCK)
             file.seek(0)
-            fine = _opens(file)
+            fine = is_image_file(file)
     except (OSError, ValueError):
         return 0, "have an image that cannot be read"
     return (hash_of(data), "") if fine else (0, "have a broken image")
-
-
-def _opens(file: Any) -> bool:
-    try:
-        with Image.open(file):
-            return True
-    except Exception:  # Pillow raises anything
-        return False
 
 
 def groups_of(keys: Sequence[Sequence[Hashable]]) -> np.ndarray:

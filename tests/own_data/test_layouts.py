@@ -285,6 +285,7 @@ def test_img2datasets_files() -> None:
     [
         ("a.zip", "PK", ["unpack it first", "`unzip "]),
         ("00000.tar.gz", "x", ["`gunzip ", "00000.tar.gz`"]),
+        ("t.jsonl.gz", "x", ["cannot be unpacked", "fetch it again"]),
         ("a.xlsx", "PK", ["save it as CSV"]),
         ("a.pdf", "%PDF", ["write its texts into a table"]),
         ("data-00000-of-00001.arrow", "x", ["load_from_disk('", "').to_parquet("]),
