@@ -41,7 +41,7 @@ class Shape(NamedTuple):
     length: int
 
 
-class Batches(NamedTuple):
+class BatchPlan(NamedTuple):
     """Batches of some texts.
 
     Attributes:
@@ -113,20 +113,20 @@ class Batching:
 
     def _cheapest(
         self, counts: np.ndarray, grid: list[int], known: frozenset[Shape], price: int
-    ) -> Batches:
+    ) -> BatchPlan:
         """The batches that cost least, of lengths of a grid whose last one holds every text."""
         fit = np.searchsorted(np.sort(counts), grid, side="right").tolist()  # texts that each holds
-        best = [Batches(0, ())]  # of the texts that a length holds, behind those of length 0
+        best = [BatchPlan(0, ())]  # of the texts that a length holds, behind those of length 0
         for place, length in enumerate(grid):
             ways = [best[-1]] if fit[place] == ([0, *fit])[place] else []
             for shorter, done in zip(best, [0, *fit], strict=False):
                 if done < fit[place]:
                     own = self._of_length(length, fit[place] - done, known, price)
-                    ways.append(Batches(own.cost + shorter.cost, own.shapes + shorter.shapes))
+                    ways.append(BatchPlan(own.cost + shorter.cost, own.shapes + shorter.shapes))
             best.append(min(ways))
         return best[-1]
 
-    def _of_length(self, length: int, texts: int, known: frozenset[Shape], price: int) -> Batches:
+    def _of_length(self, length: int, texts: int, known: frozenset[Shape], price: int) -> BatchPlan:
         """The batches of one length that cost least: large ones, and small ones for the rest."""
         cached = min(TOKENS // length, FEW[-1] if texts <= SEVERAL else TOKENS)
         rows, ways = self._rows(cached, texts), []
@@ -139,7 +139,7 @@ class Batching:
                     times * (shape.rows * length + BATCH) + (0 if shape in known else price)
                     for times, shape in shapes
                 )
-                ways.append(Batches(cost, shapes))
+                ways.append(BatchPlan(cost, shapes))
         return min(ways)
 
 
