@@ -126,7 +126,7 @@ def buckets_of(text: str) -> np.ndarray:
 def main(out: str) -> None:
     """Writes the buckets of all captions of all training records, in their order, to `out`."""
     from big_retrieval.data.build import make_source
-    from big_retrieval.data.fields.arrays import save_store
+    from big_retrieval.data.fields.stores import save_store
 
     texts = list(make_source(config.Scenes(count=RECORDS)).captions())
     save_store(out, np.stack([buckets_of(text) for text in texts]), texts)

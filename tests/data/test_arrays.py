@@ -17,8 +17,9 @@ from big_retrieval.config import ArrayField, TextField
 from big_retrieval.data.batches import RecordSpec, train_batch, try_record
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.fields.arrays import as_values, open_store, save_store
+from big_retrieval.data.fields.arrays import as_values
 from big_retrieval.data.fields.reader import Tools
+from big_retrieval.data.fields.stores import open_store, save_store
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.sources import RecordSource

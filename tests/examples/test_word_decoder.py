@@ -8,7 +8,7 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
-from big_retrieval.data.fields.arrays import save_store, texts_sha256
+from big_retrieval.data.fields.stores import save_store, texts_sha256
 from big_retrieval.inference.load import load
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, rows

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.config import ArrayField, recipe
+from big_retrieval.config import ArrayField, recipe, schema
 from big_retrieval.data.build import make_readers, make_source
-from big_retrieval.data.fields.arrays import open_store
+from big_retrieval.data.fields.stores import open_store
 from big_retrieval.errors import UserError
 from big_retrieval.inference import targets
 from big_retrieval.inference.load import TrainedModel
@@ -85,14 +85,14 @@ def test_a_killed_one_goes_on_and_writes_the_same_bytes(
 def aligned(out: Path, width: int, **changes: Any) -> configs.Config:
     field = recipe.entry(ArrayField(), shape=(width,), aligned_with="text", file=str(out))
     config = tiny(**changes)
-    return configs.load({**configs.schema.to_plain(config), "fields": {
-        **configs.schema.to_plain(config)["fields"], "target": field.to_dict()}})  # fmt: skip
+    return configs.load({**schema.to_plain(config), "fields": {
+        **schema.to_plain(config)["fields"], "target": field.to_dict()}})  # fmt: skip
 
 
 def test_training_takes_them_and_refuses_those_of_other_captions(tmp_path: Path) -> None:
     texts = targets.captions_of_config(tiny(data__count=6), "text")
     assert texts == TEXTS
-    (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n")
+    (tmp_path / "lines.txt").write_text("\n".join(map(str, texts)) + "\n")
     vectors = np.random.default_rng(0).normal(size=(len(texts), 3))
     np.save(tmp_path / "v.npy", vectors)
     out = tmp_path / "a.npy"

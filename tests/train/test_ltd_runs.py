@@ -13,7 +13,7 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
-from big_retrieval.data.fields.arrays import save_store
+from big_retrieval.data.fields.stores import save_store
 from big_retrieval.train.loop import train
 from configs import ltd_f30k, ltd_tern, ltd_vsrn
 from tests.helpers import ROOT, command, environment, losses, results, rows

@@ -1,11 +1,8 @@
 """How arrays are taken from records, or from a memory-mapped file beside them; see reader.py."""
 
-import functools
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +10,7 @@ import numpy as np
 from big_retrieval.config import ArrayField
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
+from big_retrieval.data.fields.stores import beside, open_store, texts_of_store, texts_sha256
 from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.sources import (
     Record,
@@ -23,9 +21,6 @@ from big_retrieval.data.sources import (
     value_of,
 )
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.io.durable import write_bytes
-from big_retrieval.io.manifest import to_json
-from big_retrieval.io.regular import check_regular
 
 HASHED = 2**28  # bytes of a file that `fingerprint` reads, of larger ones evenly spaced rows
 
@@ -83,11 +78,11 @@ class ArrayReader(FieldReader):
                 f"{source.name}; write one for each, or name a column with the numbers of the rows "
                 f"in {path}.column."
             )
-        made_from = "" if self.starts is None else _texts_of_store(self.field.file)
+        made_from = "" if self.starts is None else texts_of_store(self.field.file)
         if made_from not in ("", self.texts):
             raise UserError(
                 f"{path}.file {self.field.file} was made from other texts than those of "
-                f"{self.field.aligned_with!r} of {source.name} ({_beside(self.field.file)} has "
+                f"{self.field.aligned_with!r} of {source.name} ({beside(self.field.file)} has "
                 "their hash): make the file anew from these texts, in their order, as "
                 "`big-retrieval targets` does."
             )
@@ -258,91 +253,3 @@ def _casts(given: np.dtype, wanted: np.dtype) -> bool:
     """Whether values of a type can be meant as those of another; whether they fit is seen later."""
     allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
     return given.kind in allowed[wanted.kind]
-
-
-@functools.lru_cache(maxsize=64)
-def open_store(file: str) -> np.ndarray:
-    """A memory-mapped .npy file, opened once in each process; nothing is unpickled.
-
-    Raises:
-      UserError: it is missing, or no such file.
-    """
-    try:
-        check_regular(file)
-        found = np.load(file, mmap_mode="r", allow_pickle=False)
-    except OSError as problem:
-        raise UserError(
-            f"the file of arrays {file} cannot be read ({problem.strerror or problem}); give "
-            "another in config.fields.<field>.file, or --vectors."
-        ) from None
-    except (ValueError, EOFError) as problem:
-        raise UserError(f"the file of arrays {file} is no .npy file ({problem}).") from None
-    if not isinstance(found, np.ndarray):
-        raise UserError(f"{file} holds several arrays (.npz); save the one wanted with numpy.save.")
-    return found
-
-
-def save_store(file: str | Path, rows: np.ndarray, texts: Sequence[Text]) -> None:
-    """Writes a file for `ArrayField.file` with `aligned_with`, and beside it a hash of its texts.
-
-    A run whose texts are others, or in another order, is then refused before its first step.
-
-    Args:
-      file: the .npy file; the hash goes into the file of this name with `.texts.json` at its end.
-      rows: [texts, ...], one for each text.
-      texts: of all training records, in their order.
-
-    Raises:
-      ValueError: there are not as many rows as texts.
-    """
-    if len(rows) != len(texts):
-        raise ValueError(f"{file}: {len(rows)} rows for {len(texts)} texts; give one for each.")
-    np.save(file, rows)
-    save_texts(file, texts)
-
-
-def save_texts(file: str | Path, texts: Sequence[Text], **about: Any) -> None:
-    """Writes the hash of the texts beside a store that is written already; see `save_store`.
-
-    Args:
-      file: the .npy file.
-      texts: of all training records, in their order.
-      **about: what else is told of the store, for JSON.
-    """
-    found = {"count": len(texts), "sha256": texts_sha256(texts), **about}
-    write_bytes(_beside(file), to_json(found))
-
-
-def texts_sha256(texts: Iterable[Text]) -> str:
-    """SHA-256 of texts in their order, each as UTF-8 with a line feed behind it.
-
-    Of a pair of title and text, the title comes first, with a line feed of its own.
-    """
-    found = hashlib.sha256()
-    for text in texts:
-        lines = (text,) if isinstance(text, str) else text
-        found.update("".join(line + "\n" for line in lines).encode())
-    return found.hexdigest()
-
-
-def _beside(file: str | Path) -> Path:
-    """Where the hash of a store's texts stands."""
-    return Path(file).with_suffix(".texts.json")
-
-
-def _texts_of_store(file: str) -> str:
-    """`texts_sha256` of what a store was made from; "": nobody wrote that down.
-
-    Raises:
-      UserError: it cannot be read.
-    """
-    path = _beside(file)
-    if not path.exists():
-        return ""
-    try:
-        return str(json.loads(path.read_text())["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(
-            f"{path} is not readable JSON with the key 'sha256': make it anew with {file}, or "
-            "remove it, and the texts are not compared."
-        ) from None

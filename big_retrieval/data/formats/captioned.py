@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config.data import Karpathy, Precomputed
-from big_retrieval.data.fields.arrays import open_store
+from big_retrieval.data.fields.stores import open_store
 from big_retrieval.data.formats.open_files import files_of
 from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.regions import WithRegions, find_rows

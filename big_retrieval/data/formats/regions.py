@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from big_retrieval.data.fields.arrays import open_store
+from big_retrieval.data.fields.stores import open_store
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
