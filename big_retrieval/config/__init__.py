@@ -23,10 +23,11 @@ from big_retrieval.config.data import (
     Tfds,
 )
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
-from big_retrieval.config.fields import Field, ImageField, TextField, Tokenizer, lexical_head
+from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.geometry import Geometry
 from big_retrieval.config.graded import Graded, GradedScenes
 from big_retrieval.config.heads import Head, Lexical, Projection
+from big_retrieval.config.image_field import ImageField
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import (
     Constraint,
@@ -71,6 +72,7 @@ from big_retrieval.config.run import (
     negatives_field,
 )
 from big_retrieval.config.sources import Source
+from big_retrieval.config.text_field import TextField
 from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
