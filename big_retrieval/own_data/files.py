@@ -172,7 +172,7 @@ def _check_alike(files: Sequence[Path]) -> None:
             join = (
                 f", or join them to one table, as they share the column {shared[0]!r}: "
                 f"pandas.read_csv('{first.name}').merge(pandas.read_csv('{file.name}'), "
-                f"on='{shared[0]}').to_csv('joined.csv')"
+                f"on='{shared[0]}').to_csv('joined.csv', index=False)"
             )
         raise UserError(
             f"--data: {first.parent} holds tables that differ: {listed}; give one of them "

@@ -92,6 +92,8 @@ def _sources(
             log.info(f"{count:,} records{of} {why}: left out")
     rows = {name: np.array(each.rows, np.int64) for name, each in keys.items()}
     _check_enough(keys["train"])
+    for name in keys.keys() - {"train"}:
+        _warn_of_copies(name, keys[name], keys["train"])
     if "validation" not in rows:
         rows["train"], rows["validation"] = _split(keys["train"])
     sources: dict[str, Source] = {}
@@ -123,6 +125,18 @@ def _check_enough(keys: RecordKeys) -> None:
         raise UserError(
             f"{counted(len(keys.rows), 'usable record')}{more}: training compares records with "
             f"each other and needs at least {LEAST} of them."
+        )
+
+
+def _warn_of_copies(name: str, keys: RecordKeys, train: RecordKeys) -> None:
+    """Says how many records are trained on, too: by their image, or else by their first text."""
+    what = "image" if any(train.image) else "text"
+    own, known = (x.image if what == "image" else [y[0] for y in x.texts] for x in (keys, train))
+    shared = len(own) - sum(map(set(known).isdisjoint, ([x] for x in own)))
+    if shared:
+        log.warning(
+            f"{shared:,} of {len(own):,} records for {name} have the {what} of one that is trained "
+            "on: their numbers say little; leave them out, or name no splits"
         )
 
 

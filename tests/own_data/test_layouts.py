@@ -128,6 +128,14 @@ def test_a_column_says_the_split(said: list[str]) -> None:
     assert "5 records left out, as their 'split' says no known split" in said
 
 
+def test_copies_in_splits_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for split, numbers in (("train", range(30)), ("val", range(27, 45))):
+        rows = [(question(n), answer(n)) for n in numbers]
+        table(Path(f"data/{split}.csv"), ["question", "answer"], rows)
+    run()
+    assert "3 of 18 records for validation have the text of one" in capsys.readouterr().err
+
+
 def question(number: int) -> str:
     return f"what is {caption(number)}"
 
