@@ -68,7 +68,7 @@ def told(choice: Choice) -> list[str]:
     """The choice in a few lines."""
     config = choice.config
     lines = [line for each in choice.notes.values() for line in each]
-    time = f", about {duration(choice.seconds)} if nothing else runs" if choice.seconds else ""
+    time = f", about {duration(choice.seconds)} at the speed of now" if choice.seconds else ""
     lines.append(
         f"{config.total_steps:,} steps of {config.batch_size:,} records{time}; the progress line "
         "below says how long is left"

@@ -56,9 +56,9 @@ def find(path: str, leave_out: Path | None = None) -> FoundData:
     given, missing = expand(path)
     if missing:
         raise UserError(f"--data: there is no file or folder {missing[0]!r}; check the path.")
-    if len(given) == 1 and given[0].is_dir():
-        return _folder(given[0].absolute(), leave_out)
-    files = [each.absolute() for each in given]
+    files = [each.resolve() if ".." in each.parts else each.absolute() for each in given]
+    if len(files) == 1 and files[0].is_dir():
+        return _folder(files[0], leave_out)
     odd = [file for file in files if not _is_table(file) and ending_of(file) not in TARS]
     if odd:
         raise UserError(
