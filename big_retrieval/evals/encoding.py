@@ -34,11 +34,18 @@ def encode_source(
     name: str,
     reader: FieldReader,
     reading: Reading | None = None,
+    *,
+    alone: bool = False,
 ) -> tuple[Embeddings, np.ndarray]:
     """All images, or all texts, of a source as embeddings, and the record [n] of each.
 
-    A damaged image is a black one and counted where `reading` counts, else an error.
+    A damaged image is a black one and counted where `reading` counts, else an error. With `alone`
+    the rows come in any order, see `Encoder.encode`. Evaluations go without: processes of a run
+    read parts of one batch, which cannot be put together by length, and metrics must not depend on
+    the number of processes.
     """
+    if alone:
+        return encoder.encode(weights, name, source, reader, reading=reading)
     batches = eval_batches(
         source,
         {name: reader},
@@ -57,10 +64,12 @@ def encode_first(
     name: str,
     reader: FieldReader,
     reading: Reading | None = None,
+    *,
+    alone: bool = False,
 ) -> tuple[Embeddings, np.ndarray]:
     """As `encode_source`, but of several texts of a record the first only."""
     if reader.field.modality != "text":
-        return encode_source(encoder, weights, source, name, reader, reading)
+        return encode_source(encoder, weights, source, name, reader, reading, alone=alone)
     items = eval_items(source, reader)  # [n, 2]
     items = items[items[:, 1] == 0]
     if not len(items):
@@ -68,7 +77,7 @@ def encode_first(
             f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
         )
     chosen = ChosenTexts(source, reader, items)
-    embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading)
+    embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading, alone=alone)
     return embeddings, items[places, 0]
 
 
@@ -97,6 +106,8 @@ def encode_fields(
     source: RecordSource,
     readers: Mapping[str, FieldReader],
     reading: Reading | None = None,
+    *,
+    alone: bool = False,
 ) -> EncodedFields:
     """Encodes some fields of all records of a source; of several texts the first.
 
@@ -106,10 +117,11 @@ def encode_fields(
       source: queries or documents, one a record.
       readers: the wanted fields: name -> how it is read.
       reading: by what records are read; counts damaged ones.
+      alone: see `encode_source`.
     """
     embeddings, present = {}, {}
     for name, reader in readers.items():
-        found, records = encode_first(encoder, weights, source, name, reader, reading)
+        found, records = encode_first(encoder, weights, source, name, reader, reading, alone=alone)
         present[name] = np.zeros(len(source), bool)
         present[name][records] = True
         embeddings[name] = placed(found, records, len(source))

@@ -12,6 +12,9 @@ from jax.sharding import Mesh
 from big_retrieval import parallel
 from big_retrieval.batch import Batch
 from big_retrieval.config import lexical_head
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.pipeline import Reading, eval_batches
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.inference import activations, batching, gradcam
 from big_retrieval.inference.gradcam import GradCam
@@ -205,23 +208,31 @@ class Encoder(ShardedRows):
         self,
         weights: Any,
         field: str,
-        blocks: Iterable[Mapping[str, Any]],
-        progress: ProgressCounter | None = None,
+        source: RecordSource,
+        reader: FieldReader,
+        *,
+        reading: Reading | None = None,
+        progress: bool | None = None,
     ) -> tuple[Embeddings, np.ndarray]:
         """As `embeddings`, by a process of its own and as fast as its devices can.
 
         Args:
           weights: as `embeddings`.
           field: the field's name.
-          blocks: as `embeddings`, of any number of rows. Those of a text field are put together
-            anew, by length; a block of others is a batch, whose rows the mesh's groups divide.
-          progress: told of every batch; None: nobody is.
+          source: the records. Texts of like length share batches.
+          reader: takes the field's values from them.
+          reading: by what, and who counts damaged records.
+          progress: whether a line says how far it is; None: on a terminal, where it takes long.
 
         Returns:
           As `embeddings`, in any order.
         """
-        part = self._model.fields[field]
-        if part.modality == "text":
+        part, count = self._model.fields[field], len(source)
+        text = part.modality == "text"
+        rows = min(count, batching.BLOCK) if text else self.batching.image_rows(count)
+        given: Any = {"field": field, "batch_size": rows, "reading": reading}
+        blocks = eval_batches(source, {field: reader}, **given)
+        if text:
             cut = not self._pools_padding(field)
             blocks = batching.regrouped(blocks, field, part, self.batching, cut)
 
@@ -229,7 +240,9 @@ class Encoder(ShardedRows):
             rows = len(arrays["valid"])
             return parallel.to_batch(arrays, self._mesh, np.arange(rows), rows)
 
-        return self._encode(weights, field, map(place, blocks), progress)
+        what = {"text": "texts", "image": "images"}.get(part.modality, "values")
+        with ProgressCounter.of_call(what, count, progress) as counter:
+            return self._encode(weights, field, map(place, blocks), counter)
 
     def _encode(
         self,

@@ -15,15 +15,14 @@ from big_retrieval import parallel, similarity
 from big_retrieval.config import Config, Field, Mesh, registry
 from big_retrieval.data.at_hand import Images, Values
 from big_retrieval.data.build import make_readers
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import TextRecords
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.inference.batching import BLOCK
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.inference.saved import find, read_config, restore_weights
 from big_retrieval.models.towers import make_model
-from big_retrieval.runtime.progress import ProgressCounter
 from big_retrieval.sparse.terms import Terms
 
 
@@ -177,21 +176,17 @@ class TrainedModel:
         self, source: Any, field: str, progress: bool | None
     ) -> tuple[Embeddings, np.ndarray]:
         """Embeddings and the record of each; texts come in any order, other values in theirs."""
-        count, part = len(source), self.config.fields[field]
-        text = part.modality == "text"
-        rows = min(count, BLOCK) if text else self.encoder.batching.image_rows(count)
-        what = {"text": "texts", "image": "images"}.get(part.modality, "values")
-        with ProgressCounter.of_call(what, count, progress) as counter:
-            blocks = self._batches(source, field, rows)
-            return self.encoder.encode(self.weights, field, blocks, counter)
+        reader = self._reader(source, field)
+        return self.encoder.encode(self.weights, field, source, reader, progress=progress)
 
-    def _batches(self, source: Any, field: str, rows: int | None = None) -> Any:
+    def _batches(self, source: Any, field: str) -> Any:
+        readers = {field: self._reader(source, field)}
+        return eval_batches(source, readers, field=field, batch_size=self.encoder.batch_size)
+
+    def _reader(self, source: Any, field: str) -> FieldReader:
         if not len(source):
             raise UserError(f"there is nothing to encode: give at least one {field}.")
-        readers = make_readers(self.config, self.tokenizer)
-        return eval_batches(
-            source, readers, field=field, batch_size=rows or self.encoder.batch_size
-        )
+        return make_readers(self.config, self.tokenizer)[field]
 
 
 def _texts(values: Any, field: str) -> list[str]:

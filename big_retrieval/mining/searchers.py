@@ -98,7 +98,7 @@ class ModelSearcher:
         def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:
             weighting = {n: f.weight for n, f in config.fields.items() if f.side == name}
             mine = {n: readers[n] for n in weighting}
-            found = encode_fields(encoder, weights, source, mine, reading)
+            found = encode_fields(encoder, weights, source, mine, reading, alone=True)
             return average(self._topology, found.embeddings, weighting, found.present), found.any(
                 weighting
             )

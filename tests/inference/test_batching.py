@@ -5,13 +5,16 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from big_retrieval import config as configs
+from big_retrieval.data.build import make_readers
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.demo.ways import BATCH as BATCHED
+from big_retrieval.evals.encoding import encode_source
 from big_retrieval.inference.batching import BATCH, MOST, Batching, Shape, regrouped, steps
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.runtime import progress
@@ -231,3 +234,18 @@ def test_progress_is_shown_of_long_work_on_terminals(
         assert "3 texts in" in out.getvalue()
     if said and long:
         assert "2 of 3 texts" in out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["text", "image"])
+def test_a_process_alone_encodes_what_evaluations_do(dense: TrainedModel, name: str) -> None:
+    reader = make_readers(dense.config, dense.tokenizer)[name]
+    source = SceneRecords("test", count=30)
+    given: Any = (dense.encoder, dense.weights, source, name, reader)
+    expected, records = encode_source(*given)
+    found, own = encode_source(*given, alone=True)
+    assert sorted(own) == sorted(records)
+    for record in range(30):  # of several texts of a record, in any order
+        mine, theirs = found[own == record], expected[records == record]
+        nearest = np.abs(mine[:, None] - theirs[None]).max(axis=(2, 3))
+        assert nearest.min(axis=0).max() < 1e-6
+        assert nearest.min(axis=1).max() < 1e-6
