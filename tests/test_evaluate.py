@@ -11,6 +11,7 @@ import pytest
 
 from big_retrieval import cli
 from big_retrieval import config as configs
+from big_retrieval.cli import foreign
 from big_retrieval.commands import evaluate
 from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe
 from big_retrieval.errors import UserError
@@ -64,7 +65,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
         holders["OUT"] = out and str(out)
         for name, value in holders.items():
             holder = SimpleNamespace(name=name.lower(), value=value)
-            monkeypatch.setattr(evaluate, name, holder)
+            monkeypatch.setattr(foreign if hasattr(foreign, name) else evaluate, name, holder)
         monkeypatch.setattr(cli, "CONFIG", SimpleNamespace(value=config))
         monkeypatch.setattr(cli, "load_config", lambda: config)
         evaluate.main()

@@ -41,7 +41,7 @@ def _at_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def call(*flags: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+def call(*flags: str, cwd: Path = ROOT, **env: Any) -> subprocess.CompletedProcess[str]:
     """The command, as a process of its own."""
     return subprocess.run(
         command("sweep", *flags), cwd=cwd, env=environment(**env), capture_output=True, text=True,
@@ -487,7 +487,9 @@ def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
 
 def test_the_line_of_a_run_is_understood() -> None:
     from big_retrieval.train.eta import TimeLeft
-    from big_retrieval.train.logging import TrainingProgress  # jax is nothing for the writers below
+    from big_retrieval.train.progress import (
+        TrainingProgress,
+    )  # jax is nothing for the writers below
 
     left = TimeLeft(200, 0, {})
     left.trained(steps=20, seconds=10.0)

@@ -75,6 +75,7 @@ SHARED = (  # with flags of several commands
     "big_retrieval.main",
     "big_retrieval.cli.beir",
     "big_retrieval.cli.columns",
+    "big_retrieval.cli.foreign",
 )
 
 

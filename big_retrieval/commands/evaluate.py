@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from big_retrieval import cli
-from big_retrieval.cli import beir
+from big_retrieval.cli import beir, foreign
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
@@ -55,13 +55,6 @@ INIT = flags.DEFINE_string(
 )
 UNTRAINED = flags.DEFINE_bool("untrained", False, "The config's model before its first step")
 BM25 = flags.DEFINE_bool("bm25", False, "BM25 over the texts instead of a model")
-TOKENIZER = flags.DEFINE_string("tokenizer", "", "With --init: where it comes without one")
-POOL = flags.DEFINE_enum(
-    "pool", None, ("first", "last", "mean"), "With --init: where it does not say how"
-)
-HEAD = flags.DEFINE_enum(
-    "head", None, ("lexical",), "With --init: keep the masked-language head, as a lexical one"
-)
 RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
 )
@@ -80,7 +73,7 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Evaluates what the flags ask for."""
     mode = _mode()
-    folder = _folder(mode)
+    folder = _folder()
     if RANKINGS.value and folder is None:
         raise UserError("--rankings needs a folder to write to: give --out.")
     if folder is None:
@@ -128,7 +121,7 @@ def _mode() -> str:
             "--config is not for evaluate with a run, whose checkpoint has one: leave it out, or "
             "say --init, --untrained or --bm25."
         )
-    if mode != "init" and (TOKENIZER.value or POOL.value or HEAD.value):
+    if mode != "init" and any(foreign.given().values()):
         raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
     columns = [each.name for each in (IMAGE, TEXT, QUERY, DOCUMENT, SEPARATOR) if each.value]
     if columns and not DATA.value:
@@ -145,7 +138,7 @@ def _mode() -> str:
     return mode
 
 
-def _folder(mode: str) -> Path | None:
+def _folder() -> Path | None:
     """Where evaluation.json goes; None: nowhere.
 
     Raises:
@@ -205,13 +198,6 @@ def _system(mode: str) -> "EvaluatedSystem":
         name = "the start of config.init" if config.init else "the untrained model"
         checkpoint = "config.init" if config.init else "untrained"
         return model_system(untrained(config, batch_size=BATCH), name, checkpoint)
-    model = import_model(
-        str(INIT.value),
-        like=config,
-        tokenizer=TOKENIZER.value,
-        pool=POOL.value or "",
-        head=HEAD.value or "",
-        batch_size=BATCH,
-    )
+    model = import_model(str(INIT.value), like=config, batch_size=BATCH, **foreign.given())
     check(model.config, trains=False)
     return model_system(model, str(model.folder), str(INIT.value))

@@ -16,6 +16,7 @@ from pathlib import Path
 from absl import flags
 
 from big_retrieval import cli
+from big_retrieval.cli import foreign
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
@@ -24,14 +25,6 @@ LOG = True
 WITHOUT = ("workdir",)
 FROM = flags.DEFINE_string("from", None, "File, folder or hub name of the model")
 OUT = flags.DEFINE_string("out", None, "The folder to write")
-TOKENIZER = flags.DEFINE_string("tokenizer", "", "Where the model comes without one")
-POOL = flags.DEFINE_enum(
-    "pool", None, ("first", "last", "mean"), "How texts are pooled, where the model does not say"
-)
-
-HEAD = flags.DEFINE_enum(
-    "head", None, ("lexical",), "Keep the masked-language head, as a lexical one"
-)
 
 
 def main() -> None:
@@ -51,12 +44,6 @@ def _import(out: Path) -> None:
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} exists and is not empty; give a new folder.")
     like = cli.load_config() if cli.CONFIG.value is not None else None
-    model = import_model(
-        str(FROM.value),
-        like=like,
-        tokenizer=TOKENIZER.value,
-        pool=POOL.value or "",
-        head=HEAD.value or "",
-    )
+    model = import_model(str(FROM.value), like=like, **foreign.given())
     write_model(model, out)
     log.info(f"written to {out}; to use it: big_retrieval.load({str(out)!r})")

@@ -42,7 +42,7 @@ def _family(name: str) -> str:
     return f"{path}/{'R@' if last.startswith('R@') else kind}"
 
 
-def _title(family: str, names: Sequence[str]) -> str:
+def _title(family: str) -> str:
     path, _, kind = family.rpartition("/")
     if not path:
         return words(family)
@@ -76,7 +76,7 @@ def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
                 look = (place % 6, 0) if one else (number, place % 4)
                 lines.append(Series(label, run.series[name], *look))
         zero = is_fraction(names[0]) or family in FROM_ZERO or family.endswith("/rank")
-        title = _title(family, names)
+        title = _title(family)
         out.append(Chart(title, names[0], lines, from_zero=zero, most_points=min(300, each)))
     return out
 

@@ -12,8 +12,7 @@ import json
 import logging
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,8 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks, screen
-from big_retrieval.runtime.chips import peak_flops
-from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import trackers
-from big_retrieval.train.eta import TimeLeft
 
 log = logging.getLogger(__name__)
 
@@ -243,79 +239,6 @@ def write_results(workdir: Path, values: Mapping[str, Any]) -> None:
     if jax.process_index() == 0:
         with needed(workdir / "results.json"):
             write_bytes(workdir / "results.json", to_json(dict(values)))
-
-
-class TrainingProgress:
-    """Throughput between two log lines, and the line itself."""
-
-    def __init__(
-        self,
-        *,
-        total: int,
-        batch_size: int,
-        forward_flops: Callable[[], int],
-        devices: int,
-        left: TimeLeft,
-    ) -> None:
-        """Starts the clock.
-
-        Args:
-          total: steps of the run.
-          batch_size: global.
-          forward_flops: counts the operations of one row's forward pass, which takes seconds; for
-            MFU, where the device's peak is known.
-          devices: of the mesh.
-          left: told what steps and pauses take.
-        """
-        self._total, self._batch, self._devices = total, batch_size, devices
-        self._left = left
-        self._peak = peak_flops(jax.devices()[0])
-        # The backward pass costs two forward passes.
-        self._flops = 0 if self._peak is None else 3 * forward_flops()
-        self._seconds = self._waited = 0.0
-        self._steps = 0
-        self._resumed_at = time.monotonic()
-
-    @contextlib.contextmanager
-    def paused(self, step: int) -> Iterator[None]:
-        """A context behind a step that is no training: evaluation, saving."""
-        stopped = self._stop()
-        yield
-        self._resumed_at = time.monotonic()
-        self._left.paused(step, self._resumed_at - stopped)
-
-    def _stop(self) -> float:
-        """Counts the seconds until now, and says when now is."""
-        now = time.monotonic()
-        self._seconds += now - self._resumed_at
-        return now
-
-    def step(self, waited: float) -> None:
-        """Counts a step that waited so many seconds for its batch."""
-        self._steps += 1
-        self._waited += waited
-
-    def measure(self) -> dict[str, float]:
-        """Since the last call: examples/s, data wait (share), MFU where the peak is known."""
-        self._resumed_at = self._stop()
-        seconds, steps, waited = max(self._seconds, 1e-9), self._steps, self._waited
-        self._seconds = self._waited = 0.0
-        self._steps = 0
-        self._left.trained(steps, seconds)
-        rate = steps * self._batch / seconds
-        out = {"examples_per_second": round(rate, 2), "data_wait": round(waited / seconds, 4)}
-        if self._peak is not None:
-            out["mfu"] = round(rate * self._flops / (self._peak * self._devices), 4)
-        return out
-
-    def line(self, step: int, row: Mapping[str, Any]) -> str:
-        """The progress line of a logged step."""
-        mfu = f"  mfu {row['mfu']:.1%}" if "mfu" in row else ""
-        return (
-            f"step {step:>{len(str(self._total))}}/{self._total}  loss {row['loss']:.4f}  "
-            f"{row['examples_per_second']:,.0f} examples/s{mfu}  "
-            f"data wait {row['data_wait']:.1%}  eta {duration(self._left.after(step))}"
-        )
 
 
 def table(rows: Mapping[str, Any], stream: Any = None) -> None:

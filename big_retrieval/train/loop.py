@@ -27,8 +27,9 @@ from big_retrieval.runtime import distributed, heartbeat
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import nonfinite, summary
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.logging import Alarms, Metrics, TrainingProgress, table, write_results
+from big_retrieval.train.logging import Alarms, Metrics, table, write_results
 from big_retrieval.train.profiling import Tracer
+from big_retrieval.train.progress import TrainingProgress
 from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.state import TrainState
