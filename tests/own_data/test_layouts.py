@@ -52,7 +52,7 @@ def each_split(config: Any, train: Any = TRAIN, validation: Any = OTHER, of: Any
 @pytest.mark.parametrize("where", ["beside the pictures", "above them"])
 def test_splits_whose_pictures_have_the_same_names(where: str) -> None:
     """Hugging Face's imagefolder with metadata in each split, and tables above the folders."""
-    for split, numbers in (("train", TRAIN), ("test", OTHER)):
+    for split, numbers in (("train", TRAIN), ("val", OTHER)):
         for at, number in enumerate(numbers):
             pictures(Path(f"data/{split}"), [number], f"{at}.png")
         file = f"data/{split}/metadata.csv" if "beside" in where else f"data/{split}.csv"
@@ -117,7 +117,7 @@ def test_five_rows_of_an_image_are_one_record(name: str, said: list[str]) -> Non
 
 
 def test_a_column_says_the_split(said: list[str]) -> None:
-    split = ["train"] * 40 + ["val"] * 15 + ["extra"] * 5
+    split = ["train"] * 30 + ["restval"] * 10 + ["val"] * 15 + ["extra"] * 5
     cells = [
         {"image": {"bytes": png(n), "path": None}, "text": caption(n), "split": split[at]}
         for at, n in enumerate([*TRAIN, *OTHER, *range(5)])
@@ -151,6 +151,9 @@ ROWS = {
     "triplets": [
         {"anchor": question(n), "positive": answer(n), "negative": answer(n + 1)} for n in TRAIN
     ],
+    "names": [
+        {"query": question(n), "right": answer(n), "hard_negative_1": answer(n + 1)} for n in TRAIN
+    ],
     "scores": [
         {"sentence1": question(n), "sentence2": answer(n % 100), "score": 0.9 if n < 100 else 0.1}
         for n in (*TRAIN, *range(100, 140))
@@ -172,7 +175,7 @@ def test_pairs_of_sentence_transformers(form: str, packed: bool) -> None:
             text = row[document]
             found.add((row[query], text[0] if isinstance(text, list) else text))
     assert found == {(question(n), answer(n)) for n in TRAIN}
-    negatives = {"pos": "neg", "triplets": "negative"}.get(form, "")
+    negatives = {"pos": "neg", "triplets": "negative", "names": "hard_negative_1"}.get(form, "")
     assert config.negatives.count == bool(negatives)
     assert not negatives or config.negatives.column == negatives
 
