@@ -1,6 +1,7 @@
-"""JSON files that hold a whole data set: captions of COCO, Karpathy's splits, SQuAD's questions."""
+"""JSON files that hold a whole data set, such as captions of COCO, or SQuAD's questions."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,31 @@ def _squad(whole: Any) -> Iterable[tuple[str, Record]]:
                     yield "", {"question": asked["question"], "context": paragraph["context"]}
 
 
+def _by_file(whole: Any) -> Iterable[tuple[str, Record]]:
+    for name, said in whole.items():
+        yield "", {"image": name, "captions": [said] if isinstance(said, str) else said}
+
+
+def _lists(whole: Any) -> Iterable[tuple[str, Record]]:
+    for key, rows in whole.items():
+        for row in rows if isinstance(rows, list) else ():
+            yield SPLITS.get(key.lower(), ""), dict(row)
+
+
 # What files of a layout have near their start or end, and the split ("": none is said) and the row
 # of each of their records.
 LAYOUTS: dict[str, tuple[Sequence[bytes], Callable[[Any], Iterable[tuple[str, Record]]]]] = {
-    "captions of COCO": ((b'"image_id"', b'"caption"'), _coco),
-    "Karpathy's splits": ((b'"sentences"', b'"filename"'), _karpathy),
-    "SQuAD's questions": ((b'"paragraphs"', b'"context"'), _squad),
+    "captions of COCO": ((rb'"image_id"', rb'"caption"'), _coco),
+    "Karpathy's splits": ((rb'"sentences"', rb'"filename"'), _karpathy),
+    "SQuAD's questions": ((rb'"paragraphs"', rb'"context"'), _squad),
+    "captions by file": ((rb'\A\W*"[^"]*\.(jpe?g|png|webp|gif|JPE?G|PNG)"\s*:\s*["\[]',), _by_file),
+    "lists of records": (
+        (rb'"(data|rows|records|train|val|validation|test)"\s*:\s*\[\s*\{',),
+        _lists,
+    ),
 }
+# The first lines of a file with an object a line, which may have any of these keys.
+BY_LINES = re.compile(rb"\W*\{[^\n]*\}\s*\n\s*\{")
 
 
 def read_layout(files: Sequence[Path], folder: Path) -> FoundData | None:
@@ -60,10 +79,16 @@ def read_layout(files: Sequence[Path], folder: Path) -> FoundData | None:
       UserError: a file looks like one of them and is another one.
     """
     peeked = {file: _peek(file) for file in files if file.suffix.lower() == ".json"}
+    problem = None
     for layout, (marks, _) in LAYOUTS.items():
-        mine = [file for file, text in peeked.items() if all(mark in text for mark in marks)]
-        if mine:
-            return _read(layout, mine, folder)
+        mine = [file for file, text in peeked.items() if all(re.search(x, text) for x in marks)]
+        try:
+            if mine:
+                return _read(layout, mine, folder)
+        except UserError as wrong:  # another layout may have the same keys
+            problem = problem or wrong
+    if problem:
+        raise problem
     return None
 
 
@@ -74,7 +99,8 @@ def _peek(file: Path) -> bytes:
     with file.open("rb") as opened:
         start = opened.read(PEEKED)
         opened.seek(max(0, file.stat().st_size - PEEKED))
-        is_object = start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{")
+        start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+        is_object = start.startswith(b"{") and not BY_LINES.match(start)
         return start + opened.read() if is_object else b""
 
 

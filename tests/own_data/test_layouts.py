@@ -89,6 +89,25 @@ def test_karpathys_splits() -> None:
     assert sorted(records(config.evals["test"].data)) == one_record(range(45, 50))
 
 
+@pytest.mark.parametrize("form", ["by file", "lists", "lines"])
+def test_json_of_captions_by_file_and_of_lists(form: str) -> None:
+    for split, numbers in (("train", TRAIN), ("val", OTHER)):
+        pictures(Path(f"data/{split}"), numbers)
+    rows = {
+        split: [{"image_id": f"{split}/{n}.png", "caption": five(n)} for n in numbers]
+        for split, numbers in (("train", TRAIN), ("val", OTHER))
+    }
+    if form == "by file":
+        whole = [{x["image_id"]: x["caption"] for each in rows.values() for x in each}]
+    else:
+        whole = rows["train"] + rows["val"] if form == "lines" else [{"version": 1, **rows}]
+    lines("data/captions.json", whole)
+    if form == "lists":
+        each_split(run())
+    else:
+        assert sorted((x, tuple(y)) for x, y in both(run())) == one_record([*TRAIN, *OTHER])
+
+
 @pytest.mark.parametrize(
     "name", ["results.csv", "captions.txt", "Flickr8k.token.txt", "rows.parquet"]
 )
