@@ -45,11 +45,9 @@ def _published(c: Any, task: TrainingTask, machine: Machine) -> tuple[Any, str, 
     c.init.text = recipe.entry(configs.Init(), path=str(task.init), head=has_head)
     c.tokenizer, c.topology = recipe.entry(theirs.tokenizer), "sphere"
     batch = 32 if machine.small else tasks.gpu_batch(machine) // 4
-    tasks.run_length(c, task, machine, batch, 3, (50, 20_000))
-    if machine.small:
-        c.total_steps = min(c.total_steps, 150 * max(1, machine.cores // 2))
-    c.optimizer.update(lr=2e-5, weight_decay=0.01)
-    c.optimizer.schedule.update(type="linear", warmup_steps=max(1, c.total_steps // 10))
+    most = 150 * max(1, machine.cores // 2) if machine.small else 20_000
+    tasks.run_length(c, task, machine, batch, 3, (50, most), 10, lr=2e-5, weight_decay=0.01)
+    c.optimizer.schedule.type = "linear"
     c.losses.main.logit_scale.init = 20.0
     note = f"From the published weights in {task.init}, which are on this machine."
     return head, note, tasks.EFFICIENCY["published"]
@@ -63,9 +61,7 @@ def _random(c: Any, task: TrainingTask, machine: Machine) -> tuple[Any, str, flo
         pool="mean", embedding_std=0.5,
     )  # fmt: skip
     batch = 64 if machine.small else tasks.gpu_batch(machine)
-    tasks.run_length(c, task, machine, batch, 20, (200, 1500))
-    c.optimizer.update(lr=1e-3, weight_decay=0.05)
-    c.optimizer.schedule.warmup_steps = max(1, c.total_steps // 15)
+    tasks.run_length(c, task, machine, batch, 20, (200, 1500), lr=1e-3, weight_decay=0.05)
     note = (
         f"From random weights, as no published ones are on this machine ({machine.told()}): "
         "--init=FOLDER of a sentence-transformers model gives far better results."

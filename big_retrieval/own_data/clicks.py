@@ -38,18 +38,15 @@ def clicks(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
         c.fields.image = recipe.entry(configs.ImageField(), size=pixels, head=head, weight=weight)
         c.fields.image.update(crop_scale=(0.7, 1.0), crop_ratio=(0.85, 1.18))
         documents.append("image")
-    tasks.run_length(
-        c, task, machine, 256 if machine.small else tasks.gpu_batch(machine), 5, (200, 600)
-    )
-    if not machine.small:
-        c.total_steps = min(20_000, max(500, 5 * task.records // c.batch_size))
+    batch = 256 if machine.small else tasks.gpu_batch(machine)
+    steps = (200, 600) if machine.small else (500, 20_000)
+    optimizer: dict[str, Any] = {"lr": 2e-3, "weight_decay": 0.05, "clip_norm": None}
+    tasks.run_length(c, task, machine, batch, 5, steps, **optimizer)
     c.losses.main.logit_scale.init = 5.0
     train: Any = task.sources["train"]
     c.labels.update(query=train.query, document=train.document, score=train.score)
     c.labels.update(s_max=task.limit, weight="linear")
     recipe.main_loss(c, configs.Contrastive(), divide_by="rows")
-    c.optimizer.update(lr=2e-3, weight_decay=0.05, clip_norm=None)
-    c.optimizer.schedule.warmup_steps = max(1, c.total_steps // 15)
     c.tokenizer.vocab_size = 8192
     for name, source in task.sources.items():
         if name != "train":

@@ -27,7 +27,7 @@ LONGEST = 1024  # characters that a path has at most
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "pictures", "photos", "jpg", "png", "files")
 IMAGE_FOLDERS += ("dataset",)
 MOST_FOLDERS = 50  # beside or below a table that are looked into for its images
-FIGURES = re.compile(r"[-+\d.,:/ %$€£]*\d[-+\d.,:/ %$€£]*")  # prices, dates, times
+FIGURES = re.compile(r"[-+.,:/ %$€£]*\d[-+\d.,:/ %$€£]*")  # prices, dates, times
 NUMBER = 0.95  # share of the values that must be of a kind
 
 

@@ -58,15 +58,18 @@ def batch_of(records: int, most: int) -> int:
 
 
 def run_length(
-    c: Any, task: TrainingTask, machine: Machine, batch: int, epochs: float, steps: tuple[int, int]
-) -> None:
-    """Batch, length, intervals and precision of the run."""
+    c: Any, task: TrainingTask, machine: Machine, batch: int, epochs: float, steps: tuple[int, int],
+    warmup: int = 15, **optimizer: Any,
+) -> None:  # fmt: skip
+    """Batch, length, intervals and precision of the run, and its optimiser."""
     rows, devices = batch_of(task.records, batch), machine.devices
     c.batch_size = devices * math.ceil(rows / devices)
     c.dtype = "float32" if machine.small else "bfloat16"
     c.total_steps = int(min(steps[1], max(steps[0], epochs * task.records / c.batch_size)))
     every = max(1, c.total_steps // 4)
     c.log_every, c.eval_every, c.checkpoint_every = max(1, min(20, every)), every, every
+    c.optimizer.update(**optimizer)
+    c.optimizer.schedule.warmup_steps = max(1, c.total_steps // warmup)
 
 
 def evaluators(c: Any, task: TrainingTask, query: str, document: str) -> None:
