@@ -59,16 +59,11 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
     judged = {name: _judged(given / "qrels" / f"{stem}.tsv") for name, stem in needed.items()}
     train = beir(_source(given, splits["train"], for_training=True))
     if "validation" not in splits:
-        mine, judged["validation"] = _divided(judged["train"])
+        mine, judged["validation"] = _divided(judged["train"], SHARE)
         path = _write_judged(folder / "qrels" / "train.tsv", mine)
         sources["train"] = train = dataclasses.replace(train, path=path)
     for name in judged.keys() - {"train"}:
         sources[name] = _smaller(given, folder.absolute() / name, judged[name], most)
-    if len(documents) > most:
-        log.info(
-            f"evaluations rank {most:,} documents, the judged ones among them: numbers are higher "
-            "than those of all documents, which `big-retrieval evaluate --run=RUN --beir=...` ranks"
-        )
     queries = look(JsonLines(given / "queries.jsonl"), given)["text"]
     roles = {"query": "query", "document": "text", "title": "title" if has_titles(given) else ""}
     lines = ["queries.jsonl has the queries, corpus.jsonl the documents, qrels which ones fit"]
@@ -111,11 +106,10 @@ def _write_judged(file: Path, pairs: Iterable[Record]) -> str:
     return str(file.absolute())
 
 
-def _divided(pairs: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Judgements for training and of a tenth of the queries, by hashes of their ids."""
+def _divided(pairs: list[Record], share: float) -> tuple[list[Record], list[Record]]:
+    """The judgements of most queries and of a share of them, by hashes of their ids."""
     order = sorted({pair[COLUMNS[0]] for pair in pairs}, key=lambda x: hash_of(x.encode()))
-    held = set(order[: min(MOST, max(1, round(SHARE * len(order))))])
-    log.info(f"{len(held):,} of {len(order):,} queries are split off for validation")
+    held = set(order[: min(MOST, max(1, round(share * len(order))))])
     parts: tuple[list[Record], list[Record]] = ([], [])
     for pair in pairs:
         parts[pair[COLUMNS[0]] in held].append(pair)
@@ -123,16 +117,25 @@ def _divided(pairs: list[Record]) -> tuple[list[Record], list[Record]]:
 
 
 def _smaller(given: Path, out: Path, pairs: list[Record], most: int) -> Beir:
-    """A folder with some judgements, their queries, and at most so many documents."""
+    """A folder with at most `MOST` queries of some judgements, and `most` documents or the judged.
+
+    Numbers are higher than those of all documents, which is told.
+    """
+    _, pairs = _divided(pairs, 1.0)
     asked, judged = ({pair[name] for pair in pairs} for name in COLUMNS[:2])
     _write_judged(out / "qrels" / "validation.tsv", pairs)
     documents = JsonLines(given / "corpus.jsonl")
     others = set(evenly_spaced(len(documents), max(0, most - len(judged))).tolist())
     rows = enumerate(_all(documents))
     kept = (row for at, row in rows if at in others or row.get("_id") in judged)
-    write_rows(out / "corpus", kept, "")
+    ranked = len(JsonLines(write_rows(out / "corpus", kept, "")))
     queries = _all(JsonLines(given / "queries.jsonl"))
     write_rows(out / "queries", (row for row in queries if row.get("_id") in asked), "")
+    more = "" if ranked == len(documents) else ": numbers are higher than those of all documents"
+    log.info(
+        f"{out.name}: {len(asked):,} queries, for which {ranked:,} of {len(documents):,} documents "
+        f"are ranked{more}"
+    )
     return _source(out, "validation")
 
 
