@@ -3,12 +3,10 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from big_retrieval.config.fields import Field, Shapes, Side
-from big_retrieval.config.heads import Head, Projection
-from big_retrieval.config.ranges import NotNegative
+from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.registry import register
 from big_retrieval.config.torch_form import TorchContext, TorchForm
 
@@ -22,7 +20,7 @@ FLOATS = ("float32", "float16")
 
 @register("field")
 @dataclass(frozen=True)
-class ArrayField(Field):
+class ArrayField(EncodedField):
     """Numbers of a fixed shape, one array for each record or for each of its texts.
 
     Arrays {"values": `dtype` [B, *shape]}.
@@ -42,13 +40,6 @@ class ArrayField(Field):
     # for each record
     aligned_with: str = ""
     generated: bool = False  # a record without the column gets random values, as in `:runlocal`
-    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
-    optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
-    shares_head: str = ""  # another field, whose head is this one's, too
-    same_input_as: str = (
-        ""  # another field, whose drawn value and pass of the tower this one shares
-    )
-    head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         if any(size < 1 for size in self.shape) or math.prod(self.shape) > LARGEST:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.heads import Lexical, Projection
-from big_retrieval.config.ranges import AtLeast0
+from big_retrieval.config.heads import Head, Lexical, Projection
+from big_retrieval.config.ranges import AtLeast0, NotNegative
 from big_retrieval.config.registry import Part, Plugin, required
 from big_retrieval.errors import UserError
 
@@ -122,6 +122,19 @@ class Field(Part):
     def in_graded_scenes(self) -> "Field":
         """The same, reading the generated judged pairs of `:runlocal`."""
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedField(Field):
+    """The keys that all fields of the package have besides their own."""
+
+    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
+    optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
+    shares_head: str = ""  # another field, whose head is this one's, too
+    same_input_as: str = (
+        ""  # another field, whose drawn value and pass of the tower this one shares
+    )
+    head: Head = field(default_factory=Projection)
 
 
 def lexical_head(fields: Mapping[str, Field], name: str) -> Lexical | None:

@@ -2,15 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.fields import Field, Shapes, Side
-from big_retrieval.config.heads import Head, Projection
+from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.ranges import (
     AtLeast0,
     AtLeast1,
-    NotNegative,
     Positive,
     Share,
 )
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 @register("field")
 @dataclass(frozen=True)
-class ImageField(Field):
+class ImageField(EncodedField):
     """One image of a record; arrays {"pixels": uint8 [B, size, size, 3]}."""
 
     modality: ClassVar[str] = "image"
@@ -44,13 +42,6 @@ class ImageField(Field):
     erasing: Share = 0.0
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[Positive, Positive, Positive] = (0.26862954, 0.26130258, 0.27577711)
-    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
-    optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
-    shares_head: str = ""  # another field, whose head is this one's, too
-    same_input_as: str = (
-        ""  # another field, whose drawn value and pass of the tower this one shares
-    )
-    head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         low, high = self.crop_scale

@@ -2,13 +2,12 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.arrays import ArrayField
-from big_retrieval.config.fields import Field, Shapes, Side
-from big_retrieval.config.heads import Head, Projection
-from big_retrieval.config.ranges import AtLeast1, NotNegative
+from big_retrieval.config.fields import EncodedField, Shapes, Side
+from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
 from big_retrieval.config.torch_form import TorchContext, TorchForm
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @register("field")
 @dataclass(frozen=True)
-class RegionField(Field):
+class RegionField(EncodedField):
     """Features [R, F] of R regions of an image, and their boxes [R, 4].
 
     Arrays {"features": `dtype` [B, R, F], "boxes": float32 [B, R, 4]}. A box is x1, y1, x2, y2,
@@ -41,13 +40,6 @@ class RegionField(Field):
     file: str = ""  # .npy, [rows, R, F]; "": the features stand in the column
     boxes_file: str = ""  # .npy, [rows, R, 4], with the rows of `column`
     generated: bool = False  # a record without the column gets random values, as in `:runlocal`
-    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
-    optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
-    shares_head: str = ""  # another field, whose head is this one's, too
-    same_input_as: str = (
-        ""  # another field, whose drawn value and pass of the tower this one shares
-    )
-    head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         yield from self.arrays()["features"].check(config, path)

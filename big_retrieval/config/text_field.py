@@ -2,13 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.fields import Field, Shapes, Side
-from big_retrieval.config.heads import Head, Projection
+from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.ranges import (
-    NotNegative,
     Share,
     ShareBelow1,
 )
@@ -24,7 +22,7 @@ SHORTEST = 16  # tokens that texts are cut to at least
 
 @register("field")
 @dataclass(frozen=True)
-class TextField(Field):
+class TextField(EncodedField):
     """One text of a record; where it has several, training draws one.
 
     Arrays {"ids": int32 [B, length], "mask": bool [B, length]}.
@@ -44,13 +42,6 @@ class TextField(Field):
     # tokenizer of the type "words"
     word_dropout: Share = 0.0
     word_deletion: ShareBelow1 = 0.0
-    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
-    optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
-    shares_head: str = ""  # another field, whose head is this one's, too
-    same_input_as: str = (
-        ""  # another field, whose drawn value and pass of the tower this one shares
-    )
-    head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         if self.length < 3:
