@@ -40,13 +40,18 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
       The task; None: the folder has another form.
 
     Raises:
-      UserError: no file of judgements is for training.
+      UserError: no file of judgements is there, or none is for training.
     """
     given = Path(data).absolute()
     if (given / "collection.tsv").is_file() and any(given.glob("qrels*.tsv")):
         given = _from_marco(given, folder.absolute() / "beir")
-    if not (given / "corpus.jsonl").is_file() or not any((given / "qrels").glob("*.tsv")):
+    if not (given / "corpus.jsonl").is_file() or not (given / "queries.jsonl").is_file():
         return None
+    if not any((given / "qrels").glob("*.tsv")):
+        raise UserError(
+            f"--data: {data} has queries and documents, but no qrels/train.tsv that says which "
+            "documents answer which query: add it (query-id, corpus-id and score, by tabs)."
+        )
     durable.make_folder(folder)
     splits, documents = _splits(given), JsonLines(given / "corpus.jsonl")
     told = ", ".join(f"{stem}.tsv for {name}" for name, stem in splits.items())

@@ -1,5 +1,6 @@
 """What lies at a path: tables, tars, or pictures with captions beside them, and their splits."""
 
+import contextlib
 import itertools
 import os
 import re
@@ -8,8 +9,8 @@ from pathlib import Path
 
 from big_retrieval.data.formats.open_files import expand, table_of
 from big_retrieval.data.formats.tables import Rows
-from big_retrieval.errors import UserError
-from big_retrieval.own_data.delimited import ending_of, is_caption_file, read_delimited
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.own_data.delimited import JSON, ending_of, is_caption_file, read_delimited
 from big_retrieval.own_data.layouts import read_layout
 from big_retrieval.own_data.pictures import CAPTIONS, IMAGES, picture_rows
 from big_retrieval.own_data.splits import DataFiles, FoundData, grouped, split_of
@@ -21,6 +22,13 @@ SHARDS = "dataset.json"  # of a folder that `data convert` wrote
 RUN_FILE = "metrics.jsonl"  # a folder with it is a run, whose pictures are no data
 NO_DATA = re.compile(r"(dataset_(info|infos|dict)|state|.*_stats)\.json")  # beside data, of tools
 MANY_FILES = 1000  # text files; of more, none is looked into for being a table
+PEEKED = 20  # rows of JSON lines that tell the columns
+READERS = {  # of pandas, that join tables
+    ".csv": "read_csv('{}')",
+    ".tsv": "read_csv('{}', sep='\\t')",
+    ".jsonl": "read_json('{}', lines=True)",
+    ".parquet": "read_parquet('{}')",
+}
 KNOWN = (
     "pictures with text files beside them (cat.jpg and cat.txt), .csv, .tsv, .jsonl, .json, "
     ".parquet, .npz, or .tar shards"
@@ -156,23 +164,37 @@ def _opened(files: Sequence[Path], notes: list[str]) -> DataFiles:
     return DataFiles(table, "" if plain else pattern, files[0].parent)
 
 
+def _columns_of(file: Path) -> set[str]:
+    """The columns of a table, or those of its first rows where they may differ."""
+    table, found = read_delimited(file, []), set[str]()
+    for index in range(min(PEEKED, len(table)) if table.columns is None else 0):
+        with contextlib.suppress(Damaged):
+            found |= set(table.row(index))
+    return found if table.columns is None else set(table.columns)
+
+
 def _check_alike(files: Sequence[Path]) -> None:
-    columns = {file: read_delimited(file, []).columns for file in files[:20]}
-    first = files[0]
+    if {ending_of(file) for file in files} <= {*TARS}:
+        return
+    first, columns = files[0], {file: _columns_of(file) for file in files[:20]}
     for file, names in columns.items():
-        if names == columns[first] and ending_of(file) == ending_of(first):
+        same = names == columns[first]
+        if ending_of(file) in JSON:  # rows may lack some
+            same = names <= columns[first] or columns[first] <= names
+        if same and ending_of(file) == ending_of(first):
             continue
         listed = "; ".join(
-            f"{file.name} ({', '.join(sorted(columns[file] or ())) or 'no fixed columns'})"
+            f"{file.name} ({', '.join(sorted(columns[file])) or 'no columns'})"
             for file in (first, file)
         )
-        shared = sorted((names or frozenset()) & (columns[first] or frozenset()))
+        shared = sorted(names & columns[first])
         join = ""
-        if shared and ending_of(first) == ending_of(file) == ".csv":
+        if shared and ending_of(first) == ending_of(file) and ending_of(file) in READERS:
+            reader = f"pandas.{READERS[ending_of(file)]}".format
             join = (
                 f", or join them to one table, as they share the column {shared[0]!r}: "
-                f"pandas.read_csv('{first.name}').merge(pandas.read_csv('{file.name}'), "
-                f"on='{shared[0]}').to_csv('joined.csv', index=False)"
+                f"{reader(first.name)}.merge({reader(file.name)}, on='{shared[0]}')"
+                ".to_csv('joined.csv', index=False)"
             )
         raise UserError(
             f"--data: {first.parent} holds tables that differ: {listed}; give one of them "

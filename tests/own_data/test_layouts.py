@@ -334,6 +334,17 @@ def test_what_is_refused_with_what_to_do(name: str, content: str, words: Sequenc
         assert all(word in str(problem.value) for word in words), problem.value
 
 
+def test_rows_of_two_kinds_are_not_mixed() -> None:
+    lines("data/clicks.jsonl", [{"query": question(n), "id": n, "clicks": 1} for n in TRAIN])
+    lines("data/products.jsonl", [{"id": n, "title": answer(n)} for n in TRAIN])
+    with pytest.raises(UserError, match=r"differ: .* on='id'\)\.to_csv\('joined.csv'"):
+        run()
+    lines("beir/corpus.jsonl", [{"_id": n, "title": "t", "text": answer(n)} for n in TRAIN])
+    lines("beir/queries.jsonl", [{"_id": n, "text": question(n)} for n in TRAIN])
+    with pytest.raises(UserError, match=r"no .*qrels/train\.tsv that says which"):
+        run("beir")
+
+
 def test_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     lines("my data/a.jsonl", ROWS["pairs"])
