@@ -12,6 +12,6 @@ ID = flags.DEFINE_string("id", "", "Column of the ids; id, or numbers, by defaul
 
 
 def named() -> dict[str, Any]:
-    """The columns as keys of `IndexOptions` and `DemoOptions`."""
+    """The columns as keys of `DocumentColumns`."""
     single = {each.name: each.value for each in (TITLE, IMAGE, SHOW, ID)}
     return {"text": tuple(TEXT.value), **single}

@@ -131,9 +131,8 @@ class EncodedField(Field):
     weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
-    same_input_as: str = (
-        ""  # another field, whose drawn value and pass of the tower this one shares
-    )
+    # another field, whose drawn value and pass of the tower this one shares
+    same_input_as: str = ""
     head: Head = field(default_factory=Projection)
 
 

@@ -29,7 +29,14 @@ from big_retrieval.retrieval.encode import document_fields, query_field
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.making import write_index
-from big_retrieval.retrieval.preparing import IndexOptions, IndexWork, files_of, prepare, reader_for
+from big_retrieval.retrieval.preparing import (
+    DocumentColumns,
+    IndexOptions,
+    IndexWork,
+    files_of,
+    prepare,
+    reader_for,
+)
 from big_retrieval.retrieval.searching import check_model
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
 
@@ -39,7 +46,7 @@ MOST_BM25 = 200_000  # documents up to which BM25 is offered
 
 
 @dataclass(frozen=True)
-class DemoOptions:
+class DemoOptions(DocumentColumns):
     """What `big-retrieval demo` is asked for.
 
     Attributes:
@@ -47,11 +54,6 @@ class DemoOptions:
       indexes: of the same documents; (): documents are encoded at the start.
       data: files of documents as `big-retrieval index` takes them; "evals.NAME" or "data": a source
         of the run's config; "": without indexes the first evaluation's.
-      text: columns of the text, see `IndexOptions`.
-      title: column of the title.
-      image: column of the image.
-      show: column that is shown.
-      id: column of the ids.
       query_field: reads texts; "": see `encode.query_field`.
       limit: documents that are encoded at the start, at most.
     """
@@ -59,11 +61,6 @@ class DemoOptions:
     runs: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
     data: str = ""
-    text: tuple[str, ...] = ()
-    title: str = ""
-    image: str = ""
-    show: str = ""
-    id: str = ""
     query_field: str = ""
     limit: int = 10_000
 
@@ -205,7 +202,7 @@ def _encoded(options: DemoOptions, folder: Path) -> list[_Opened]:
 
 def _index_options(options: DemoOptions, checkpoint: Path, out: Path) -> IndexOptions:
     """The flags as those of `big-retrieval index`."""
-    same = {name: getattr(options, name) for name in ("text", "title", "image", "show", "id")}
+    same = {key.name: getattr(options, key.name) for key in dataclasses.fields(DocumentColumns)}
     return IndexOptions(
         checkpoint, options.data, out, query_field=options.query_field, batch_size=ENCODING, **same
     )

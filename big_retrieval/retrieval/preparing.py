@@ -18,8 +18,27 @@ from big_retrieval.retrieval.encode import IMAGES, TEXTS, document_fields
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
 
 
+@dataclass(frozen=True, kw_only=True)
+class DocumentColumns:
+    """The flags that name columns of documents.
+
+    Attributes:
+      text: columns of the text, which are joined; (): the column that the field has in training.
+      title: column of the titles; "": the column that the field has in training, if any.
+      image: column of the image; "": the column that the field has in training.
+      show: column that is kept to be shown with results; "": the text.
+      id: column of the ids.
+    """
+
+    text: tuple[str, ...] = ()
+    title: str = ""
+    image: str = ""
+    show: str = ""
+    id: str = ""
+
+
 @dataclass(frozen=True)
-class IndexOptions:
+class IndexOptions(DocumentColumns):
     """The flags of `big-retrieval index`.
 
     Attributes:
@@ -28,12 +47,7 @@ class IndexOptions:
       out: the folder to write.
       field: of the model, see `encode.document_fields`.
       query_field: the field that will encode queries; "": see `encode.query_field`.
-      text: columns of the text, which are joined; (): the column that the field has in training.
-      title: column of the titles; "": the column that the field has in training, if any.
       join: what stands between the joined columns.
-      image: column of the image; "": the column that the field has in training.
-      show: column that is kept to be shown with results; "": the text.
-      id: column of the ids.
       binary: index bags of words, without running the model.
       values: "float32" or "float16".
       format: "index", or one of `exports.FORMATS`.
@@ -47,12 +61,7 @@ class IndexOptions:
     out: Path
     field: str = ""
     query_field: str = ""
-    text: tuple[str, ...] = ()
-    title: str = ""
     join: str = " "
-    image: str = ""
-    show: str = ""
-    id: str = ""
     binary: bool = False
     values: str = "float32"
     format: str = "index"
