@@ -121,26 +121,35 @@ class Batching:
             ways = [best[-1]] if fit[place] == ([0, *fit])[place] else []
             for shorter, done in zip(best, [0, *fit], strict=False):
                 if done < fit[place]:
-                    own = self._of_length(length, fit[place] - done, known, price)
+                    rows = self._rows_of(length, fit[place] - done, len(counts))
+                    own = _of_length(length, rows, fit[place] - done, known, price)
                     ways.append(BatchPlan(own.cost + shorter.cost, own.shapes + shorter.shapes))
             best.append(min(ways))
         return best[-1]
 
-    def _of_length(self, length: int, texts: int, known: frozenset[Shape], price: int) -> BatchPlan:
-        """The batches of one length that cost least: large ones, and small ones for the rest."""
+    def _rows_of(self, length: int, texts: int, call: int) -> list[int]:
+        """The rows that batches of some texts of a length, in a call of so many, may have."""
+        # So few texts need no larger batches, which would be further programs for the demo.
         cached = min(TOKENS // length, FEW[-1] if texts <= SEVERAL else TOKENS)
-        rows, ways = self._rows(cached, texts), []
-        for large in rows:
-            for small in rows[: rows.index(large) + 1]:
-                whole, rest = divmod(texts, large) if small < large else (0, texts)
-                parts = ((whole, Shape(large, length)), (-(-rest // small), Shape(small, length)))
-                shapes = tuple((times, shape) for times, shape in parts if times)
-                cost = sum(
-                    times * (shape.rows * length + BATCH) + (0 if shape in known else price)
-                    for times, shape in shapes
-                )
-                ways.append(BatchPlan(cost, shapes))
-        return min(ways)
+        return self._rows(cached, call)
+
+
+def _of_length(
+    length: int, rows: list[int], texts: int, known: frozenset[Shape], price: int
+) -> BatchPlan:
+    """The batches of one length that cost least: large ones, and small ones for the rest."""
+    ways = []
+    for large in rows:
+        for small in rows[: rows.index(large) + 1]:
+            whole, rest = divmod(texts, large) if small < large else (0, texts)
+            parts = ((whole, Shape(large, length)), (-(-rest // small), Shape(small, length)))
+            shapes = tuple((times, shape) for times, shape in parts if times)
+            cost = sum(
+                times * (shape.rows * length + BATCH) + (0 if shape in known else price)
+                for times, shape in shapes
+            )
+            ways.append(BatchPlan(cost, shapes))
+    return min(ways)
 
 
 def steps(longest: int, octave: int) -> list[int]:

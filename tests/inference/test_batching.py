@@ -119,6 +119,7 @@ def test_rows() -> None:
     assert found == [(64, 32), (64, 32)]
     assert accelerator.shapes(np.array([3, 17, 30]), 77, NONE) == [(4, 32)]
     assert accelerator.shapes(np.repeat([3, 30], 64), 77, NONE) == [(64, 32), (64, 8)]
+    assert accelerator.shapes(np.array([3] * 64 + [60]), 77, NONE) == [(64, 64), (64, 8)]
 
 
 @pytest.mark.parametrize("valid", [2000, 1999, 1])
