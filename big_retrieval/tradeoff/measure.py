@@ -27,6 +27,7 @@ from big_retrieval.io.manifest import run_folder
 from big_retrieval.runtime import messages
 from big_retrieval.runtime.machine import processor
 from big_retrieval.tradeoff.average import average_of, check_average, weighted
+from big_retrieval.tradeoff.gates import gates_of, lexical
 from big_retrieval.tradeoff.latency import LatencyJob, in_a_child
 from big_retrieval.tradeoff.settings import BATCH, Setting, settings_of
 from big_retrieval.tradeoff.systems import (
@@ -35,8 +36,6 @@ from big_retrieval.tradeoff.systems import (
     bm25_system,
     check_bm25,
     choose,
-    gates_of,
-    lexical,
     model_system,
 )
 

@@ -12,8 +12,9 @@ from big_retrieval.data.images import transforms
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.data.text.tokenizer import FixedLengthTokenizer, drop_words
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.word_dropout import drop_words
 from big_retrieval.data.text.words import learn_words, words_tokenizer
 from big_retrieval.errors import UserError
 

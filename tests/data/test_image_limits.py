@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps, PngImagePlugin
 
-from big_retrieval.data.images import decoding, limits
+from big_retrieval.data.images import bands, decoding, limits
 from tests.data.test_damage import png_header
 from tests.fuzz import corpus
 
@@ -62,13 +62,13 @@ def test_what_decoding_takes_is_estimated_for_every_format(name, monkeypatch):
 def test_converting_in_bands_changes_no_pixel(name, monkeypatch):
     data = corpus.images()[name]
     whole = decoding.decode(data)
-    monkeypatch.setattr(decoding, "BAND", 35)  # two rows of the small ones
+    monkeypatch.setattr(bands, "BAND", 35)  # two rows of the small ones
     np.testing.assert_array_equal(decoding.decode(data), whole)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_turned_part_in_bands_is_that_of_the_whole(orientation, monkeypatch):
-    monkeypatch.setattr(decoding, "BAND", 35)
+    monkeypatch.setattr(bands, "BAND", 35)
     exif = Image.Exif()
     exif[0x0112] = orientation
     pixels = np.random.default_rng(0).integers(0, 256, (13, 21, 4), np.uint8)

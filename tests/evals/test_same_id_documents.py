@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from big_retrieval.config import Beir, Config, ImageField, Ranking, TextField
+from big_retrieval.config import Beir, Config, Ranking, TextField
 from big_retrieval.data.build import make_source
 from big_retrieval.evals.bm25 import Bm25Evaluator, text_columns
 from big_retrieval.evals.judged import JudgedQueries, same_id_documents, without
@@ -16,12 +16,13 @@ from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.tradeoff import systems
+from big_retrieval.tradeoff.gates import gates_of
 from tests.evals.test_ranking_evaluator import TOKENIZER, Preset
 from tests.readers import text_reader
 from tests.tradeoff.test_measure import searched
 
 DEPTH = 6
-FIELDS: dict[str, ImageField | TextField] = {
+FIELDS: dict[str, Any] = {
     "query": TextField(column="query"),
     "text": TextField(side="document", column="text"),
 }
@@ -91,7 +92,7 @@ def test_a_query_does_not_find_itself(make: Any, tmp_path: Path, said: list[str]
 def test_a_sweep_has_the_evaluators_numbers(tmp_path: Path) -> None:
     evaluator = ranking(task(tmp_path))
     config = Config(fields=FIELDS, evals={"test": evaluator.config}, topology="inner")
-    gates = systems.gates_of(config, "test", (), ())
+    gates = gates_of(config, "test", (), ())
     subject = systems.judged_system("test", evaluator, {}, config, gates)
     assert subject.task.depth == DEPTH + 1
     (tmp_path / "dense").mkdir()

@@ -9,7 +9,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import ImageField, Lexical, TextField
 from big_retrieval.errors import UserError
 from big_retrieval.evals.modes import Side
-from big_retrieval.tradeoff.systems import side_gates
+from big_retrieval.tradeoff.gates import side_gates
 
 NARROW, WIDE = Lexical(terms="words", top_k=100, keep_input_terms=True), Lexical(terms="words")
 FIELDS: dict[str, Any] = {

@@ -25,6 +25,7 @@ from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.saved import find, read_config
 from big_retrieval.tradeoff import average, latency, measure, page, systems
+from big_retrieval.tradeoff.gates import WHOLE
 from big_retrieval.tradeoff.latency import LatencyJob, measure_latency, one_thread, time_in_turn
 from big_retrieval.tradeoff.settings import build, settings_of
 from big_retrieval.train.checkpoint import write_model
@@ -65,7 +66,7 @@ def searched(folder: Path, system: systems.System) -> dict[tuple[str, str], dict
 
 
 def gates() -> Any:
-    whole = systems.WHOLE
+    whole = WHOLE
     return {
         "query": {
             "bag": parse_mode("bag", ""), "2": parse_mode("top_k=2/all", ""), "all": whole
@@ -105,7 +106,7 @@ def test_quality_is_the_weighted_average_of_several_evaluators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, made = [], []
-    some: Any = {"query": {"2": parse_mode("top_k=2/all", ""), "all": systems.WHOLE}}
+    some: Any = {"query": {"2": parse_mode("top_k=2/all", ""), "all": WHOLE}}
     for number, recall_at in enumerate(((1, 3), (3, 1, 5))):
         rows = {"query": sparse.csr_array(values(number, 7)), "document": values(5, 9)}
         rows["document"] = sparse.csr_array(rows["document"])
@@ -113,7 +114,7 @@ def test_quality_is_the_weighted_average_of_several_evaluators(
         made.append(
             systems.System(
                 systems.SearchTask(str(number), names, 5, 7, 9), "inner",
-                {**some, "document": {"all": systems.WHOLE}},
+                {**some, "document": {"all": WHOLE}},
                 lambda side, mode, rows=rows: in_mode(rows[side], mode, side, None),
                 systems.recall_scorer(recall_at, np.arange(7), np.arange(9)), {},
             )

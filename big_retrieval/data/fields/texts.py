@@ -20,7 +20,8 @@ from big_retrieval.data.sources import (
     texts_of,
     title_of,
 )
-from big_retrieval.data.text.tokenizer import FixedLengthTokenizer, drop_words
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.data.text.word_dropout import drop_words
 from big_retrieval.errors import Damaged, UserError
 
 Text = str | tuple[str, str]  # or title and text, one of which may be empty

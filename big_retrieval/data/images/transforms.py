@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from big_retrieval.data.images.decoding import (  # fmt: skip
-    Box,
+from big_retrieval.data.images.bands import Box
+from big_retrieval.data.images.decoding import (
     Decoder,
     Encoded,
     OneOf,

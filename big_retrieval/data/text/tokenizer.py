@@ -286,33 +286,6 @@ class FixedLengthTokenizer:
             raise UserError(f"{path}: {error}") from error
 
 
-def drop_words(
-    text: str,
-    dropout: float,
-    deletion: float,
-    tokenizer: FixedLengthTokenizer,
-    rng: np.random.Generator,
-) -> str:
-    """A text some of whose words are the unknown token or missing; special tokens stay.
-
-    Args:
-      text: any.
-      dropout: probability that a word becomes the unknown token.
-      deletion: share of the words that are deleted afterwards; their number is rounded down.
-      tokenizer: says what the words are.
-      rng: random numbers; none is drawn for a share of 0.
-    """
-    words, special = tokenizer.words(text), tokenizer.special_tokens
-    places = np.array([n for n, word in enumerate(words) if word not in special], int)
-    gone = set()
-    if dropout:
-        for place in places[rng.random(len(places)) < dropout].tolist():
-            words[place] = tokenizer.unknown_token
-    if count := int(deletion * len(places)):
-        gone = set(rng.choice(places, count, replace=False).tolist())
-    return tokenizer.joined([word for n, word in enumerate(words) if n not in gone])
-
-
 def _frame(inner: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
     """The ids that the tokenizer puts before and behind every text."""
     for probe in ("a", "0", "."):

@@ -1,0 +1,122 @@
+"""Pixels of an opened image, upright and in RGB, a band of rows at a time."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image
+
+from big_retrieval.data.images.limits import ORIENTATION, TURNED
+
+Box = tuple[int, int, int, int]  # top, left, and height and width, or bottom and right
+BAND = 2**19  # pixels that are converted at a time: a conversion takes up to 40 bytes for each
+_TURN = {  # EXIF orientation -> what makes the image upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def from_pil(image: Image.Image) -> np.ndarray:
+    """An open image, upright and in RGB as `decode` says: uint8 [H, W, 3]."""
+    image.load()
+    height, width = upright_size(image)
+    pixels = np.empty((height, width, 3), np.uint8)  # [H, W, 3]
+    for top, band in _bands(image, (0, 0, height, width)):
+        pixels[top : top + band.height] = np.asarray(band)
+    return pixels
+
+
+def part_of(image: Image.Image, edges: Box) -> Image.Image:
+    """A part of a loaded image, upright and in RGB.
+
+    Args:
+      image: the image.
+      edges: top, left, bottom and right of the part in the upright image.
+    """
+    top, left, bottom, right = edges
+    if (right - left) * (bottom - top) <= BAND:
+        return next(_bands(image, edges))[1]
+    part = Image.new("RGB", (right - left, bottom - top))
+    for row, band in _bands(image, edges):
+        part.paste(band, (0, row))
+    return part
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation; 1, which is upright, where the EXIF data cannot be read."""
+    try:
+        found = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # bytes of any kind, read by Python code of Pillow's
+        return 1
+    return found if isinstance(found, int) else 1
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """(height, width) behind the EXIF orientation."""
+    turned = _orientation(image) in TURNED
+    return (image.width, image.height) if turned else (image.height, image.width)
+
+
+def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
+    """(row, band): a part of a loaded image, upright and in RGB, as bands of some `BAND` pixels.
+
+    Only a band at a time is turned and converted: as a whole, Pillow would hold the pixels up to
+    four times.
+
+    Args:
+      image: the image.
+      edges: top, left, bottom and right of the part in the upright image.
+    """
+    orientation = _orientation(image)
+    turn, deep = _TURN.get(orientation), _is_deep(image)
+    top, left, bottom, right = edges
+    for first, last in _rows(top, bottom, right - left):
+        band = image.crop(_stored(image, orientation, (first, left, last, right)))
+        yield first - top, _band_to_rgb(band if turn is None else band.transpose(turn), deep)
+
+
+def _stored(image: Image.Image, orientation: int, edges: Box) -> Box:
+    """Where a part of the upright image is stored: left, top, right and bottom."""
+    top, left, bottom, right = edges
+    if orientation in TURNED:
+        top, left, bottom, right = left, top, right, bottom
+    if orientation in (3, 4, 6, 7):
+        top, bottom = image.height - bottom, image.height - top
+    if orientation in (2, 3, 7, 8):
+        left, right = image.width - right, image.width - left
+    return left, top, right, bottom
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Whether the numbers of a grey image go to 65,535."""
+    if image.mode not in ("I", "F"):  # which do not say how many bits count
+        return image.mode.startswith("I;16")
+    width, height = image.size
+    bands = (image.crop((0, top, width, bottom)) for top, bottom in _rows(0, height, width))
+    return bool(max(np.asarray(band).max() for band in bands) > 255)
+
+
+def _rows(top: int, bottom: int, width: int) -> Iterator[tuple[int, int]]:
+    """The first row of each band of some `BAND` pixels, and the row behind its last."""
+    rows = max(1, BAND // max(1, width))
+    for first in range(top, bottom, rows):
+        yield first, min(first + rows, bottom)
+
+
+def _band_to_rgb(image: Image.Image, deep: bool) -> Image.Image:
+    """RGB from any mode; `deep`: of numbers that go to 65,535."""
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.nan_to_num(np.asarray(image).astype(np.float64))  # [H, W]
+        scale = 255.0 / 65535.0 if deep else 1.0
+        grey = np.clip(values * scale + 0.5, 0, 255).astype(np.uint8)
+        return Image.fromarray(grey).convert("RGB")
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    return image.convert("RGB")
