@@ -48,7 +48,7 @@ def refused(answer: tuple[int, str], *words: str) -> str:
 
 
 MISTAKES: list[tuple[list[str], list[str]]] = [
-    ([], ["--config is missing"]),
+    ([], ["--config is missing", "train --data=FOLDER"]),
     (["--config"], ["--config has no value"]),
     (["--config="], ["no file ''"]),
     (["--config=configs/quikstart.py"], ["did you mean configs/quickstart.py?"]),

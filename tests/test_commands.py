@@ -139,6 +139,7 @@ def test_real_processes_and_what_they_import() -> None:
         (["completion", "fish"], "'fish' is no shell that is known"),
         (["data", "look", "--config=quickstart"], "say what to do: big-retrieval data inspect"),
         (["import", "x"], "'x' is no flag"),
+        (["train", str(Path(__file__))], f"to train on it: --data={Path(__file__)}."),
     ],
 )
 def test_mistakes(words: list[str], sentence: str) -> None:

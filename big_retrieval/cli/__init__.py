@@ -262,6 +262,8 @@ def parse(argv: Sequence[str], *, words: int = 0, instead: str = "") -> list[str
             if words
             else "keys are set as --config.key=value"
         )
+        if instead and Path(rest[1]).exists():
+            hint = f"to train on it: --{instead}={rest[1]}"
         raise UserError(f"{rest[1 + words]!r} is no flag; {hint}.")
     return rest
 
@@ -304,7 +306,11 @@ def load_config() -> Config:
       UserError: no --config, or something in it that does not belong there.
     """
     if CONFIG.value is None:
-        raise UserError("--config is missing, e.g. --config=quickstart.")
+        own = (
+            "; or look at your own data and make a config of them, with `big-retrieval train "
+            "--data=FOLDER`"
+        )
+        raise UserError(f"--config is missing, e.g. --config=quickstart{own}.")
     raw = CONFIG.value
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     given = [key for key in LENGTHS if key in overrides]

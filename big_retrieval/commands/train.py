@@ -97,7 +97,8 @@ def _prepared() -> Path:
     workdir = Path(cli.WORKDIR.value or Path("runs") / name)
     said = Said(**{role: flag.value for role, flag in SAID.items()})
     with cli.owning(locks.in_folder(workdir), workdir, "--workdir"):
-        file = prepare(TrainingRequest(data, said, INIT.value), workdir)
+        changed = [arg for arg in sys.argv[1:] if re.match(r"--?config\.", arg)]
+        file = prepare(TrainingRequest(data, said, INIT.value), workdir, changed)
     rest = _without(sys.argv[1:], (*OWN, "workdir"))
     sys.argv[1:] = [f"--config={file}", f"--workdir={workdir}", *rest]
     flags.FLAGS.unparse_flags()

@@ -113,7 +113,9 @@ def _check_files(files: str) -> None:
             raise UserError(
                 f"--data: {path} is a folder without dataset.json; give a table of images and "
                 "texts (.csv, .tsv, .jsonl, .parquet, .npz), tar shards, or a folder that "
-                "`big-retrieval data convert` made."
+                "`big-retrieval data convert` made. Of pictures with text files, `big-retrieval "
+                f"train --data={path} --workdir=NEW --plan` writes the tables NEW/data/*.jsonl, to "
+                'be given as --data="NEW/data/*.jsonl" --image=image --text=captions.'
             )
 
 

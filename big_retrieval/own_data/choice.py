@@ -1,5 +1,6 @@
 """The config for some data on a machine: model, batch, steps, and what is measured."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +65,18 @@ def _seconds(config: Config, machine: Machine, share: float) -> float:
     return START + flops / (share * machine.flops)
 
 
-def told(choice: Choice) -> list[str]:
-    """The choice in a few lines."""
+def told(choice: Choice, changed: Sequence[str] = ()) -> list[str]:
+    """The choice in a few lines.
+
+    Args:
+      choice: what was chosen.
+      changed: keys of the config that the command line sets, such as --config.total_steps=20.
+    """
     config = choice.config
     lines = [line for each in choice.notes.values() for line in each]
     time = f", about {duration(choice.seconds)} at the speed of now" if choice.seconds else ""
+    if changed:
+        time += f", before {' '.join(changed)}"
     lines.append(
         f"{config.total_steps:,} steps of {config.batch_size:,} records{time}; the progress line "
         "below says how long is left"

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,13 @@ class TrainingRequest:
     init: str = ""
 
 
-def prepare(asked: TrainingRequest, workdir: Path) -> Path:
+def prepare(asked: TrainingRequest, workdir: Path, changed: Sequence[str] = ()) -> Path:
     """Makes the config file of a run, or finds the one that an earlier start made.
 
     Args:
       asked: what the command line asks for.
       workdir: the run folder.
+      changed: keys of the config that the command line sets; they are said, not written.
 
     Returns:
       The config file.
@@ -89,7 +91,7 @@ def prepare(asked: TrainingRequest, workdir: Path) -> Path:
         workdir / MADE,
         to_json({"asked": _plain(asked), "files": stamp(asked.data, workdir)}),
     )
-    for line in choice.told(made):
+    for line in choice.told(made, changed):
         log.info(line)
     log.info(
         f"config {path}: edit it and train again with --config={path} --workdir=ANOTHER_FOLDER"

@@ -124,7 +124,7 @@ def _check_enough(keys: RecordKeys) -> None:
         more = f" ({dropped:,} others are not usable: see above)" if dropped else ""
         raise UserError(
             f"{counted(len(keys.rows), 'usable record')}{more}: training compares records with "
-            f"each other and needs at least {LEAST} of them."
+            f"each other and needs at least {LEAST} of them: give more data."
         )
 
 

@@ -99,6 +99,9 @@ def open_records(
     image = tuple(dict.fromkeys(reader.images.values()))
     if len(image) > 1:
         raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
+    texts = [column for each in reader.texts.values() for column in each]
+    for name, columns in (("image", image), ("text", texts)):
+        check_columns(table, columns, remedy=f"say which one to read with --{name}=COLUMN")
     check_columns(table, [*reader.columns, *filter(None, [reader.id, reader.show])])
     return Records(table, image=image, text="", root=paths[0].parent), reader
 

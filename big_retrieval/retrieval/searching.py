@@ -238,7 +238,13 @@ def _model_searcher(
     images = [n for n, each in model.config.encoded.items() if each.modality == "image"]
     if image and not field and images:
         field = images[0]
-    name = query_field(model.config, field or index.about.query_field)
+    asked = index.about.query_field
+    if not field and asked not in model.config.encoded:
+        raise UserError(
+            f"the index {index.folder} is asked by the field {asked!r}, which {model.folder} lacks: "
+            "give the model of the index with --run, or build an index with this one."
+        )
+    name = query_field(model.config, field or asked)
     check_model(index.about, model, name, index.folder)
     part = model.config.fields[name]
 

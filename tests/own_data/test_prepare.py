@@ -315,7 +315,7 @@ def test_folders_that_hold_too_little() -> None:
     _fails(["3 pictures and no captions", "cat.txt beside cat.jpg", "--text=name", "--text=folder"])
     for n in range(3):
         Path(f"data/{n}.txt").write_text(caption(n))
-    _fails(["3 usable records", "at least 10"])
+    _fails(["3 usable records", "at least 10", "give more data"])
     for n in range(3):
         Path(f"data/{n}.txt").unlink()
     Path("data/a.csv").write_text("x,y\n1,2\n")
@@ -331,6 +331,16 @@ def _fails(words: Sequence[str]) -> None:
     with pytest.raises(UserError) as problem:
         run()
     assert all(word in str(problem.value) for word in words), problem.value
+
+
+def test_steps_of_the_command_line_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [(f"what is {n}", f"it is {n}") for n in range(30)]
+    table(Path("data/a.csv"), ["question", "answer"], rows)
+    asked = TrainingRequest("data", Said(), "none")
+    with caplog.at_level("INFO"):
+        prepare(asked, Path("run"), ["--config.total_steps=20"])
+    (line,) = [each for each in caplog.messages if " steps of " in each]
+    assert ", before --config.total_steps=20; " in line
 
 
 def test_one_text_in_all_records_is_told() -> None:

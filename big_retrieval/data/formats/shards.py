@@ -85,6 +85,11 @@ def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:
       UserError: the folder is not whole or of another version.
     """
     path = folder / INDEX
+    if not path.exists() and not any(folder.glob("part-*")):
+        raise UserError(
+            f"{folder} is a folder without {INDEX} and shards; give files (.csv, .tsv, .jsonl, "
+            ".parquet, .npz, .tar), or a folder that `big-retrieval data convert` made."
+        )
     try:
         index = json.loads(path.read_text())
         shards, columns = index["shards"], index["columns"]

@@ -154,20 +154,23 @@ class Chain(Table):
         return pa.chunked_array([chunk for each in whole for chunk in each.chunks], whole[0].type)
 
 
-def check_columns(table: Table, columns: Collection[str], key: str = "") -> None:
+def check_columns(
+    table: Table, columns: Collection[str], key: str = "", remedy: str = ""
+) -> None:
     """Raises a UserError for the first column that a table with fixed columns lacks.
 
     Args:
       table: the rows.
       columns: that it must have.
       key: of the data's configuration, which names these columns; "": not to be told.
+      remedy: what else to do about it.
     """
     if table.columns is not None:
-        check_known(table.name, table.columns, columns, key)
+        check_known(table.name, table.columns, columns, key, remedy)
 
 
 def check_known(
-    name: str, columns: Collection[str], wanted: Collection[str], key: str = ""
+    name: str, columns: Collection[str], wanted: Collection[str], key: str = "", remedy: str = ""
 ) -> None:
     """Raises a UserError for the first wanted column that something lacks.
 
@@ -176,9 +179,11 @@ def check_known(
       columns: that it has.
       wanted: those that it must have.
       key: see `check_columns`.
+      remedy: see `check_columns`.
     """
     for column in wanted:
         if column not in columns:
             known = ", ".join(sorted(columns))
-            remedy = f': name one by the key {key!r} of the data, or set it to ""' if key else ""
-            raise UserError(f"{name} has no column {column!r}; it has {known}{remedy}.")
+            said = f'name one by the key {key!r} of the data, or set it to ""' if key else remedy
+            more = f": {said}" if said else ""
+            raise UserError(f"{name} has no column {column!r}; it has {known}{more}.")
