@@ -52,7 +52,7 @@ def test_a_header_line_is_none_of_the_queries(tmp_path: Path) -> None:
             "q1": "red"
         }
     path = written(tmp_path / "other.tsv", "qid\tquestion\nq1\tred\n")
-    with pytest.raises(UserError, match="no column 'query'; it has qid, question: .* --text=COLUMN"):
+    with pytest.raises(UserError, match=r"no column 'query'; it has qid, question: .*--text="):
         found(path)
     reader = DocumentReader("queries", {"query": ("question",)}, id="qid")
     assert found(path, reader) == {"q1": "red"}

@@ -263,6 +263,10 @@ def test_a_model_that_is_not_the_indexs(place: Path, lexical: Path, dense: Path)
         open_searcher(dense, checkpoint=str(other), field="query")
     with pytest.raises(UserError, match="has another vocabulary than the model"):
         open_searcher(lexical, checkpoint=str(small))
+    with pytest.raises(
+        UserError, match=r"the field 'query', which .*dense.* lacks: give the model"
+    ):
+        open_searcher(lexical, checkpoint=str(place / "dense"))
 
 
 def test_a_tokenizer_of_another_index(lexical: Path, tmp_path: Path) -> None:

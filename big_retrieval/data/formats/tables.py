@@ -154,9 +154,7 @@ class Chain(Table):
         return pa.chunked_array([chunk for each in whole for chunk in each.chunks], whole[0].type)
 
 
-def check_columns(
-    table: Table, columns: Collection[str], key: str = "", remedy: str = ""
-) -> None:
+def check_columns(table: Table, columns: Collection[str], key: str = "", remedy: str = "") -> None:
     """Raises a UserError for the first column that a table with fixed columns lacks.
 
     Args:
