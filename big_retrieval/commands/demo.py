@@ -35,7 +35,9 @@ PORT = flags.DEFINE_integer(
 def main() -> None:
     """Serves what the flags ask for."""
     if not RUN.value and not INDEX.value:
-        raise UserError("--run is missing: the run or checkpoint folder of the model.")
+        raise UserError(
+            "--run is missing: a run or checkpoint folder; or give an index with --index."
+        )
     from big_retrieval.demo.opening import DemoOptions
     from big_retrieval.demo.serving import serve
 

@@ -90,7 +90,9 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
         their documents.
     """
     if not options.runs and not options.indexes:
-        raise UserError("--run is missing: the run or checkpoint folder of the model.")
+        raise UserError(
+            "--run is missing: a run or checkpoint folder; or give an index with --index."
+        )
     if options.indexes and len(options.runs) not in (0, len(options.indexes)):
         raise UserError(
             f"--run has {len(options.runs)} folders and --index {len(options.indexes)}: name a run "

@@ -241,8 +241,8 @@ def _model_searcher(
     asked = index.about.query_field
     if not field and asked not in model.config.encoded:
         raise UserError(
-            f"the index {index.folder} is asked by the field {asked!r}, which {model.folder} lacks: "
-            "give the model of the index with --run, or build an index with this one."
+            f"the index {index.folder} is asked by the field {asked!r}, which {model.folder} "
+            "lacks: give the model of the index with --run, or build an index with this one."
         )
     name = query_field(model.config, field or asked)
     check_model(index.about, model, name, index.folder)
