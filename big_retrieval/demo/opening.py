@@ -144,13 +144,13 @@ def _indexes(options: DemoOptions) -> list[_Opened]:
         if options.data and model is None:
             raise UserError("--data needs the model of the index: give --run=RUN.")
         records, reader = None, DocumentReader("documents")
-        wanted = _index_options(options, Path(path), index.folder)
-        if not options.data:
-            wanted = _made_from(index, wanted)
-        if wanted is not None and model is not None and not out:
-            fields = document_fields(model.config, index.about.field)
-            reader = reader_for(wanted, model.config, fields)
-            records, reader = open_records("data", wanted.documents, reader)
+        if model is not None and not out:
+            said = _index_options(options, Path(path), index.folder)
+            wanted = said if options.data else _made_from(index, said)
+            if wanted is not None:
+                fields = document_fields(model.config, index.about.field)
+                reader = reader_for(wanted, model.config, fields)
+                records, reader = open_records("data", wanted.documents, reader)
         out.append(_Opened(Path(name).name, index, model, records, reader))
     return out
 

@@ -5,7 +5,6 @@ from typing import Any
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.own_data import tasks
-from big_retrieval.own_data.captions import MANY_CORES
 from big_retrieval.own_data.machine import Machine
 from big_retrieval.own_data.tasks import Lines, TrainingTask
 
@@ -32,7 +31,7 @@ def answers(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
     )
     if roles["negative"]:
         c.negatives.update(count=1, column=roles["negative"])
-    tasks.evaluators(c, task, "query", "answer")
+    tasks.pair_evaluators(c, task, "query", "answer")
     return c, {"Model": [note]}, share
 
 
@@ -55,7 +54,7 @@ def _published(c: Any, task: TrainingTask, machine: Machine) -> tuple[Any, str, 
 
 def _random(c: Any, task: TrainingTask, machine: Machine) -> tuple[Any, str, float]:
     """A small tower of random weights; gives the same."""
-    width, depth = (64, 2) if machine.small and machine.cores < MANY_CORES else (256, 4)
+    width, depth = (64, 2) if machine.small and machine.cores < tasks.MANY_CORES else (256, 4)
     c.towers.text = recipe.entry(
         configs.Bert(), width=width, depth=depth, heads=width // 32, mlp=4 * width,
         pool="mean", embedding_std=0.5,

@@ -10,8 +10,6 @@ from big_retrieval.own_data import tasks
 from big_retrieval.own_data.machine import Machine
 from big_retrieval.own_data.tasks import Lines, TrainingTask
 
-MANY_CORES = 8  # from which a CPU gets a larger model
-
 
 def captions(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
     """Images with captions: two small transformers, or published ones of both."""
@@ -23,7 +21,7 @@ def captions(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
     size = 32 if np.median(sides) <= 64 else 64
     length = tasks.length_of(text, 48 if machine.small else 77)
     if machine.small:
-        wide = machine.cores >= MANY_CORES
+        wide = machine.cores >= tasks.MANY_CORES
         shape: dict[str, Any] = {"width": 128 if wide else 64, "depth": 4 if wide else 3}
         shape |= {"heads": shape["width"] // 32, "mlp": 4 * shape["width"]}
         shape |= {"activation": "gelu_tanh", "embedding_std": 0.5}
@@ -43,7 +41,7 @@ def captions(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
         recipe.image_text(c, dim=256, size=224, length=length)
         c.losses.main.logit_scale.init, c.tokenizer.vocab_size = 1 / 0.07, 16384
         why = f"a ViT-S/16 and a BERT of its size, as there is {machine.told()}"
-    tasks.evaluators(c, task, "text", "image")
+    tasks.pair_evaluators(c, task, "text", "image")
     return c, {"Model": [f"From random weights: {why}."]}, tasks.EFFICIENCY["small"]
 
 
@@ -57,6 +55,6 @@ def _published_captions(c: Any, task: TrainingTask, machine: Machine) -> tuple[A
     batch = 32 if machine.small else tasks.gpu_batch(machine) // 2
     steps = (50, 150 if machine.small else 10_000)
     tasks.run_length(c, task, machine, batch, 3, steps, 10, lr=1e-5, weight_decay=0.1)
-    tasks.evaluators(c, task, "text", "image")
+    tasks.pair_evaluators(c, task, "text", "image")
     note = f"From the published weights in {task.init}."
     return c, {"Model": [note]}, tasks.EFFICIENCY["published"]

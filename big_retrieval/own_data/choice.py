@@ -74,7 +74,7 @@ def told(choice: Choice, changed: Sequence[str] = ()) -> list[str]:
     """
     config = choice.config
     lines = [line for each in choice.notes.values() for line in each]
-    time = f", about {duration(choice.seconds)} at the speed of now" if choice.seconds else ""
+    time = f", about {duration(choice.seconds)} at the present speed" if choice.seconds else ""
     if changed:
         time += f", before {' '.join(changed)}"
     lines.append(

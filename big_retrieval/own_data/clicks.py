@@ -48,13 +48,8 @@ def clicks(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
     c.labels.update(s_max=task.limit, weight="linear")
     recipe.main_loss(c, configs.Contrastive(), divide_by="rows")
     c.tokenizer.vocab_size = 8192
-    for name, source in task.sources.items():
-        if name != "train":
-            c.evals[name] = recipe.entry(configs.Ranking(), data=source)
-            if both:
-                c.evals[name].documents = tuple(documents)
-            if name != "validation":
-                c.evals[name].every = 0
+    ranked = {"documents": tuple(documents)} if both else {}
+    tasks.evaluators(c, task, lambda data: recipe.entry(configs.Ranking(), data=data, **ranked))
     notes = {
         "Objective": [
             f"A pair weighs as much as its {roles['score']!r}, of at most {task.limit:g}."

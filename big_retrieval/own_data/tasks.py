@@ -1,7 +1,7 @@
 """What is to be trained, and what configs of all kinds of it share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from big_retrieval.own_data.columns import Column
 from big_retrieval.own_data.machine import Machine
 from big_retrieval.own_data.roles import Roles
 
+MANY_CORES = 8  # from which a CPU gets a larger model
 WORDPIECES = 1.4  # of a word, in the mean
 # Share of the speed of a matrix product that a training step reaches: small and wide towers.
 EFFICIENCY = {"small": 0.25, "published": 0.6}
@@ -72,20 +73,27 @@ def run_length(
     c.optimizer.schedule.warmup_steps = max(1, c.total_steps // warmup)
 
 
-def evaluators(c: Any, task: TrainingTask, query: str, document: str) -> None:
-    """Evaluators of all splits but that of training; the best checkpoint by validation counts."""
-    c.best_metric, c.final_weights = "retrieval/validation/R-mean", "best"
+def evaluators(c: Any, task: TrainingTask, make: Callable[[Source], Any]) -> None:
+    """An evaluator of each split but that of training; of others than validation at the end."""
     for name, source in task.sources.items():
-        if name == "train":
-            continue
+        if name != "train":
+            c.evals[name] = make(source)
+            if name != "validation":
+                c.evals[name].every = 0
+
+
+def pair_evaluators(c: Any, task: TrainingTask, query: str, document: str) -> None:
+    """Evaluators of pairs, or of judged queries; the best checkpoint by validation counts."""
+
+    def make(source: Source) -> Any:
         if source.graded:
-            c.evals[name] = recipe.entry(configs.Ranking(), data=source, metrics=METRICS)
-            c.best_metric = f"ranking/validation/{METRICS[0]}"
-        else:
-            each = recipe.entry(configs.Retrieval(), query=query, document=document, data=source)
-            c.evals[name] = each
-        if name != "validation":
-            c.evals[name].every = 0
+            return recipe.entry(configs.Ranking(), data=source, metrics=METRICS)
+        return recipe.entry(configs.Retrieval(), query=query, document=document, data=source)
+
+    evaluators(c, task, make)
+    judged = task.sources["validation"].graded
+    name = f"ranking/validation/{METRICS[0]}" if judged else "retrieval/validation/R-mean"
+    c.best_metric, c.final_weights = name, "best"
 
 
 def gpu_batch(machine: Machine) -> int:

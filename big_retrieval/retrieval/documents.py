@@ -102,7 +102,7 @@ def open_records(
     texts = [column for each in reader.texts.values() for column in each]
     for name, columns in (("image", image), ("text", texts)):
         check_columns(table, columns, remedy=f"say which one to read with --{name}=COLUMN")
-    check_columns(table, [*reader.columns, *filter(None, [reader.id, reader.show])])
+    check_columns(table, list(filter(None, [*reader.titles.values(), reader.id, reader.show])))
     return Records(table, image=image, text="", root=paths[0].parent), reader
 
 
