@@ -257,7 +257,7 @@ def test_mistakes_in_the_configuration_name_the_remedy(folder):
         ({"path": folder / "*.csv"}, r"\*\.csv is not on this machine"),
         ({"path": write(folder, ["", "  "], "empty.jsonl")}, r"empty\.jsonl has no rows"),
         ({"path": folder / "pictures" / "0.png"}, "of no known kind; known: .jsonl"),
-        ({"path": folder / "pictures"}, "dataset.json is missing"),
+        ({"path": folder / "pictures"}, "is a folder without dataset.json and shards"),
         ({"path": path, "where": ("split=val",)}, "no row with split=val"),
         ({"path": path, "where": ("split",)}, "write column=value"),
         ({"path": path, "join": str(folder / "twice.jsonl"), "on": "image"}, "is there already"),
