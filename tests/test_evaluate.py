@@ -12,6 +12,7 @@ import pytest
 from big_retrieval import cli
 from big_retrieval import config as configs
 from big_retrieval.cli import foreign
+from big_retrieval.cli import said as columns
 from big_retrieval.commands import evaluate
 from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe
 from big_retrieval.errors import UserError
@@ -28,10 +29,6 @@ FLAGS = {
     "TOKENIZER": "",
     "RANKINGS": False,
     "DATA": None,
-    "IMAGE": "",
-    "TEXT": "",
-    "QUERY": "",
-    "DOCUMENT": "",
     "SEPARATOR": "",
     "EVAL": [],
 }
@@ -65,6 +62,9 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
         holders["OUT"] = out and str(out)
         for name, value in holders.items():
             holder = SimpleNamespace(name=name.lower(), value=value)
+            if name.lower() in columns.FLAGS:
+                monkeypatch.setitem(columns.FLAGS, name.lower(), holder)
+                continue
             monkeypatch.setattr(foreign if hasattr(foreign, name) else evaluate, name, holder)
         monkeypatch.setattr(cli, "CONFIG", SimpleNamespace(value=config))
         monkeypatch.setattr(cli, "load_config", lambda: config)
@@ -158,7 +158,7 @@ def test_bm25_writes_the_same_names(
         ({}, "--run is missing"),
         ({"BM25": True, "RUN": "x"}, "--run and --bm25 are both given"),
         ({"BM25": True, "DATA": "x.csv"}, "--data goes with --run"),
-        ({"config": None, "RUN": "x", "IMAGE": "file"}, "--image names a column of --data"),
+        ({"config": None, "RUN": "x", "IMAGE": "file"}, "--image goes with --data"),
         ({"config": None, "RUN": "x", "DATA": "x", "EVAL": ["test"]}, "--data and --eval are both"),
         ({"UNTRAINED": True, "EVAL": ["tests"]}, "no evaluator 'tests'; this config has in_domain"),
         ({"BM25": True, "out": "run"}, "run is a run, and something else is evaluated"),

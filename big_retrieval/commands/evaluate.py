@@ -1,17 +1,17 @@
 """Evaluates a finished run again, or something that was not trained here.
 
     big-retrieval evaluate --run=RUN [--step=N] [--eval=NAME,NAME] [--out=FOLDER]
-    big-retrieval evaluate --run=RUN --data=FILES [--image=COLUMN] [--text=COLUMN] [--out=FOLDER]
-    big-retrieval evaluate --run=RUN --data=FILES [--query=COLUMN] [--document=COLUMN]
+    big-retrieval evaluate --run=RUN --data=FOLDER_OR_FILE [--image=COLUMN] [--text=COLUMN] ...
     big-retrieval evaluate --init=PATH --config=FILE [--tokenizer=PATH] [--pool=mean]
         [--head=lexical] [--out=FOLDER]
     big-retrieval evaluate --untrained --config=FILE [--out=FOLDER]
     big-retrieval evaluate --bm25 --config=FILE [--out=FOLDER]
 
-RUN is a run folder or a single checkpoint, which need no config. --data evaluates it on other
-files: retrieval, both ways, between the images and texts of their rows, or between queries and
-documents, whose columns are those of the training data unless they are named. FILES are CSV, TSV,
-JSONL, Parquet, npz or shards, as for training; several are a pattern or a range {00..99}.
+RUN is a run folder or a single checkpoint, which need no config. --data evaluates it on other data,
+in any form that `train --data` takes: retrieval, both ways, between images and texts, or between
+queries and documents; of judged pairs (clicks), a ranking of all documents for each query. Of data
+with splits, that for testing counts. --image, --text, --query, --document, --score and
+--document_id name columns; else they are those of the training data, or guessed and told.
 
 The others take the evaluators from --config: for a model of another library from a file, folder or
 hub name (see `big-retrieval import`), for the config's own model before its first step, and for
@@ -29,6 +29,7 @@ with a TREC run and the metrics of every query, which `big-retrieval compare` co
 
 import dataclasses
 import logging
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.cli import beir, foreign
+from big_retrieval.cli.said import said
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
@@ -59,10 +61,6 @@ RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
 )
 DATA = flags.DEFINE_string("data", None, "With --run: other files to evaluate it on")
-IMAGE = flags.DEFINE_string("image", "", "With --data: column of the images; the run's by default")
-TEXT = flags.DEFINE_string("text", "", "With --data: column of the texts; the run's by default")
-QUERY = flags.DEFINE_string("query", None, "With --data, of two texts: column of the queries")
-DOCUMENT = flags.DEFINE_string("document", "", "With --data, of two texts: that of the documents")
 SEPARATOR = flags.DEFINE_string("separator", "", "With --data: between several texts in a cell")
 EVAL = flags.DEFINE_list("eval", [], "Evaluators to run; all by default")
 FILE = "evaluation.json"
@@ -89,8 +87,9 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     """Evaluates, and writes what was found into a folder; None: nowhere."""
     from big_retrieval.train.logging import table
 
-    system = _system(mode)
-    found = system.run(folder, rankings=RANKINGS.value)
+    with tempfile.TemporaryDirectory() as scratch:
+        system = _system(mode, Path(scratch))
+        found = system.run(folder, rankings=RANKINGS.value)
     table(found)
     if folder is None:
         no_run = f"{RUN.value} is no run folder, so nothing is written to it; "
@@ -123,9 +122,10 @@ def _mode() -> str:
         )
     if mode != "init" and any(foreign.given().values()):
         raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
-    columns = [each.name for each in (IMAGE, TEXT, QUERY, DOCUMENT, SEPARATOR) if each.value]
+    columns = [name for name, value in said().items() if value is not None]
+    columns += ["separator"] if SEPARATOR.value else []
     if columns and not DATA.value:
-        raise UserError(f"--{columns[0]} names a column of --data, which is missing.")
+        raise UserError(f"--{columns[0]} goes with --data, which is missing.")
     if DATA.value and mode:
         raise UserError(f"--data goes with --run; with --{mode} the config names the data.")
     if DATA.value and (EVAL.value or beir.FOLDER.value):
@@ -155,19 +155,21 @@ def _folder() -> Path | None:
     return folder
 
 
-def _config(config: Config) -> Config:
+def _config(config: Config, scratch: Path) -> Config:
     """The config with the evaluators that the flags ask for.
+
+    Args:
+      config: of the model.
+      scratch: takes rows of --data that have to be written anew.
 
     Raises:
       UserError: there is no evaluator of this name, or the data do not fit.
     """
-    from big_retrieval.evals.new_data import ColumnFlags, on_files
+    from big_retrieval.own_data.evaluated import on_data
+    from big_retrieval.own_data.guess import Said
 
     if DATA.value:
-        given = ColumnFlags(
-            IMAGE.value, TEXT.value, QUERY.value or "", DOCUMENT.value, SEPARATOR.value
-        )
-        return on_files(config, DATA.value, given)
+        return on_data(config, DATA.value, Said(**said()), scratch, SEPARATOR.value)
     config = beir.added(config)
     for name in EVAL.value:
         if name not in config.evals:
@@ -177,8 +179,8 @@ def _config(config: Config) -> Config:
     return dataclasses.replace(config, evals=chosen) if chosen else config
 
 
-def _system(mode: str) -> "EvaluatedSystem":
-    """The system of a mode of `_mode`."""
+def _system(mode: str, scratch: Path) -> "EvaluatedSystem":
+    """The system of a mode of `_mode`; `scratch` as of `_config`."""
     from big_retrieval.evals.systems import bm25_system, model_system
     from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
@@ -188,9 +190,9 @@ def _system(mode: str) -> "EvaluatedSystem":
     if not mode:
         model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
         step = read_meta(model.folder)["step"]
-        model = dataclasses.replace(model, config=_config(model.config))
+        model = dataclasses.replace(model, config=_config(model.config, scratch))
         return model_system(model, str(model.folder), model.folder.name, step)
-    config = _config(cli.load_config())
+    config = _config(cli.load_config(), scratch)
     if mode == "bm25":
         check(config, trains=False)
         return bm25_system(config)

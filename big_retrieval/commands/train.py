@@ -34,6 +34,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval import main as training
+from big_retrieval.cli import said as columns
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
@@ -41,22 +42,10 @@ log = logging.getLogger(__name__)
 LOG = True
 INSTEAD = "data"  # the flag that a config is made of
 DATA = flags.DEFINE_string("data", None, "File, folder or pattern of files to train on")
-ROLES = {
-    "image": "column of images: files, or their content; empty: there is none",
-    "text": "column of captions",
-    "query": "column of questions or queries",
-    "document": "column of answers, or of the documents' texts",
-    "score": "column of clicks, ranks or other scores of judged pairs; empty: there is none",
-    "document_id": "column of the documents' ids, of judged pairs",
-}
-SAID = {
-    name: flags.DEFINE_string(name, None, f"With --data: {about}") for name, about in ROLES.items()
-}
 INIT = flags.DEFINE_string(
     "init", "", "With --data: folder of published weights to start from; none: random weights"
 )
-flags.DEFINE_alias("answer", "document")
-OWN = (INSTEAD, *ROLES, "init", "answer")
+OWN = (INSTEAD, *columns.ROLES, "init", "answer")
 
 
 def main() -> None:
@@ -95,7 +84,7 @@ def _prepared() -> Path:
         raise UserError("--data is empty: give a file or a folder.")
     name = re.sub(r"[^\w.=-]+", "-", Path(data).absolute().resolve().stem).strip("-") or "data"
     workdir = Path(cli.WORKDIR.value or Path("runs") / name)
-    said = Said(**{role: flag.value for role, flag in SAID.items()})
+    said = Said(**columns.said())
     with cli.owning(locks.in_folder(workdir), workdir, "--workdir"):
         changed = [arg for arg in sys.argv[1:] if re.match(r"--?config\.", arg)]
         file = prepare(TrainingRequest(data, said, INIT.value), workdir, changed)

@@ -45,7 +45,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
     given = Path(data).absolute()
     if (given / "collection.tsv").is_file() and any(given.glob("qrels*.tsv")):
         given = _from_marco(given, folder.absolute() / "beir")
-    if not (given / "corpus.jsonl").is_file() or not (given / "queries.jsonl").is_file():
+    if not is_beir(given):
         return None
     if not any((given / "qrels").glob("*.tsv")):
         raise UserError(
@@ -97,6 +97,11 @@ def _source(given: Path, stem: str, for_training: bool = False) -> Beir:
     return Beir(
         path=str(given), split=stem, min_relevance=least, duplicates="max", skip_unknown_ids=True
     )
+
+
+def is_beir(folder: Path) -> bool:
+    """Whether a folder has the files of queries and documents of BEIR's data sets."""
+    return all((folder / name).is_file() for name in ("corpus.jsonl", "queries.jsonl"))
 
 
 def _judged(file: Path) -> list[Record]:

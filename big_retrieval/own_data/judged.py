@@ -41,7 +41,7 @@ def judged_sources(
     """
     image = columns.get(roles["image"])
     configs: dict[str, Source] = {
-        name: _config(name, each, roles, image, folder) for name, each in found.splits.items()
+        name: graded_pairs(name, each, roles, image, folder) for name, each in found.splits.items()
     }
     train: Any = configs["train"]
     source: Any = graded(train)
@@ -62,10 +62,18 @@ def judged_sources(
     return used, parts["train"]["pairs"], limit
 
 
-def _config(
+def graded_pairs(
     name: str, files: DataFiles, roles: Roles, image: Column | None, folder: Path
 ) -> Graded:
-    """The source that reads the pairs of a split."""
+    """The source that reads the judged pairs of a split.
+
+    Args:
+      name: of the split.
+      files: whose rows they are.
+      roles: query, score, and document, document_id or image.
+      image: the column of images; None: there is none.
+      folder: takes the rows where no source reads the files as they are.
+    """
     path, from_files = files.pattern, image is not None and image.files
     if not path or files.chosen is not None or from_files:  # image paths have to be whole
         root = image.root if image is not None else files.root

@@ -31,48 +31,61 @@ class Roles:
         return self.columns.get(role, "")
 
 
-def decide(columns: Mapping[str, Column], said: Said, file: str) -> Roles:
+def decide(columns: Mapping[str, Column], said: Said, file: str, kind: str = "") -> Roles:
     """Gives every column that is needed its role.
 
     Args:
       columns: of the data.
       said: by the user.
       file: the data's name, for messages.
+      kind: what the data have to be, as `Roles.kind`; "": what they look like.
 
     Raises:
       UserError: a column that is not there, or a role for which no column or several fit.
     """
-    for role in NAMES:
-        _check(columns, getattr(said, role), role, file)
+    check_said(columns, said, file)
     guess = Guess(columns, said, file)
-    if _clicks(guess, said):
+    if kind == "clicks" or (not kind and is_judged(columns, said, file)):
         return _clicked(guess, said)
     asks = said.query or said.document
-    image = "" if asks and not said.image else guess.image()
+    image = "" if kind == "answers" or (asks and not said.image) else guess.image()
     if image:
         return Roles("captions", {"image": image, "text": guess.text(image)}, guess.lines)
+    if kind == "captions":
+        raise guess.none("image", "the image", ())
     query, document = guess.pair()
     found = {"query": query, "document": document, "negative": guess.negative()}
     verdict, least = guess.verdict((query, document))
     return Roles("answers", {**found, "verdict": verdict}, guess.lines, least)
 
 
-def _check(columns: Mapping[str, Column], name: str | None, role: str, file: str) -> None:
-    if not name or name in columns:
-        return
-    known = ", ".join(each.told() for each in columns.values())
-    raise UserError(f"{file} has no column {name!r} (--{role}); it has {known}: correct --{role}.")
+def check_said(columns: Mapping[str, Column], said: Said, file: str) -> None:
+    """Raises a UserError where the user names a column that is not there."""
+    for role in NAMES:
+        name = getattr(said, role)
+        if name and name not in columns:
+            known = ", ".join(each.told() for each in columns.values())
+            raise UserError(
+                f"{file} has no column {name!r} (--{role}); it has {known}: correct --{role}."
+            )
 
 
-def _clicks(guess: Guess, said: Said) -> bool:
-    """Whether the rows are judged pairs: a score, and queries that occur in several rows."""
+def is_judged(columns: Mapping[str, Column], said: Said, file: str) -> bool:
+    """Whether the rows are judged pairs: a score, and queries that occur in several rows.
+
+    Args:
+      columns: of the data.
+      said: by the user.
+      file: the data's name, for messages.
+    """
     if said.score is not None:
         return bool(said.score)
+    guess = Guess(columns, said, file)
     query = said.query or guess.named("query", guess.texts())
     score = guess.named("score", guess.numbers())
     if not (query and score) or said.text:
         return False
-    return guess.columns[query].repeats
+    return columns[query].repeats
 
 
 def _clicked(guess: Guess, said: Said) -> Roles:

@@ -5,7 +5,7 @@ import importlib.util
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,16 @@ def table(path: Path, columns: Sequence[str], rows: Any, separator: str = ",") -
         writer = csv.writer(file, delimiter=separator)
         writer.writerow(columns)
         writer.writerows(rows)
+
+
+def tar_of(path: Path, samples: Mapping[int, Mapping[str, bytes]]) -> None:
+    """A shard of pictures and what else each sample has: ending -> content."""
+    with tarfile.open(path, "w") as tar:
+        for n, members in samples.items():
+            for ending, data in {"png": png(n), **members}.items():
+                info = tarfile.TarInfo(f"{n}.{ending}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
 
 
 def run(data: str = "data", init: str = "", workdir: str = "run", **said: Any) -> Config:
@@ -144,12 +154,8 @@ def test_every_form_gives_the_same_records(form: str) -> None:
     elif form == "tars":
         folder.mkdir()
         for part in (0, 1):
-            with tarfile.open(folder / f"{part}.tar", "w") as tar:
-                for n in (x for x in numbers if x % 2 == part):
-                    for ending, data in (("png", png(n)), ("txt", caption(n).encode())):
-                        info = tarfile.TarInfo(f"{n}.{ending}")
-                        info.size = len(data)
-                        tar.addfile(info, io.BytesIO(data))
+            mine = [x for x in numbers if x % 2 == part]
+            tar_of(folder / f"{part}.tar", {n: {"txt": caption(n).encode()} for n in mine})
     else:
         folder.mkdir()
         texts = np.array([caption(n) for n in numbers])

@@ -1,0 +1,112 @@
+"""How the records of a split are read: which of them are usable, and the source that reads them."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from big_retrieval.config.data import Pairs, Tar
+from big_retrieval.config.sources import Source
+from big_retrieval.own_data.columns import Column, root_of
+from big_retrieval.own_data.roles import Roles, endings
+from big_retrieval.own_data.rows import merged, read_rows, write_rows
+from big_retrieval.own_data.splits import DataFiles
+from big_retrieval.own_data.splitting import RecordKeys, keys_of
+
+log = logging.getLogger(__name__)
+MANY = 50_000  # records from which a user is told that all are read
+SEVERAL = 0.6  # different images a row below which rows of one image are made one record
+
+
+@dataclass(frozen=True)
+class SplitReading:
+    """The records of a split.
+
+    Attributes:
+      name: of the split.
+      files: whose rows they are.
+      roles: of the columns.
+      columns: by a sample of the split that is trained on, or of this one.
+      sampled: the split that was sampled.
+    """
+
+    name: str
+    files: DataFiles
+    roles: Roles
+    columns: Mapping[str, Column]
+    sampled: str = "train"
+
+    @cached_property
+    def root(self) -> Path:
+        """The folder that image paths start from; splits may have one each."""
+        column = self.columns.get(self.roles["image"])
+        if column is None or not column.files:
+            return self.files.root
+        if self.name == self.sampled:
+            return column.root
+        return root_of(self.files.table, column.name, self.files.root, self.name)
+
+    @property
+    def from_tars(self) -> bool:
+        """Whether the records are samples of tar shards."""
+        return self.files.pattern.endswith(".tar")
+
+    def keys(self) -> RecordKeys:
+        """Which records are usable, and what they share; reads all of them."""
+        roles, table = self.roles, self.files.table
+        if len(table) > MANY:
+            log.info(f"reading all {len(table):,} records once, to keep copies apart ...")
+        texts = [roles[role] for role in ("text", "query", "document") if roles[role]]
+        image = endings(self.columns) if self.from_tars else (roles["image"],)
+        image = image if roles["image"] else ()
+        return keys_of(table, image, texts, self.root, roles["verdict"], roles.least)
+
+    def source(self, rows: np.ndarray, keys: RecordKeys, folder: Path) -> tuple[Source, int]:
+        """The source of some rows, and how many records it has.
+
+        Rows with few different images are a record for each image, with several captions.
+
+        Args:
+          rows: their numbers, int64 [n].
+          keys: of the split's records.
+          folder: takes the rows where no source reads the files as they are, or their numbers.
+        """
+        roles, files = self.roles, self.files
+        image, text = roles["image"], roles["text"] or roles["document"]
+        numbers = rows if files.chosen is None else files.chosen[rows]
+        if self.from_tars:
+            members = tuple(dict.fromkeys((image, *endings(self.columns))))
+            chosen = self._write_numbers(folder, numbers)
+            return Tar(path=files.pattern, image=members, text=text, rows=chosen), len(rows)
+        groups = _of_one_image(rows, keys) if roles.kind == "captions" else []
+        if files.pattern and self.root == files.root and not groups:
+            chosen = self._write_numbers(folder, numbers)
+            return Pairs(path=files.pattern, image=image, text=text, rows=chosen), len(rows)
+        found = read_rows(files.table, rows, image, self.root)
+        if groups:
+            log.info(
+                f"{len(rows):,} rows for {self.name} have {len(groups):,} different images: the "
+                "rows of an image are one record with several captions"
+            )
+            each = (list(read_rows(files.table, group, image, self.root)) for group in groups)
+            found = merged(filter(None, each), image, text)
+        path = write_rows(folder / self.name, found, image)
+        return Pairs(path=str(path.absolute()), image=image, text=text), len(groups or rows)
+
+    def _write_numbers(self, folder: Path, rows: np.ndarray) -> str:
+        """Writes the numbers of rows; the path of their file."""
+        path = folder / f"{self.name}_rows.npy"
+        np.save(path, rows)
+        return str(path.absolute())
+
+
+def _of_one_image(rows: np.ndarray, keys: RecordKeys) -> list[list[int]]:
+    """The rows of each image, in their order; [] where most images have a row of their own."""
+    image = dict(zip(keys.rows, keys.image, strict=True))
+    groups: dict[int, list[int]] = {}
+    for row in rows.tolist():
+        groups.setdefault(image[row], []).append(row)
+    return list(groups.values()) if len(groups) < SEVERAL * len(rows) else []

@@ -1,0 +1,174 @@
+"""`evaluate --run=RUN --data=FILES`: what is read, and what is said where nothing fits."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval.config import Config, Graded, Pairs, Ranking, Retrieval, Tar, recipe
+from big_retrieval.data.build import make_source
+from big_retrieval.errors import UserError
+from big_retrieval.own_data.evaluated import on_data
+from big_retrieval.own_data.roles import Said
+from tests.helpers import tiny
+from tests.own_data.test_prepare import caption, pictures, records, table, tar_of
+
+CLICKS = [(q, d, float(1 + (q + d) % 3)) for q in range(8) for d in range(q, q + 3)]
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files with columns that no model here was trained on."""
+    monkeypatch.chdir(tmp_path)
+    pictures(Path("shop"), range(12))
+    table(Path("shop/shop.csv"), ("file", "title"), [(f"{n}.png", caption(n)) for n in range(12)])
+    pictures(Path("drawn"), range(6))
+    for number in range(5):
+        Path(f"drawn/{number}.txt").write_text(f"{caption(number)}\nsecond {number}\n")
+    rows = [{"question": f"how {n}?", "answer": f"so {caption(n)}"} for n in range(12)]
+    Path("qa.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def texts(**keys: Any) -> Config:
+    """A config of questions and answers."""
+    fields = {
+        "query": recipe.entry(configs.TextField(), column="question", tower="text"),
+        "passage": recipe.entry(
+            configs.TextField(), column="text", title="title", side="document", tower="text"
+        ),
+    }
+    return tiny(fields=fields, **keys)
+
+
+def on(config: Config, data: str, separator: str = "", **said: str) -> Config:
+    return on_data(config, data, Said(**said), Path.cwd(), separator)
+
+
+def part(config: Config) -> Any:
+    assert list(config.evals) == ["data"]
+    return config.evals["data"]
+
+
+def test_named_columns_are_read_by_the_fields() -> None:
+    found = on(tiny(), "shop/shop.csv", " ", image="file", text="title")
+    assert (part(found).query, part(found).document) == ("text", "image")
+    assert found.fields["image"].column == "image"  # type: ignore[attr-defined]
+    assert found.fields["text"].column == "captions"  # type: ignore[attr-defined]
+    own = records(part(found).data)
+    assert [words for _, words in own] == [tuple(caption(n).split()) for n in range(12)]
+    by_hand = records(Pairs(path="shop/shop.csv", image="file", text="title", separator=" "))
+    assert str(own) == str(by_hand)
+
+
+def test_columns_need_no_name(said: list[str]) -> None:
+    data = part(on(tiny(), "shop")).data
+    assert (data.image, data.text) == ("file", "title")
+    assert any("file is the image, title is the text" in line for line in said)
+
+
+def test_columns_of_the_training_data_go_before_a_guess() -> None:
+    rows = [(f"{n}.png", f"no {caption(n)}", caption(n)) for n in range(12)]
+    table(Path("shop/two.csv"), ("file", "caption", "title"), rows)
+    assert part(on(tiny(), "shop/two.csv")).data.text == "caption"
+    trained = dataclasses.replace(tiny(), data=Pairs(path="x.csv", image="file", text="title"))
+    assert part(on(trained, "shop/two.csv")).data.text == "title"
+    assert part(on(trained, "shop/two.csv", text="caption")).data.text == "caption"
+
+
+def test_pictures_with_text_files(said: list[str]) -> None:
+    source = part(on(tiny(), "drawn")).data
+    assert [words for _, words in records(source)] == [
+        (caption(number), f"second {number}") for number in range(5)
+    ]
+    assert "1 records have no captions: left out" in said
+
+
+def test_of_data_with_splits_the_test_counts(said: list[str]) -> None:
+    for name, numbers in (("train", range(3)), ("val", range(3, 5)), ("test", range(5, 8))):
+        pictures(Path("split") / name, numbers)
+        for n in numbers:
+            Path(f"split/{name}/{n}.txt").write_text(caption(n))
+    found = records(part(on(tiny(), "split")).data)
+    assert [words for _, words in found] == [(caption(n),) for n in range(5, 8)]
+    assert "the records for test are evaluated on" in said
+
+
+def test_two_texts() -> None:
+    found = on(texts(), "qa.jsonl")
+    fields: Any = found.fields
+    assert (fields["query"].column, fields["passage"].column) == ("question", "answer")
+    assert fields["passage"].title == ""  # which these data lack
+    source = make_source(part(found).data)
+    assert [source.value(2, column) for column in ("question", "answer")] == [
+        "how 2?", f"so {caption(2)}"
+    ]  # fmt: skip
+    with_titles = [(f"how {n}?", caption(n), f"t{n}") for n in range(12)]
+    table(Path("titles.csv"), ("question", "text", "title"), with_titles)
+    fields = on(texts(), "titles.csv").fields
+    assert (fields["passage"].column, fields["passage"].title) == ("text", "title")
+
+
+def test_wrong_pairs_are_left_out(said: list[str]) -> None:
+    rows = [(f"how {n}?", caption(n), n % 2) for n in range(40)]
+    table(Path("judged.csv"), ("question", "answer", "label"), rows)
+    assert len(make_source(part(on(texts(), "judged.csv")).data)) == 20
+    assert "20 records have 'label' below 0.5: left out" in said
+
+
+def test_shards() -> None:
+    members = {n: {"json": json.dumps({"caption": caption(n)}).encode()} for n in range(12)}
+    tar_of(Path("a.tar"), members)
+    found = part(on(tiny(), "*.tar", text="json:caption")).data
+    assert isinstance(found, Tar)
+    assert found.text == "json:caption"
+    assert [words for _, words in records(found)] == [(caption(n),) for n in range(12)]
+    with pytest.raises(UserError, match="--separator is for tables"):
+        on(tiny(), "*.tar", ",", text="json:caption")
+
+
+def test_judged_pairs_are_ranked() -> None:
+    rows = [(f"ask {q}", f"{d}.png", caption(d), score) for q, d, score in CLICKS]
+    table(Path("shop/clicks.csv"), ("query", "photo", "name", "clicks"), rows)
+    found = on(tiny(), "shop/clicks.csv", document_id="photo")
+    assert isinstance(part(found), Ranking)
+    assert part(found).data.text == ("query",)
+    source: Any = make_source(part(found).data)
+    assert (source.value(4, "query"), source.qrels.score.max()) == ("ask 1", 100.0)
+    assert found.fields["text"].column == "query"  # type: ignore[attr-defined]
+    found = on(texts(), "shop/clicks.csv", document="name")
+    assert part(found).data.text == ("query", "name")
+    assert found.fields["passage"].column == "name"  # type: ignore[attr-defined]
+    pairs = on(texts(), "shop/clicks.csv", score="", query="query", document="name")
+    assert isinstance(part(pairs), Retrieval)
+
+
+def test_judged_pairs_lack_what_a_field_reads() -> None:
+    rows = [(f"ask {q}", f"p{d}", caption(d), score) for q, d, score in CLICKS]
+    table(Path("clicks.csv"), ("query", "pid", "title", "clicks"), rows)
+    assert isinstance(part(on(texts(), "clicks.csv")).data, Graded)
+    with pytest.raises(UserError, match=r"'image' reads the image of a document.* --image=COLUMN"):
+        on(tiny(), "clicks.csv")
+
+
+@pytest.mark.parametrize(
+    ("config", "file", "said", "words"),
+    [
+        (tiny, "qa.jsonl", {}, "no column is the image; it has answer .* --image=COLUMN"),
+        (tiny, "shop/shop.csv", {"text": "name"}, "no column 'name' .*--text.*correct --text"),
+        (tiny, "shop/shop.csv", {"query": "title"}, "--query is not for images.* --image=COLUMN"),
+        (texts, "qa.jsonl", {"text": "answer"}, "--text is not for queries.* --query=COLUMN"),
+        (texts, "shop/shop.csv", {}, "no column is .*half.*name one by --"),
+        (tiny, "none.csv", {}, "--data: there is no file .*none.csv"),
+        (tiny, "beir/fiqa", {}, "--beir=.*beir --beir_sets=fiqa"),
+    ],
+)
+def test_what_does_not_fit(config: Any, file: str, said: dict[str, str], words: str) -> None:
+    folder = Path("beir/fiqa")
+    folder.mkdir(parents=True)
+    for name in ("corpus", "queries"):
+        (folder / f"{name}.jsonl").write_text('{"_id": "1", "text": "a"}\n')
+    with pytest.raises(UserError, match=words):
+        on(config(), file, **said)
