@@ -210,3 +210,7 @@ class Bm25Way(Way):
         """See `Way`."""
         numbers, scores, _ = self.bm25.search(rows, depth)
         return numbers, scores
+
+    def terms(self, row: Any, number: int) -> Listed:
+        """See `Way`."""
+        return self.bm25.parts(row, number)

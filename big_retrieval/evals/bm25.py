@@ -1,5 +1,6 @@
 """BM25 by the library bm25s, to compare models with: what shared words alone find."""
 
+import collections
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,24 @@ class Bm25:
             found, values = top(values, depth)
             indices[number, : len(found)], scores[number, : len(found)] = found, values
         return indices, scores, best
+
+    def parts(self, query: str, document: int) -> list[tuple[str, float]]:
+        """What each word of a query adds to a document's score, largest first.
+
+        Args:
+          query: a text.
+          document: its index.
+        """
+        if self._index is None:
+            return []
+        counts = collections.Counter(_words(self._library, [query])[0])
+        lists, found = self._index.scores, []
+        for word, count in counts.items():
+            for column in self._index.get_tokens_ids([word]):
+                here = slice(*lists["indptr"][column : column + 2])
+                value = lists["data"][here][lists["indices"][here] == document].sum()
+                found.append((word, count * float(value)))
+        return sorted((each for each in found if each[1]), key=lambda each: -each[1])
 
     @property
     def _width(self) -> int:

@@ -57,6 +57,21 @@ def test_weights_of_words() -> None:
     assert (empty.counts(["red"]) @ empty.weights().T).toarray().tolist() == [[0, 0]]
 
 
+def test_parts_of_a_score() -> None:
+    """They are by word, largest first, and sum up to the score; of a word alone they are it."""
+    index = Bm25(DOCUMENTS)
+    for query in QUERIES:
+        for number, score in enumerate(by_hand(query, 1.2, 0.75)):
+            found = index.parts(query, number)
+            np.testing.assert_allclose(sum(value for _, value in found), score, rtol=1e-5)
+            assert [value for _, value in found] == sorted((x for _, x in found), reverse=True)
+            for word, value in found:
+                times = query.lower().split().count(word)
+                alone = times * by_hand(word, 1.2, 0.75)[number]
+                np.testing.assert_allclose(value, alone, rtol=1e-5)
+    assert Bm25(["", "..."]).parts("red", 0) == []
+
+
 def test_nothing_to_find() -> None:
     for documents in ([], ["", "..."]):
         indices, scores, _ = Bm25(documents).search(["red"], 3)
