@@ -8,6 +8,7 @@ from typing import Any
 from absl import flags
 
 from big_retrieval import cli
+from big_retrieval.cli.help import meanings_of
 from big_retrieval.config.graded import Graded
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
@@ -23,9 +24,9 @@ for _name in ("query_share", "document_share", "dev_share", "group_column"):
     flags.DEFINE_alias(_name.replace("_", "-"), _name)
 
 
-def _define(field: dataclasses.Field[Any], hint: Any) -> None:
+def _define(field: dataclasses.Field[Any], hint: Any, meaning: str) -> None:
     """The flag --data.NAME of a key of judged pairs."""
-    name, text = f"data.{field.name}", "split: as config.data of judged pairs has it"
+    name, text = f"data.{field.name}", f"split: {meaning}"
     default: Any = field.default
     if typing.get_origin(hint) is tuple:
         flags.DEFINE_list(name, list(default), text)
@@ -41,9 +42,9 @@ def _define(field: dataclasses.Field[Any], hint: Any) -> None:
 
 
 KEYS = [field for field in dataclasses.fields(Graded) if field.name != "type"]
-_hints = typing.get_type_hints(Graded)
+_hints, _meanings = typing.get_type_hints(Graded), meanings_of(Graded)
 for _field in KEYS:
-    _define(_field, _hints[_field.name])
+    _define(_field, _hints[_field.name], _meanings[_field.name])
 
 
 def source_of_flags() -> Graded:

@@ -39,21 +39,20 @@ class Graded(Source):
     query: str = "query_id"  # column of the query's id in the pairs; or of the text itself
     document: str = "document_id"  # column of the document's id in the pairs
     score: str = "score"  # column of the score, rank or clicks
-    score_from: Literal["score", "rank", "clicks"] = (
-        "score"  # rank 1: s_max; clicks: by their order
-    )
+    # what that column holds; the best rank, 1, is a score of s_max, as are the most clicks
+    score_from: Literal["score", "rank", "clicks"] = "score"
     s_max: float = 100.0  # of scores from ranks and clicks
     where: tuple[str, ...] = ()  # such as "split=train": only pairs with this value
     queries: str = ""  # file with a row a query; empty: its columns are those of the pairs
-    query_key: str = ""  # its column of ids; empty: named as in the pairs
+    query_key: str = ""  # column of ids in that file; empty: named as in the pairs
     documents: str = ""  # file with a row a document; empty: its columns are those of the pairs
-    document_key: str = ""
+    document_key: str = ""  # column of ids in that file; empty: named as in the pairs
     where_documents: tuple[str, ...] = ()  # such as "corpus=A": the documents that are ranked
     text: tuple[str, ...] = ("query", "title")  # columns of texts, of queries and documents
     image: str = ""  # column of the documents' images: a path, bytes, or one or several keys
     images: str = ""  # file (npz, Parquet, ...) of the images with these keys
-    image_key: str = "image_id"  # its column of keys
-    image_value: str = "images"  # its column of images
+    image_key: str = "image_id"  # column of keys in that file
+    image_value: str = "images"  # column of images in that file
     root: str = ""  # folder that image paths start from; empty: that of the documents' file
     # pairs with a query or document that no file has are skipped and counted, instead of an error
     skip_unknown_ids: bool = False
@@ -62,7 +61,7 @@ class Graded(Source):
     negative: Literal["refuse", "zero"] = "refuse"  # what a score below 0 is: an error, or 0
     min_relevance: float = 0.0  # pairs of lower scores are skipped; 1 keeps what fits, to train on
     rename: tuple[str, ...] = ()  # columns, before all else: "queries.text=query", "pairs.pid=id"
-    how_to_get: str = ""
+    how_to_get: str = ""  # said when `path` does not exist
 
     def check(self, path: str) -> Iterator[str]:
         yield from not_empty(self, path, "file with your judged pairs")
