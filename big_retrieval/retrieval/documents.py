@@ -94,11 +94,12 @@ def open_records(
       UserError: a file is missing, of no known kind or empty, or it lacks a column.
     """
     paths = open_files.files_of_flag(flag, patterns)
-    table, _ = open_files.table_of(paths, functools.partial(_open, reader=reader))
-    reader = _fitting(reader, table)
     image = tuple(dict.fromkeys(reader.images.values()))
     if len(image) > 1:
         raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
+    opening = functools.partial(_open, reader=reader)
+    table, _ = open_files.table_of(paths, opening, "".join(image))
+    reader = _fitting(reader, table)
     texts = [column for each in reader.texts.values() for column in each]
     for name, columns in (("image", image), ("text", texts)):
         check_columns(table, columns, remedy=f"say which one to read with --{name}=COLUMN")

@@ -20,6 +20,7 @@ from big_retrieval.data.formats.shards import write_folder
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.retrieval.documents import DocumentReader, open_records
 
 PAIRS = 7
 CAPTIONS = [[f"a cat {i}", f"ein Tier, {i} \U0001f415\n2nd line"] for i in range(PAIRS)]
@@ -247,6 +248,45 @@ def test_where_and_join(folder):
     assert [source.value(i, "label") for i in range(3)] == ["l1", "l2", "l4"]
     with pytest.raises(Damaged, match=r"line 6: labels has no row with code 5"):
         source[3]
+
+
+def in_folders(folder, image="image"):
+    """Tables in two folders, whose images have the same names; they are red by 0, 1 and 10, 11."""
+    for kind in (0, 1):
+        (folder / f"{kind}").mkdir()
+        rows = []
+        for n in range(2):
+            (folder / f"{kind}" / f"{n}.png").write_bytes(png(10 * kind + n))
+            name = f"{kind}-{n}"
+            rows.append({"captions": name, "query": "a", "id": name, "score": 1, "text": name})
+            rows[-1][image] = [f"{n}.png"] if image != "image" else f"{n}.png"
+        write(folder / f"{kind}", map(json.dumps, rows), "t.jsonl")
+    return f"{folder}/*/t.jsonl"
+
+
+def reds(source):
+    return [picture(source[i]["image"])[0, 0, 0] for i in range(len(source))]
+
+
+def test_images_start_from_the_folder_of_their_own_file(folder):
+    path = in_folders(folder)
+    source = pairs(path)
+    assert reds(source) == reds(pickle.loads(pickle.dumps(source))) == [0, 1, 10, 11]
+    assert reds(pairs(path, root=str(folder / "1"))) == [10, 11, 10, 11]
+    found, _ = open_records(
+        "data",
+        path,
+        DocumentReader("documents", texts={"text": ("text",)}, images={"image": "image"}),
+    )
+    assert reds(found) == [0, 1, 10, 11]
+
+
+def test_images_of_judged_documents_start_from_their_own_file(folder):
+    keys = {"query": "query", "document": "id", "score": "score", "text": ("query", "text")}
+    path = in_folders(folder, "photo")
+    for more in ({"image": "photo"}, {"image": "pic", "rename": ("pairs.photo=pic",)}):
+        source = make_source(config.Graded(path=path, **keys, **more)).documents
+        assert reds(source) == [0, 1, 10, 11]
 
 
 def test_mistakes_in_the_configuration_name_the_remedy(folder):

@@ -23,6 +23,7 @@ from tests.own_data.test_prepare import (
     records,
     run,
     table,
+    wanted,
 )
 
 TRAIN, OTHER = range(40), range(500, 515)  # numbers of the pictures of two splits
@@ -349,3 +350,14 @@ def test_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("HOME", str(tmp_path))
     lines("my data/a.jsonl", ROWS["pairs"])
     assert len(make_source(run("~/my data/*.jsonl").data)) == 36
+
+
+@pytest.mark.parametrize("images", ["images", "."])
+def test_tables_in_several_folders_have_images_of_their_own(images: str) -> None:
+    """Files of one name lie near each table; each caption stays with its own image."""
+    for kind, numbers in (("cats", range(20)), ("dogs", range(20, 40))):
+        for place, number in enumerate(numbers):
+            pictures(Path("data") / kind / images, [number], f"{place}.png")
+        rows = [{"file_name": f"{n - numbers[0]}.png", "text": caption(n)} for n in numbers]
+        lines(f"data/{kind}/metadata.jsonl", rows)
+    assert sorted(both(run())) == wanted(range(40))

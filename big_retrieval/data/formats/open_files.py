@@ -15,7 +15,7 @@ from big_retrieval.data.formats.lines import JsonLines
 from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.tar import TarShard
-from big_retrieval.data.formats.views import Joined, numbered, selected
+from big_retrieval.data.formats.views import InFolder, Joined, numbered, selected
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
@@ -34,7 +34,7 @@ def pairs(config: Pairs) -> RecordSource:
         lack; a condition that no row meets.
     """
     paths = files_of(config.path, config.how_to_get)
-    table, classes = table_of(paths)
+    table, classes = table_of(paths, image="" if config.root else config.image)
     if config.where:
         table = selected(table, terms_of(config.where))
     if config.rows:
@@ -177,13 +177,15 @@ def terms_of(
 
 
 def table_of(
-    paths: list[Path], open_file: Callable[[Path], Table] | None = None
+    paths: list[Path], open_file: Callable[[Path], Table] | None = None, image: str = ""
 ) -> tuple[Table, dict[str, Any]]:
     """The rows of all files, and the classes that they know.
 
     Args:
       paths: files, or folders of shards.
       open_file: how a file is opened; None: by its ending.
+      image: the column of image paths. They start from the folder of their own file: of files in
+        several folders they are made whole.
 
     Raises:
       UserError: a file that cannot be read, or has no rows.
@@ -199,7 +201,8 @@ def table_of(
             table = (open_file or file_table)(path)
         if not len(table):
             raise UserError(f"{path} has no rows; give a file with at least one record.")
-        tables.append(table)
+        several = any(other.parent != path.parent for other in paths)
+        tables.append(InFolder(table, path.parent, (image,)) if several and image else table)
     if len(tables) == 1:
         return tables[0], classes
     return Chain(tables, paths[0].parent.name), classes

@@ -1,6 +1,7 @@
-"""Tables made of other tables: some rows, other names, columns of a second table."""
+"""Tables made of other tables: some rows, other names, whole paths, columns of a second table."""
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,49 @@ def renamed(table: Table, names: Mapping[str, str]) -> Table:
                 f"{table.name} has both columns of {names}; correct `rename` of the data."
             )
     return View(table, names=names) if names else table
+
+
+class InFolder(Table):
+    """A table whose image paths start from a folder of its own; they are made whole.
+
+    Args:
+      table: the rows.
+      folder: the folder.
+      images: the columns of image paths.
+    """
+
+    def __init__(self, table: Table, folder: Path, images: Collection[str]):
+        self._table, self._folder, self._images = table, folder.absolute(), images
+        self.name, self.columns = table.name, table.columns
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def place(self, index: int) -> str:
+        """That of the table."""
+        return self._table.place(index)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """The row of the table, with whole paths."""
+        row = self._table.row(index, columns)
+        for name in self._images:
+            if name in row:
+                row[name] = self._whole(row[name])
+        return row
+
+    def _whole(self, value: Any) -> Any:
+        """What a cell holds, with whole paths where it holds one or several."""
+        if isinstance(value, Mapping) and not value.get("bytes"):
+            return {**value, "path": self._whole(value.get("path"))}
+        if isinstance(value, list):
+            return [self._whole(each) if isinstance(each, str) else each for each in value]
+        if isinstance(value, str) and value and "://" not in value:
+            return str(self._folder / value)
+        return value
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """See `Table`."""
+        return None if name in self._images else self._table.column(name)
 
 
 class Joined(Table):

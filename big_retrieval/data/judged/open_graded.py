@@ -161,14 +161,16 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
       UserError: a file is missing or of another kind, no row is chosen, or a column to rename is
         missing.
     """
+    mine = [x.removeprefix(f"{part}.") for x in config.rename if x.startswith(f"{part}.")]
+    names = terms_of(mine, "rename", "queries.text=query")
 
     def open_file(file: Path) -> Table:
-        ending, names = file.suffix.lower(), (config.query, config.document, config.score)
+        ending, keys = file.suffix.lower(), (config.query, config.document, config.score)
         if ending == ".json":
-            return opened(file, objects, key) if key else opened(file, judged_objects, *names)
+            return opened(file, objects, key) if key else opened(file, judged_objects, *keys)
         if key or ending not in JUDGED:
             return file_table(file)
-        return opened(file, judged_lines, *names) or opened(file, read_csv, "\t")
+        return opened(file, judged_lines, *keys) or opened(file, read_csv, "\t")
 
     if path.startswith(SCHEME):
         image = config.image if path == _place_of_images(config) else ""
@@ -179,12 +181,13 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
             raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
     else:
         advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
-        table, _ = table_of(files_of(path, advice), open_file)
+        here = path == _place_of_images(config) and not config.root and not config.images
+        image = next((own for own, new in names.items() if new == config.image), config.image)
+        table, _ = table_of(files_of(path, advice), open_file, image if here else "")
     wheres = {"pairs": "where", "documents": "where_documents"}
     if part in wheres and (where := getattr(config, wheres[part])):
         table = selected(table, terms_of(where, wheres[part]), wheres[part])
-    mine = [x.removeprefix(f"{part}.") for x in config.rename if x.startswith(f"{part}.")]
-    return renamed(table, terms_of(mine, "rename", "queries.text=query"))
+    return renamed(table, names)
 
 
 def _scan(
@@ -218,7 +221,8 @@ def _image(config: Graded) -> ImageColumn | None:
         root = files_of(where, config.how_to_get)[0].parent
     if not config.images:
         return ImageColumn(config.image, root)
-    table = table_of(files_of(config.images, config.how_to_get))[0]
+    value = "" if config.root else config.image_value
+    table = table_of(files_of(config.images, config.how_to_get), image=value)[0]
     gallery = _gallery(table, config.image_key, config.image_value, root)
     return ImageColumn(config.image, root, gallery)
 
