@@ -24,7 +24,8 @@ NAMES = {  # role -> what people call such columns, the likeliest first
     "document_id": ("document_id", "doc_id", "product_id", "item_id", "pid", "docid", "asin",
                     "sku"),
 }  # fmt: skip
-NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_\d+)?")  # columns of wrong documents
+# Columns of wrong documents or captions.
+NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_(caption|text|answer|passage|document)s?)?(_\d+)?")
 # Columns that say whether the two texts of a row belong together.
 VERDICTS = ("label", "labels", "gold_label", "is_duplicate", "duplicate", "relevance", "score",
             "relevance_score", "similarity", "similarity_score")  # fmt: skip
@@ -149,6 +150,11 @@ class Guess:
         others = [each for each in free if each != name]
         if others and not said:
             self.lines[-1] += f" (other texts: {', '.join(others[:4])}; --text says another)"
+        for wrong in self._negatives():
+            self.lines.append(
+                f"column {wrong!r} has wrong captions and is not used: the other captions of a "
+                "batch are the wrong ones of an image"
+            )
         return name
 
     def pair(self) -> tuple[str, str]:
@@ -185,10 +191,13 @@ class Guess:
             self.tell(role, name, bool(said), why or "the only other column of texts that differ")
         return query, document
 
+    def _negatives(self) -> list[str]:
+        texts = (name for name, column in self.columns.items() if column.is_text)
+        return [name for name in texts if NEGATIVE.fullmatch(plain(name))]
+
     def negative(self) -> str:
         """The column of documents that are wrong for the query of their row; "": there is none."""
-        texts = (name for name, column in self.columns.items() if column.is_text)
-        found = [name for name in texts if NEGATIVE.fullmatch(plain(name))]
+        found = self._negatives()
         if not found:
             return ""
         rest = f" ({', '.join(found[1:])} unused)" if found[1:] else ""

@@ -361,3 +361,11 @@ def test_tables_in_several_folders_have_images_of_their_own(images: str) -> None
         rows = [{"file_name": f"{n - numbers[0]}.png", "text": caption(n)} for n in numbers]
         lines(f"data/{kind}/metadata.jsonl", rows)
     assert sorted(both(run())) == wanted(range(40))
+
+
+def test_wrong_captions_are_told_and_not_trained_on(said: list[str]) -> None:
+    pictures(Path("data"), TRAIN)
+    rows = [(f"{n}.png", caption(n + 1), caption(n)) for n in TRAIN]
+    table(Path("data/t.csv"), ["file", "negative_caption", "caption"], rows)
+    assert sorted(both(run())) == wanted(TRAIN)
+    assert any("'negative_caption' has wrong captions and is not used" in line for line in said)
