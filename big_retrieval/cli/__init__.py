@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags
-from absl import logging as absl_logging
-from absl.logging import converter
 from ml_collections import config_flags
 
 from big_retrieval import __version__
 from big_retrieval import config as configs
 from big_retrieval.cli import help as manual
-from big_retrieval.cli import mistakes
+from big_retrieval.cli import levels, mistakes
 from big_retrieval.config import Config, registry
 from big_retrieval.config.file import OVERRIDE, ConfigFile
 from big_retrieval.errors import UserError
@@ -160,7 +158,7 @@ def prepare_environment() -> None:
 
 
 def _guarded(main: Callable[..., Any], *words: str) -> None:
-    _set_levels()
+    levels.apply()
     try:
         for file in PLUGINS.value if "plugins" in flags.FLAGS else ():
             registry.import_file(Path(file))
@@ -189,46 +187,6 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
                 "with config.mesh.fsdp; --plan says what fits."
             )
         )
-
-
-def _set_levels() -> None:
-    """Applies --verbosity to our messages, and to those of libraries, of which less is shown."""
-    flag = flags.FLAGS["verbosity"]
-    level = logging.INFO if flag.using_default_value else converter.absl_to_standard(flag.value)
-    messages.PACKAGE.setLevel(level)
-    if level > logging.DEBUG:
-        # Libraries report every file that they write.
-        absl_logging.set_verbosity(converter.standard_to_absl(max(level, logging.WARNING)))
-        absl_logging.get_absl_logger().addFilter(_is_told_by_nobody_else)
-        sys.unraisablehook = _unraisable
-
-
-class _Verbosity(flags.EnumParser):
-    """Reads names of levels into the numbers that absl's own flag --verbosity holds."""
-
-    def parse(self, argument: Any) -> Any:
-        if isinstance(argument, int):
-            return argument
-        return converter.standard_to_absl(messages.LEVELS[super().parse(argument)])
-
-
-def _is_told_by_nobody_else(record: logging.LogRecord) -> bool:
-    """Whether a line of a library's log is shown: not the tracebacks of Orbax's threads.
-
-    Each thread of a save that fails logs its own traceback, hundreds of lines; the failure itself
-    reaches the main thread as an exception.
-    """
-    return record.exc_info is None or "orbax" not in record.pathname
-
-
-def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
-    """Prints what no caller can catch, except for what is left over from a save that failed.
-
-    Orbax leaves its event loop at the first array that cannot be written. TensorStore's threads
-    still tell that loop of all the others, and print a traceback for each, as it is closed.
-    """
-    if str(problem.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(problem)
 
 
 def parse(argv: Sequence[str], *, words: int = 0, instead: str = "") -> list[str]:
@@ -292,9 +250,7 @@ def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 flags.FLAGS["config"].parser = ConfigFile(flags.FLAGS["config"].parser)
-# absl has a flag of this name, in numbers, which absl and other libraries read.
-flags.FLAGS["verbosity"].parser = _Verbosity(list(messages.LEVELS))
-flags.FLAGS["verbosity"].help = "The least level of messages that are shown (default: info)"
+levels.define()
 
 
 def load_config() -> Config:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from absl import logging
 
-from big_retrieval import cli
+from big_retrieval.cli import levels
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.io.space import free_space, is_full, reason, remedy
@@ -62,16 +62,16 @@ def test_tracebacks_of_orbaxs_threads_are_not_shown(capsys: pytest.CaptureFixtur
         )
 
     failed = (OSError, OSError("full"), None)
-    assert not cli._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", failed))
-    assert cli._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", None))
-    assert cli._is_told_by_nobody_else(record("/lib/jax/xla.py", failed))
+    assert not levels._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", failed))
+    assert levels._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", None))
+    assert levels._is_told_by_nobody_else(record("/lib/jax/xla.py", failed))
 
 
 @pytest.mark.parametrize(("words", "told"), [("Event loop is closed", False), ("a bug", True)])
 def test_what_a_failed_save_leaves_in_other_threads_is_not_told(
     words: str, told: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "unraisablehook", cli._unraisable)
+    monkeypatch.setattr(sys, "unraisablehook", levels._unraisable)
 
     class Bad:
         def __del__(self) -> None:
