@@ -122,7 +122,7 @@ def _mode() -> str:
         )
     if mode != "init" and any(foreign.given().values()):
         raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
-    columns = [name for name, value in said().items() if value is not None]
+    columns = [name for name, value in said().items() if value]
     columns += ["separator"] if SEPARATOR.value else []
     if columns and not DATA.value:
         raise UserError(f"--{columns[0]} goes with --data, which is missing.")
