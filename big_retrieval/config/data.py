@@ -77,7 +77,8 @@ class Pairs(Source):
     """Own records: JSON Lines, CSV, TSV, Parquet or npz files, or shards made by `convert`."""
 
     type: Literal["pairs"] = "pairs"
-    path: str = ""  # a file, several ("pairs/*.parquet"), or a folder of array_record shards
+    # a file, several ("pairs/*.parquet"), or a folder of array_record shards or of pictures
+    path: str = ""
     image: str = "image"  # column of paths, encoded bytes or arrays; empty: no images
     text: str = "captions"  # column of one text or a list of texts; empty: no texts
     each: Each = "images"

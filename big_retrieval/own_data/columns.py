@@ -12,13 +12,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image
 
+from big_retrieval.data.formats.folders import IMAGES
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.images.decoding import decode
 from big_retrieval.data.images.limits import MOST_FILE
 from big_retrieval.data.sources import evenly_spaced, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
-from big_retrieval.own_data.pictures import IMAGES
 from big_retrieval.own_data.splits import split_word
 
 SAMPLED = 100  # rows

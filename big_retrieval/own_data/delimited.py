@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from big_retrieval.data.formats.folders import IMAGES
 from big_retrieval.data.formats.lines import json_table
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_bytes
-from big_retrieval.own_data.pictures import IMAGES
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 MOST = 2 * 2**30  # bytes of a table that has to be rewritten

@@ -7,7 +7,9 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from big_retrieval.data.formats.folders import IMAGES, is_folder_of_shards, walk
 from big_retrieval.data.formats.open_files import expand, table_of
+from big_retrieval.data.formats.pictures import CAPTIONS, picture_rows
 from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.formats.views import InFolder
 from big_retrieval.data.sources import evenly_spaced
@@ -15,14 +17,11 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.own_data.columns import looks_like_path, root_of
 from big_retrieval.own_data.delimited import JSON, ending_of, is_caption_file, read_delimited
 from big_retrieval.own_data.layouts import read_layout
-from big_retrieval.own_data.pictures import CAPTIONS, IMAGES, picture_rows
 from big_retrieval.own_data.splits import DataFiles, FoundData, grouped, split_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".npz")
 CAPTION_TABLES = (".txt", ".token")  # where their lines have a picture's file
 TARS = (".tar",)
-SHARDS = "dataset.json"  # of a folder that `data convert` wrote
-RUN_FILE = "metrics.jsonl"  # a folder with it is a run, whose pictures are no data
 NO_DATA = re.compile(r"(dataset_(info|infos|dict)|state|.*_stats)\.json")  # beside data, of tools
 MANY_FILES = 1000  # text files; of more, none is looked into for being a table
 PEEKED = 20  # rows of JSON lines that tell the columns
@@ -91,21 +90,8 @@ def _is_table(file: Path) -> bool:
     )
 
 
-def walk(folder: Path, leave_out: Path | None = None) -> list[Path]:
-    """All files below a folder in order, without hidden ones and without those of runs."""
-    out = []
-    for place, folders, names in os.walk(folder):
-        here = Path(place)
-        if RUN_FILE in names or (leave_out is not None and here == leave_out.absolute()):
-            folders[:] = []
-            continue
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
-        out += [here / name for name in sorted(names) if not name.startswith(".")]
-    return out
-
-
 def _folder(folder: Path, leave_out: Path | None) -> FoundData:
-    if (folder / SHARDS).is_file():
+    if is_folder_of_shards(folder):
         table, _ = table_of([folder])
         return FoundData("a table", {"train": DataFiles(table, str(folder), folder)})
     files = walk(folder, leave_out)

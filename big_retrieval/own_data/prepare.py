@@ -117,8 +117,8 @@ def _init(asked: TrainingRequest, roles: Roles) -> Path | None:
 
 def stamp(data: str, workdir: Path) -> dict[str, Any]:
     """What tells whether files are others than before: their number, bytes and newest time."""
+    from big_retrieval.data.formats.folders import walk
     from big_retrieval.data.formats.open_files import expand
-    from big_retrieval.own_data.files import walk
 
     files: list[Path] = []
     for each in expand(data)[0]:

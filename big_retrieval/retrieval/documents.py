@@ -43,6 +43,8 @@ class DocumentReader:
       join: between the columns of a text.
       own: whether the columns of texts come from the model's fields, not from the user. The only
         column of texts may then have the name `TEXT` in a file instead.
+      own_image: the same of the column of images, which may then have the name `IMAGE`, as that of
+        a folder of pictures has.
     """
 
     what: str
@@ -53,6 +55,7 @@ class DocumentReader:
     id: str = ""
     join: str = " "
     own: bool = False
+    own_image: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -100,6 +103,7 @@ def open_records(
     opening = functools.partial(_open, reader=reader)
     table, _ = open_files.table_of(paths, opening, "".join(image))
     reader = _fitting(reader, table)
+    image = tuple(dict.fromkeys(reader.images.values()))
     texts = [column for each in reader.texts.values() for column in each]
     for name, columns in (("image", image), ("text", texts)):
         check_columns(table, columns, remedy=f"say which one to read with --{name}=COLUMN")
@@ -140,7 +144,10 @@ def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
             if not isinstance(table, DelimitedLines):  # of which `_open` has told
                 log.info(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read")
             texts[field] = (TEXT,)
-    return dataclasses.replace(reader, id=name, texts=texts)
+    images = dict(reader.images)
+    if reader.own_image and IMAGE in known and not known & set(images.values()):
+        images = dict.fromkeys(images, IMAGE)
+    return dataclasses.replace(reader, id=name, texts=texts, images=images)
 
 
 def read(

@@ -7,6 +7,7 @@ from typing import Any
 
 from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.formats import open_files
+from big_retrieval.data.formats.folders import is_folder_of_shards, pictures_in
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
@@ -155,13 +156,17 @@ def origin(work: IndexWork) -> dict[str, Any]:
 
 
 def files_of(documents: str) -> list[list[Any]]:
-    """Names and bytes of the files of documents.
+    """Names and bytes of the files of documents; of a folder of pictures, how many it has.
 
     Raises:
       UserError: there is none.
     """
     files = open_files.files_of_flag("data", documents)
-    return [[path.name, path.stat().st_size] for path in files if path.is_file()]
+    return [
+        [path.name, len(pictures_in(path)) if path.is_dir() else path.stat().st_size]
+        for path in files
+        if path.is_file() or not is_folder_of_shards(path)
+    ]
 
 
 def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) -> DocumentReader:
@@ -203,4 +208,5 @@ def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) 
         id=options.id,
         join=options.join,
         own=not options.text,
+        own_image=not options.image,
     )

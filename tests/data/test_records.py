@@ -250,6 +250,17 @@ def test_where_and_join(folder):
         source[3]
 
 
+def test_a_folder_of_pictures_is_a_table(folder):
+    for number in range(PAIRS - 1):
+        (folder / "pictures" / f"{number}.txt").write_text("\n".join([f"a cat {number}", "b"]))
+    source = pairs(folder / "pictures")
+    assert [source[i]["captions"] for i in range(3)] == [(f"a cat {i}", "b") for i in range(3)]
+    assert [source.value(i, "id") for i in range(2)] == ["0.png", "1.png"]
+    with pytest.raises(Damaged, match="'captions' has no text"):
+        source[PAIRS - 1]
+    assert reds(pairs(folder / "pictures", text="name")) == list(range(PAIRS))
+
+
 def in_folders(folder, image="image"):
     """Tables in two folders, whose images have the same names; they are red by 0, 1 and 10, 11."""
     for kind in (0, 1):
@@ -291,13 +302,15 @@ def test_images_of_judged_documents_start_from_their_own_file(folder):
 
 def test_mistakes_in_the_configuration_name_the_remedy(folder):
     path = write(folder, [line(0)])
+    (folder / "empty").mkdir()
     write(folder, [json.dumps({"image": "a", "n": 1})] * 2, "twice.jsonl")
     for keys, message in [
         ({"path": folder / "nowhere.jsonl"}, r"nowhere\.jsonl is not on this machine"),
         ({"path": folder / "*.csv"}, r"\*\.csv is not on this machine"),
         ({"path": write(folder, ["", "  "], "empty.jsonl")}, r"empty\.jsonl has no rows"),
         ({"path": folder / "pictures" / "0.png"}, "of no known kind; known: .jsonl"),
-        ({"path": folder / "pictures"}, "is a folder without dataset.json and shards"),
+        ({"path": folder / "empty"}, "is a folder without .* shards, and without pictures"),
+        ({"path": folder / "pictures"}, "pictures has no column 'captions'; it has folder, id, "),
         ({"path": path, "where": ("split=val",)}, "no row with split=val"),
         ({"path": path, "where": ("split",)}, "write column=value"),
         ({"path": path, "join": str(folder / "twice.jsonl"), "on": "image"}, "is there already"),

@@ -21,7 +21,7 @@ from big_retrieval.config import recipe
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
-from big_retrieval.retrieval import answers, open_index
+from big_retrieval.retrieval import answers, open_index, preparing
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import IndexOptions, make
 from big_retrieval.retrieval.searching import open_searcher
@@ -176,6 +176,27 @@ def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
     assert len(index) == 60  # without the three damaged ones
     by_image = open_searcher(dense, field="image")
     assert by_image.show(str(place / "5.png"), 1)[0].id == "d5"
+
+
+def test_a_folder_of_pictures(place: Path, dense: Path, tmp_path: Path) -> None:
+    """The same embeddings as of the table that names them; a run is no data, damage is counted."""
+    folder = tmp_path / "photos"
+    (folder / "deep" / "run").mkdir(parents=True)
+    names = [f"deep/{n}.png" if n % 2 else f"{n}.png" for n in range(10)]
+    for number, name in enumerate(names):
+        (folder / name).write_bytes((place / f"{number}.png").read_bytes())
+    (folder / "deep/run/metrics.jsonl").touch()
+    (folder / "deep/run/0.png").write_bytes((place / "0.png").read_bytes())
+    (folder / "zbad.png").write_bytes(b"no image")
+    out = str(tmp_path / "index")
+    changed = options(place, "dense", out, documents=str(folder))
+    index = open_index(make(changed))
+    searcher = open_searcher(Path(out), field="image")
+    assert len(index) == 10
+    for number, name in enumerate(names):
+        found = searcher.show(str(place / f"{number}.png"), 1)[0]
+        assert (found.id, found.shown) == (name, f"photos/{name}")
+    assert preparing.files_of(str(folder)) == [["photos", 11]]
 
 
 @pytest.mark.slow

@@ -11,7 +11,9 @@ from typing import Any
 
 from big_retrieval.config.data import Pairs, Tar, Tfds
 from big_retrieval.data.formats.arrow import Arrays, Parquet, read_csv
+from big_retrieval.data.formats.folders import is_folder_of_shards
 from big_retrieval.data.formats.lines import JsonLines
+from big_retrieval.data.formats.pictures import open_pictures
 from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.tar import TarShard
@@ -23,7 +25,10 @@ from big_retrieval.io.regular import check_regular
 log = logging.getLogger(__name__)
 SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
 TRY = "try the same config small and on generated data with :runlocal behind its file name"
-ENDINGS = ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .tar, or a folder of array_record shards"
+ENDINGS = (
+    ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .tar, or a folder of array_record shards or of "
+    "pictures"
+)
 
 
 def pairs(config: Pairs) -> RecordSource:
@@ -182,7 +187,7 @@ def table_of(
     """The rows of all files, and the classes that they know.
 
     Args:
-      paths: files, or folders of shards.
+      paths: files, or folders of shards or of pictures.
       open_file: how a file is opened; None: by its ending.
       image: the column of image paths. They start from the folder of their own file: of files in
         several folders they are made whole.
@@ -193,10 +198,8 @@ def table_of(
     tables, classes = [], {}
     for path in paths:
         if path.is_dir():
-            from big_retrieval.data.formats.shards import open_folder
-
-            table, index = open_folder(path)
-            classes |= {key: tuple(names) for key, names in index["classes"].items()}
+            table, known = _folder(path)
+            classes |= known
         else:
             table = (open_file or file_table)(path)
         if not len(table):
@@ -206,6 +209,16 @@ def table_of(
     if len(tables) == 1:
         return tables[0], classes
     return Chain(tables, paths[0].parent.name), classes
+
+
+def _folder(path: Path) -> tuple[Table, dict[str, Any]]:
+    """The rows of a folder of shards or of pictures, and the classes that it knows."""
+    if not is_folder_of_shards(path):
+        return open_pictures(path), {}
+    from big_retrieval.data.formats.shards import open_folder  # its library takes long to import
+
+    table, index = open_folder(path)
+    return table, {key: tuple(names) for key, names in index["classes"].items()}
 
 
 def file_table(path: Path) -> Table:

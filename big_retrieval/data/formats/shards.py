@@ -19,6 +19,7 @@ from array_record.python.array_record_module import ArrayRecordReader, ArrayReco
 from PIL import Image
 
 from big_retrieval.data.damage import Damage, first_line, note, record_at
+from big_retrieval.data.formats.folders import INDEX
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.images.decoding import Encoded, picture
@@ -28,7 +29,6 @@ from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.progress import ProgressCounter
 
-INDEX = "dataset.json"
 SKIPPED = "skipped.jsonl"  # names the damaged records
 FORMAT = 1
 
@@ -85,11 +85,6 @@ def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:
       UserError: the folder is not whole or of another version.
     """
     path = folder / INDEX
-    if not path.exists() and not any(folder.glob("part-*")):
-        raise UserError(
-            f"{folder} is a folder without {INDEX} and shards; give files (.csv, .tsv, .jsonl, "
-            ".parquet, .npz, .tar), or a folder that `big-retrieval data convert` made."
-        )
     try:
         index = json.loads(path.read_text())
         shards, columns = index["shards"], index["columns"]

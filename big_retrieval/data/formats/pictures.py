@@ -1,14 +1,45 @@
-"""Pictures with captions in text files of the same name, as rows."""
+"""A folder of pictures, perhaps with captions in text files of the same name, as rows."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".ppm")
+from big_retrieval.data.formats.folders import IMAGES, walk
+from big_retrieval.data.formats.tables import Rows
+from big_retrieval.errors import UserError
+
 CAPTIONS = (".txt", ".caption", ".json")
 KEYS = ("captions", "caption", "text")  # of a JSON file beside a picture
 MOST_CAPTION = 2**16  # bytes of a text file; longer ones are no captions
+
+
+def open_pictures(folder: Path) -> Rows:
+    """All pictures below a folder: the columns of `picture_rows`, and "id", the path in the folder.
+
+    Paths in the column "image" start from the folder that this one is in.
+
+    Args:
+      folder: of the pictures.
+
+    Raises:
+      UserError: it has none.
+    """
+    whole = folder.absolute()
+    files = walk(whole)
+    images = [file for file in files if file.suffix.lower() in IMAGES]
+    if not images:
+        raise UserError(
+            f"{folder} is a folder without dataset.json and shards, and without pictures; give "
+            "files (.csv, .tsv, .jsonl, .parquet, .npz, .tar), a folder of pictures, or one that "
+            "`big-retrieval data convert` made."
+        )
+    texts = [file for file in files if file.suffix.lower() in CAPTIONS]
+    rows, _ = picture_rows(images, texts, whole)
+    for row in rows:
+        row["id"] = Path(row["image"]).relative_to(whole).as_posix()
+        row["image"] = f"{whole.name}/{row['id']}"
+    return Rows(rows, folder.name)
 
 
 def picture_rows(
