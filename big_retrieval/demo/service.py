@@ -220,9 +220,8 @@ class Service:
         times = (1e3 * (encoded - started), 1e3 * (searched - encoded))
         out = []
         for place, query in enumerate(queries):
-            row = None if isinstance(rows, list) else rows[[place]]
             found = numbers[place], scores[place]
-            out.append(_answers(way, query, row, *found, times, len(queries)))
+            out.append(_answers(way, query, rows[[place]], *found, times, len(queries)))
         return out
 
 
@@ -244,10 +243,10 @@ def _answers(
     stop = query.start + query.count
     out = []
     for rank, (number, score) in enumerate(found[query.start : stop], query.start + 1):
-        terms = [] if row is None else way.terms(row, number)[:TERMS]
+        terms = way.terms(row, number)[:TERMS]
         parts = tuple((word, value, value / score if score else 0.0) for word, value in terms)
         out.append(FoundDocument(rank, number, score, parts))
-    strongest = [] if row is None else way.strongest(row, QUERY_TERMS)
+    strongest = way.strongest(row, QUERY_TERMS)
     return WayAnswers(way, out, strongest, len(found) > stop, *times, together)
 
 

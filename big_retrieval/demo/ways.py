@@ -203,8 +203,8 @@ class Bm25Way(Way):
     bm25: Bm25
 
     def encode(self, kind: Kind, values: Sequence[Any]) -> Any:
-        """See `Way`: texts as they are."""
-        return list(values)
+        """See `Way`: texts as they are, an array of objects [n]."""
+        return np.array(values, object)
 
     def search(self, rows: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Way`."""
@@ -213,4 +213,4 @@ class Bm25Way(Way):
 
     def terms(self, row: Any, number: int) -> Listed:
         """See `Way`."""
-        return self.bm25.parts(row, number)
+        return self.bm25.parts(row[0], number)
