@@ -22,6 +22,7 @@ from big_retrieval.own_data.sources import looked_at, usable
 
 log = logging.getLogger(__name__)
 NAME = "data"  # of the evaluator
+SIDES = ("query", "document")
 ORDER = ("test", "validation", "train")  # the split that counts is the furthest from training
 KINDS = {  # kind of data -> what it is, and the flags that name its columns
     "captions": ("images with texts", ("image", "text")),
@@ -55,7 +56,7 @@ def on_data(config: Config, data: str, said: Said, folder: Path, separator: str 
             f"--data: {data} is in BEIR's form, for which there is --beir={place.parent} "
             f"--beir_sets={place.name}."
         )
-    fields = {side: config.fields[config.side(side)[0]] for side in ("query", "document")}
+    fields = {side: config.fields[config.side(side)[0]] for side in SIDES}
     kind = _compared(fields)
     found, columns = looked_at(data, said, ORDER)
     split = next(name for name in ORDER if name in found.splits)
@@ -76,22 +77,31 @@ def on_data(config: Config, data: str, said: Said, folder: Path, separator: str 
         source = graded_pairs(split, files, roles, columns.get(roles["image"]), folder)
         return _ranked(config, source, roles, columns)
     reading = SplitReading(split, files, roles, columns, sampled=split)
+    return _paired(config, reading, folder, separator)
+
+
+def _paired(config: Config, reading: SplitReading, folder: Path, separator: str) -> Config:
+    """The config that finds the other half of pairs, both ways, by the first field of each side."""
     keys = usable(reading, several=False)
     if not keys.rows:
-        raise UserError(f"--data: none of the records of {data} is usable; correct the files.")
+        raise UserError(f"--data: no record of {reading.files.root} is usable; correct the files.")
     source: Any
     source, _ = reading.source(np.array(keys.rows, np.int64), keys, folder)
     if isinstance(source, Pairs):
         source = replace(source, separator=separator)
     elif separator:
         raise UserError("--separator is for tables: the captions of tar shards have one each.")
-    names = {side: config.side(side)[0] for side in fields}
-    changed = {}
-    for side, field in fields.items():
-        by_kind = IMAGE if field.modality == "image" else TEXT
-        column = by_kind if kind == "captions" else roles[side]
-        changed[names[side]] = _reading(field, column, columns)
-    part = Retrieval(data=source, query=names["query"], document=names["document"])
+    changed, roles = {}, reading.roles
+    for side in SIDES:
+        name, *others = config.side(side)
+        if others:
+            log.info(f"of the {side}, {name} is read and {', '.join(others)} left out")
+        field: Any = config.fields[name]
+        column = IMAGE if field.modality == "image" else TEXT
+        column = column if roles.kind == "captions" else roles[side]
+        changed[name] = _reading(field, column, reading.columns)
+    query, document = changed
+    part = Retrieval(data=source, query=query, document=document)
     return replace(config, fields={**config.fields, **changed}, evals={NAME: part})
 
 
@@ -141,7 +151,7 @@ def _known(
 def _ranked(config: Config, source: Graded, roles: Roles, columns: Mapping[str, Column]) -> Config:
     """The config that ranks all documents of judged pairs, by all fields of a query and of one."""
     changed, texts = {}, []
-    for side in ("query", "document"):
+    for side in SIDES:
         column = roles[side]  # of the side's first field of texts
         for name in config.side(side):
             field: Any = config.fields[name]
