@@ -16,11 +16,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile for longer than they run. XLA's older code generator, without splitting a program
 # for threads, takes half the CPU time. XLA ends the process at a flag that it does not know, so
-# these flags are given only to the versions in which they were seen. The memory that programs take
-# by the compiler's accounting stays the same to 0.01%.
-CHEAP = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split_count": "1"}
-KNOWN = importlib.metadata.version("jaxlib").startswith(("0.10.", "0.11."))
-_flags = {"xla_force_host_platform_device_count": "8", **(CHEAP if KNOWN else {})}
+# these flags are given only to the versions in which they were seen: 0.11.2 has no older code
+# generator. The memory that programs take by the compiler's accounting stays the same to 0.01%.
+VERSION = importlib.metadata.version("jaxlib")
+_flags = {"xla_force_host_platform_device_count": "8"}
+if VERSION.startswith(("0.10.", "0.11.")):
+    _flags["xla_cpu_parallel_codegen_split_count"] = "1"
+if VERSION.startswith("0.10."):
+    _flags["xla_cpu_use_fusion_emitters"] = "false"
 os.environ.setdefault("XLA_FLAGS", " ".join(f"--{k}={v}" for k, v in _flags.items()))
 CACHE = Path(__file__).parent.parent / ".cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
