@@ -46,16 +46,19 @@ def sparsify(embeddings: jax.Array, top_k: int, bow: jax.Array | None = None) ->
     terms = sharded.strongest(embeddings, min(top_k, embeddings.shape[-1]))  # [n, k]
     if bow is not None:
         with_bow = functools.partial(_with_bow, width=embeddings.shape[-1])
-        terms = by_rows(with_bow, terms, bow)  # [n, k + L]
+        # None: jaxlib 0.11.2 crashes where devices put an empty array beside another one.
+        terms = by_rows(with_bow, terms if terms.shape[1] else None, bow)  # [n, k + L]
     return SparseRows(sharded.take(embeddings, terms), terms)
 
 
-def _with_bow(terms: jax.Array, bow: jax.Array, width: int) -> jax.Array:
+def _with_bow(terms: jax.Array | None, bow: jax.Array, width: int) -> jax.Array:
     """[n, k] and those terms of `bow` [n, L] that are new, -1 for the others."""
+    fresh = (bow >= 0) & ~_repeated(bow)  # [n, L]
+    if terms is None:
+        return jnp.where(fresh, bow, -1)
     rows = jnp.arange(len(terms))[:, None]
     taken = jnp.zeros((len(terms), width), bool).at[rows, terms].set(True)  # [n, V]
-    known = jnp.take_along_axis(taken, jnp.maximum(bow, 0), axis=1)  # [n, L]
-    fresh = (bow >= 0) & ~_repeated(bow) & ~known
+    fresh &= ~jnp.take_along_axis(taken, jnp.maximum(bow, 0), axis=1)
     return jnp.concatenate([terms, jnp.where(fresh, bow, -1)], axis=1)
 
 
