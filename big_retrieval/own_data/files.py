@@ -97,7 +97,8 @@ def _folder(folder: Path, leave_out: Path | None) -> FoundData:
     files = walk(folder, leave_out)
     images = [file for file in files if ending_of(file) in IMAGES]
     names = {file.stem for file in images}
-    others = [file for file in files if file.stem not in names and ending_of(file) not in IMAGES]
+    beside = {file for file in files if file.stem in names and ending_of(file) in CAPTIONS}
+    others = [file for file in files if file not in beside and ending_of(file) not in IMAGES]
     layout = read_layout(others, folder)
     if layout is not None:
         return layout
