@@ -1,6 +1,7 @@
 """What lies at a path: tables, tars, or pictures with captions beside them, and their splits."""
 
 import contextlib
+import glob
 import itertools
 import os
 import re
@@ -215,8 +216,10 @@ def _pattern(files: Sequence[Path]) -> str:
         return ""
     pairs = zip(min(file.name for file in files), max(file.name for file in files), strict=False)
     start = "".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-    found = sorted(files[0].parent.glob(f"{start}*{files[0].suffix}"))
-    return f"{files[0].parent}/{start}*{files[0].suffix}" if found == sorted(files) else ""
+    folder, start = glob.escape(str(files[0].parent)), glob.escape(start)
+    pattern = f"{folder}/{start}*{files[0].suffix}"
+    found, _ = expand(pattern)
+    return pattern if found == sorted(files) else ""
 
 
 def _pictures(folder: Path, images: Sequence[Path], texts: Sequence[Path]) -> FoundData:

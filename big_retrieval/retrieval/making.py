@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.damage import record_at
+from big_retrieval.data.formats.open_files import split_paths
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load, saved
 from big_retrieval.inference.fingerprint import params_sha256
@@ -162,7 +163,7 @@ def _about(work: IndexWork) -> About:
         query_length=field.length if field.modality == "text" else 0,
         checkpoint=str(work.checkpoint.absolute()),
         params_sha256="" if work.model is None else params_sha256(work.model.weights),
-        files=",".join(str(Path(each.strip()).absolute()) for each in files.split(",") if each),
+        files=",".join(str(Path(each).absolute()) for each in split_paths(files) if each),
     )
     if work.words is None:
         return about

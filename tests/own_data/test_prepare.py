@@ -19,6 +19,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
+from big_retrieval.data.formats import open_files
 from big_retrieval.errors import UserError
 from big_retrieval.own_data import machine
 from big_retrieval.own_data.machine import Machine
@@ -424,3 +425,18 @@ def test_from_files_to_answers_by_three_commands(monkeypatch: pytest.MonkeyPatch
     assert indexed.returncode == 0, indexed.stderr
     found = in_process("search", "--index=indexes/mine", "--query=a red cat")
     assert "caption a " in found.stdout, found.stderr
+
+
+@pytest.mark.parametrize("name", ["br[1]", "mein Ordner [größe] (1)", "cab {1..3}", "Shirts, blue"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_names_that_look_like_patterns(name: str, parts: int) -> None:
+    folder = Path(name)
+    rows = [{"question": f"{caption(n)}?", "answer": caption(n)} for n in range(40)]
+    for part in range(parts):
+        folder.mkdir(exist_ok=True)
+        (folder / f"part-{part}.jsonl").write_text("\n".join(map(json.dumps, rows[part::parts])))
+    config = run(name, workdir=f"runs/w {name}")
+    validation = config.evals["validation"].data
+    assert len(make_source(config.data)) + len(make_source(validation)) == 40
+    files = open_files.files_of_flag("data", f"{name}/part-0.jsonl,{name}/part-0.jsonl")
+    assert files == [folder / "part-0.jsonl"] * 2

@@ -10,7 +10,7 @@ RUN_FILE = "metrics.jsonl"  # a folder with it is a run, whose pictures are no d
 
 def is_folder_of_shards(folder: Path) -> bool:
     """Whether `convert` has written shards into a folder, or begun to."""
-    return (folder / INDEX).exists() or any(folder.glob("part-*"))
+    return (folder / INDEX).exists() or any(folder.glob("part-*.array_record*"))
 
 
 def walk(folder: Path, leave_out: Path | None = None) -> list[Path]:

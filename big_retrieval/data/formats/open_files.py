@@ -4,6 +4,7 @@ import functools
 import glob
 import itertools
 import logging
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
 SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
+COMMAS = 3  # in the path of a file, at most
 TRY = "try the same config small and on generated data with :runlocal behind its file name"
 ENDINGS = (
     ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .tar, or a folder of array_record shards or of "
@@ -123,12 +125,23 @@ def files_of_flag(flag: str, patterns: str) -> list[Path]:
       UserError: there is none; the sentence names the flag.
     """
     paths = []
-    for pattern in patterns.split(","):
-        found, missing = expand(pattern.strip())
+    for pattern in split_paths(patterns):
+        found, missing = expand(pattern)
         if missing:
             raise UserError(f"--{flag}: there is no file {missing[0]!r}; check the path.")
         paths += found
     return paths
+
+
+def split_paths(patterns: str) -> list[str]:
+    """Paths that are separated by commas; one of a file that is there may have some itself."""
+    parts, found = patterns.split(","), []
+    while parts:
+        joined = (",".join(parts[:count]).strip() for count in range(1, COMMAS + 2))
+        path = next(filter(os.path.exists, joined), parts[0].strip())
+        found.append(path)
+        parts = parts[path.count(",") + 1 :]
+    return found
 
 
 def expand(pattern: str) -> tuple[list[Path], list[str]]:
@@ -138,8 +151,9 @@ def expand(pattern: str) -> tuple[list[Path], list[str]]:
       UserError: something else than a regular file or a folder, such as a named pipe.
     """
     found, missing = [], []
-    for path in _ranges(pattern):
-        names = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
+    # What is there is no pattern, whatever brackets and braces its name has.
+    for path in [pattern] if os.path.exists(pattern) else _ranges(pattern):
+        names = [path] if os.path.exists(path) else sorted(glob.glob(path))
         here = [Path(name) for name in names if Path(name).exists()]
         for each in here:
             check_regular(each, folders=True)
