@@ -15,6 +15,7 @@ from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.demo.collection import DemoDocuments, SourceRecords
+from big_retrieval.demo.documents import records_of
 from big_retrieval.demo.ways import BagWay, Bm25Way, ModelWay, Way
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
@@ -24,7 +25,7 @@ from big_retrieval.io.manifest import run_folder
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.dense import DenseIndex
-from big_retrieval.retrieval.documents import DocumentReader, open_records
+from big_retrieval.retrieval.documents import DocumentReader
 from big_retrieval.retrieval.encode import document_fields, query_field
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.inverted import InvertedIndex
@@ -33,7 +34,6 @@ from big_retrieval.retrieval.preparing import (
     DocumentColumns,
     IndexOptions,
     IndexWork,
-    files_of,
     prepare,
     reader_for,
 )
@@ -146,32 +146,9 @@ def _indexes(options: DemoOptions) -> list[_Opened]:
         records, reader = None, DocumentReader("documents")
         if model is not None and not out:
             said = _index_options(options, Path(path), index.folder)
-            wanted = said if options.data else _made_from(index, said)
-            if wanted is not None:
-                fields = document_fields(model.config, index.about.field)
-                reader = reader_for(wanted, model.config, fields)
-                records, reader = open_records("data", wanted.documents, reader)
+            records, reader = records_of(index, model.config, said)
         out.append(_Opened(Path(name).name, index, model, records, reader))
     return out
-
-
-def _made_from(index: InvertedIndex | DenseIndex, options: IndexOptions) -> IndexOptions | None:
-    """The documents' files that an index was made of, as it was; None: they are not at hand."""
-    files, made = index.about.files, folders.made_from(index.folder)
-    if not files or made is None:
-        return None
-    try:
-        found = files_of(files)
-    except (UserError, OSError):
-        found = []
-    if found != made["documents"]["files"]:
-        log.info(
-            f"the files that {index.folder} was made of are not there or have changed: no pictures "
-            f"and no whole texts; --data=FILES names them ({files})"
-        )
-        return None
-    flags = {name: made[name] for name in ("title", "image", "show", "id", "join")}
-    return dataclasses.replace(options, documents=files, text=tuple(made["text"]), **flags)
 
 
 def _encoded(options: DemoOptions, folder: Path) -> list[_Opened]:

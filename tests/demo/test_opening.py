@@ -1,5 +1,6 @@
 """What a demo searches: the ways of runs and indexes, and the records of documents."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.demo.opening import Demo, DemoOptions, open_demo
 from big_retrieval.demo.ways import ModelWay
 from big_retrieval.errors import UserError
+from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.making import IndexOptions, make
 from tests.demo.conftest import COUNT
 
@@ -70,7 +72,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_index_finds_its_pictures_behind_a_broken_one(
-    runs: tuple[str, str], files: Path, tmp_path: Path
+    runs: tuple[str, str], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = make(IndexOptions(Path(runs[0]), str(files), tmp_path / "index", show="caption"))
     options: dict[str, Any] = {"indexes": (str(index),), "show": "caption"}
@@ -90,8 +92,32 @@ def test_an_index_finds_its_pictures_behind_a_broken_one(
     assert not bare.collection.has_pictures  # they are others now
     assert bare.collection.text(2) == "<b>picture 3"
     assert bare.collection.picture(2) is None
+    others = DemoOptions(data=str(_others(files)), **options)
+    with pytest.raises(UserError, match=r"--data=.*others.jsonl has other rows than the index"):
+        open_demo(others, tmp_path)
+    monkeypatch.setattr(folders, "made_from", lambda folder: None)  # such as of an older index
     with pytest.raises(UserError, match="--data has no record with the id 'd0'"):
-        open_demo(DemoOptions(data=str(_others(files)), **options), tmp_path)
+        open_demo(others, tmp_path)
+
+
+def test_a_table_that_was_sorted_anew_gives_no_pictures(
+    runs: tuple[str, str], files: Path, tmp_path: Path, said: list[str]
+) -> None:
+    """Ids are numbers of rows here, and the file keeps its name and size."""
+    names = ("5.png", "3.png", "4.png")
+    table, pictures = tmp_path / "table.csv", [files.with_name(name) for name in names]
+    lines = [f"{path},picture of {path.stem}" for path in pictures]
+    table.write_text("\n".join(["image,caption", *lines]) + "\n")
+    index = make(IndexOptions(Path(runs[1]), str(table), tmp_path / "index", show="caption"))
+    options = DemoOptions(indexes=(str(index),))
+    assert open_demo(options, tmp_path).collection.has_pictures
+    named = dataclasses.replace(options, data=str(table))  # and shows another column
+    assert open_demo(named, tmp_path).collection.has_pictures
+    table.write_text("\n".join(["image,caption", *sorted(lines)]) + "\n")
+    assert not open_demo(options, tmp_path).collection.has_pictures
+    assert any("have changed: no pictures" in line for line in said)
+    with pytest.raises(UserError, match="has other rows than the index"):
+        open_demo(named, tmp_path)
 
 
 def _others(files: Path) -> Path:
