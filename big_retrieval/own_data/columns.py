@@ -28,6 +28,7 @@ IMAGE_FOLDERS = ("images", "image", "imgs", "img", "pictures", "photos", "jpg", 
 IMAGE_FOLDERS += ("dataset",)
 MOST_FOLDERS = 50  # beside or below a table that are looked into for its images
 FIGURES = re.compile(r"[-+.,:/ %$€£]*\d[-+\d.,:/ %$€£]*")  # prices, dates, times
+YES_OR_NO = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}  # verdicts written as words
 NUMBER = 0.95  # share of the values that must be of a kind
 
 
@@ -94,6 +95,14 @@ class Column:
         """Whether nearly all values are texts that are neither paths nor addresses nor numbers."""
         others = self.files + self.addresses + self.missing + self.numbers
         return self.texts >= NUMBER * max(1, self.filled) > 0 and others < 0.5 * self.filled
+
+    @property
+    def is_yes_or_no(self) -> bool:
+        """Whether all values are words such as "true" and "false"."""
+        values = ({*x} if isinstance(x, tuple) else {str(x)} for x in self.different)
+        return bool(self.different) and all(
+            x.lower().strip() in YES_OR_NO for y in values for x in y
+        )
 
     @property
     def mean_words(self) -> float:
@@ -258,6 +267,12 @@ def as_float(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         return None
+
+
+def verdict_of(value: Any) -> float | None:
+    """What a cell says on a pair: a number, or 1 or 0 for "yes" or "no"; None: nothing."""
+    number = as_float(value)
+    return YES_OR_NO.get(str(value).strip().lower()) if number is None else number
 
 
 def root_of(table: Table, column: str, folder: Path, split: str) -> Path:

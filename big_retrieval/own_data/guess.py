@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.columns import Column, as_float
+from big_retrieval.own_data.columns import Column, verdict_of
 
 NAMES = {  # role -> what people call such columns, the likeliest first
     "image": ("image", "img", "picture", "photo", "image_path", "image_file", "filename",
@@ -28,7 +28,8 @@ NAMES = {  # role -> what people call such columns, the likeliest first
 NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_(caption|text|answer|passage|document)s?)?(_\d+)?")
 # Columns that say whether the two texts of a row belong together.
 VERDICTS = ("label", "labels", "gold_label", "is_duplicate", "duplicate", "relevance", "score",
-            "relevance_score", "similarity", "similarity_score")  # fmt: skip
+            "relevance_score", "similarity", "similarity_score", "is_correct",
+            "correct")  # fmt: skip
 MOST_VERDICT = 5  # of a scale; larger numbers are votes or counts
 IDS = ("id", "ids", "uuid", "guid", "key", "hash", "url")  # how names of columns of ids end
 
@@ -69,7 +70,9 @@ class Guess:
 
     def _may_be(self, name: str) -> bool:
         """Whether a column of texts may be taken though its name says nothing: no class, no id."""
-        return not self.columns[name].is_category and plain(name).split("_")[-1] not in IDS
+        column = self.columns[name]
+        told = column.is_category or column.is_yes_or_no
+        return not told and plain(name).split("_")[-1] not in IDS
 
     def numbers(self) -> list[str]:
         """The columns of numbers."""
@@ -219,7 +222,7 @@ class Guess:
         if column is None or self._said.score == "" or not column.filled:
             return "", 0.0
         values = {x[0] if isinstance(x, tuple) else x for x in column.different}
-        numbers = {as_float(x) for x in values}
+        numbers = {verdict_of(x) for x in values}
         inference = numbers in ({0, 1, 2}, {-1, 0, 1, 2}) and "label" in name
         if inference or {str(x).lower() for x in values} >= {"entailment", "contradiction"}:
             raise UserError(
@@ -227,9 +230,16 @@ class Guess:
                 "the two texts belong together: keep the rows in which they do in a file of their "
                 "own, or take all of them by --score= (empty)."
             )
-        if not column.is_number or len(numbers) < 2:
+        if not (column.is_number or column.is_yes_or_no) or len(numbers) < 2:
             return "", 0.0
-        classes = len(numbers) > 2 and "label" in name and all(x == int(x or 0) for x in numbers)
+        if not column.is_number:
+            self.lines.append(
+                f"column {name!r} is the verdict on a pair: those without yes or true do not "
+                "belong together (--score= takes all)"
+            )
+            return name, 0.5
+        classes = len(numbers) > 2 and any(x in plain(name) for x in ("label", "correct"))
+        classes = classes and all(x == int(x or 0) for x in numbers)
         if column.most > MOST_VERDICT or classes:
             self.lines.append(f"column {name!r} is not used; --score={name} weighs pairs by it")
             return "", 0.0

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import is_absent
 from big_retrieval.errors import Damaged
-from big_retrieval.own_data.columns import as_float, is_image_file
+from big_retrieval.own_data.columns import is_image_file, verdict_of
 
 SHARE = 0.1  # of the records, for validation
 MOST = 1000  # records that are validated on
@@ -54,7 +54,7 @@ def keys_of(
       image: columns of the image, of which the first one there counts; empty: there is none.
       texts: columns that each record must have a text in.
       root: the folder that image paths start from.
-      score: a column of numbers; "": there is none.
+      score: a column of numbers, or of "yes" and "no"; "": there is none.
       least: the lowest score of records that count.
     """
     found = RecordKeys()
@@ -69,7 +69,7 @@ def keys_of(
         if not all(said):
             found.drop(f"have no {' or no '.join(texts)}")
             continue
-        if score and not (as_float(row.get(score)) or 0.0) >= least:
+        if score and not (verdict_of(row.get(score)) or 0.0) >= least:
             found.drop(f"have {score!r} below {least:g}")
             continue
         pixels = 0

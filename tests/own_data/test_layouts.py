@@ -212,6 +212,33 @@ def test_verdicts_that_do_not_say_what_fits() -> None:
     assert len(make_source(run("votes.jsonl", workdir="other").data)) == 36
 
 
+@pytest.mark.parametrize(
+    ("name", "yes", "no"),
+    [
+        ("label", "True", "False"), ("label", "yes", "no"), ("is_duplicate", "true", "false"),
+        ("is_correct", "1", "0"), ("Correct", "Yes", "No"),
+    ],
+)  # fmt: skip
+def test_wrong_pairs_of_a_table_are_left_out(name: str, yes: str, no: str, said: list[str]) -> None:
+    """A verdict may be a word; few rows are no class whose column could be taken for a class."""
+    rows = [(question(n), answer(n), yes) for n in range(16)]
+    rows += [(question(n), answer(n + 1), no) for n in range(16)]
+    table(Path("data.csv"), ["asked", "said", name], rows)
+    config = run("data.csv")
+    found = map(make_source, (config.data, config.evals["validation"].data))
+    texts = {(x[n]["asked"], x[n]["said"]) for x in found for n in range(len(x))}
+    assert texts == {(question(n), answer(n)) for n in range(16)}
+    assert any(f"column {name!r} is the verdict on a pair" in line for line in said)
+
+
+def test_the_number_of_the_correct_answer_is_no_verdict() -> None:
+    lines(
+        "data.jsonl",
+        [{"question": question(n), "answer": answer(n), "correct": n % 4} for n in TRAIN],
+    )
+    assert len(make_source(run("data.jsonl").data)) == 36
+
+
 def beir_folder(splits: dict[str, range], form: str = "beir") -> None:
     count = 60
     if form == "beir":
