@@ -94,7 +94,8 @@ def open_records(
       The records, and the reader with the columns of texts and ids that the files have.
 
     Raises:
-      UserError: a file is missing, of no known kind or empty, or it lacks a column.
+      UserError: a file is missing, of no known kind or empty, or it lacks a column; or --id names
+        that of images.
     """
     paths = open_files.files_of_flag(flag, patterns)
     image = tuple(dict.fromkeys(reader.images.values()))
@@ -102,8 +103,13 @@ def open_records(
         raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
     opening = functools.partial(_open, reader=reader)
     table, _ = open_files.table_of(paths, opening, "".join(image))
-    reader = _fitting(reader, table)
+    asked, reader = reader.id, _fitting(reader, table)
     image = tuple(dict.fromkeys(reader.images.values()))
+    if image and asked in (*image, IMAGE):  # which records hold images under
+        raise UserError(
+            f"--id={asked} names the column of images, whose content is no id: leave --id out, and "
+            "ids are a file's name and numbers of rows, or name another column."
+        )
     texts = [column for each in reader.texts.values() for column in each]
     for name, columns in (("image", image), ("text", texts)):
         check_columns(table, columns, remedy=f"say which one to read with --{name}=COLUMN")

@@ -347,6 +347,15 @@ def test_wishes_that_cannot_be(place: Path, model: str, changes: dict, words: st
     assert not list(place.glob("never*"))
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_images_are_no_ids(place: Path, kind: str) -> None:
+    path = place / f"pictures.{kind}"
+    path.write_text({"csv": "image\n0.png\n1.png\n", "jsonl": '{"image": "0.png"}\n'}[kind])
+    with pytest.raises(UserError, match=r"--id=image names the column of images.*leave --id out"):
+        make(options(place, "dense", "never", documents=str(path), id="image", show=""))
+    assert not list(place.glob("never*"))
+
+
 def test_ids_twice_far_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("big_retrieval.retrieval.preparing.TEXTS", 2)
     path = place / "far.jsonl"
