@@ -168,6 +168,13 @@ def test_evaluators_are_dropped() -> None:
         status, _ = run(QUICK, drop, command=lambda: found.append(cli.load_config()))
         assert status == 0
     assert [sorted(config.evals) for config in found] == [["test"]] * 2
+    best = ("--config.best_metric=retrieval/test/R-mean", "--config.final_weights=best")
+    for drop, left in (("colours", best), ("test", ("", "last"))):
+        status, _ = run(QUICK, *best, f"--config.evals.{drop}=",
+                        command=lambda: found.append(cli.load_config()))  # fmt: skip
+        assert status == 0
+        kept = (found[-1].best_metric, found[-1].final_weights)
+        assert kept == tuple(each.rpartition("=")[2] for each in left)
     status, words = run(QUICK, "--config.evals.colors=", command=cli.load_config)
     assert status == 2
     assert "colours" in words

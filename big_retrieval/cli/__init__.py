@@ -276,6 +276,9 @@ def load_config() -> Config:
             group = functools.reduce(operator.getitem, groups, raw)
             if groups == ["evals"]:
                 del group[last]
+                if f"/{last}/" in (raw.best_metric or ""):
+                    log.info(f"no best checkpoint is kept: {raw.best_metric} is measured no more")
+                    raw.best_metric, raw.final_weights = "", "last"
             else:
                 group[last] = None
         for key in LENGTHS if given else ():

@@ -1,11 +1,14 @@
 """The config for some data on a machine: model, batch, steps, and what is measured."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
+from big_retrieval.own_data import tasks
 from big_retrieval.own_data.answers import answers
 from big_retrieval.own_data.captions import captions
 from big_retrieval.own_data.clicks import clicks
@@ -14,6 +17,7 @@ from big_retrieval.own_data.tasks import Lines, TrainingTask
 from big_retrieval.runtime.clock import duration
 
 KINDS = {"captions": captions, "answers": answers, "clicks": clicks}
+MANY_CUT = 0.1  # share of texts that are cut from which a user is told
 START = 40.0  # seconds until the first step, most of them for compiling
 
 
@@ -46,7 +50,23 @@ def choose(task: TrainingTask, machine: Machine) -> Choice:
             f"Of the sampled images {task.damaged:.1%} cannot be decoded: such records are skipped."
         )
     config = configs.load(c)
+    notes.setdefault("Data", []).extend(_cut(config, task))
     return Choice(config, notes, _seconds(config, machine, share))
+
+
+def _cut(config: Config, task: TrainingTask) -> Iterator[str]:
+    """A sentence for each field of texts many of which are longer than what is read of them."""
+    for name, field in config.encoded.items():
+        column = task.columns.get(field.column) or task.columns.get(task.roles["text"])
+        if field.modality != "text" or column is None or not column.words:
+            continue
+        long = np.mean(np.array(column.words) * tasks.WORDPIECES + 2 > field.length)
+        if long > MANY_CUT:
+            yield (
+                f"Of column {column.name!r} the first {field.length} tokens are read, in training "
+                f"and search, and {long:.0%} of its texts are longer: "
+                f"--config.fields.{name}.length={2 * field.length} reads more and takes longer."
+            )
 
 
 def _seconds(config: Config, machine: Machine, share: float) -> float:

@@ -98,8 +98,8 @@ class Guess:
         said = self._said.image
         if said == "":
             return ""
-        fitting = [name for name, column in self.columns.items() if column.is_image]
-        if said and said not in fitting:
+        fitting = [x for x, column in self.columns.items() if column.is_image and x != "id"]
+        if said and not self.columns[said].is_image:
             column = self.columns[said]
             raise UserError(
                 f"--image={said}: none of {column.filled} sampled values of {self._file} is an "

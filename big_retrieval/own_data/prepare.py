@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
@@ -93,9 +94,8 @@ def prepare(asked: TrainingRequest, workdir: Path, changed: Sequence[str] = ()) 
     )
     for line in choice.told(made, changed):
         log.info(line)
-    log.info(
-        f"config {path}: edit it and train again with --config={path} --workdir=ANOTHER_FOLDER"
-    )
+    again = shlex.quote(f"--config={path}")
+    log.info(f"config {path}: edit it and train again with {again} --workdir=ANOTHER_FOLDER")
     return path
 
 
@@ -133,7 +133,9 @@ def stamp(data: str, workdir: Path) -> dict[str, Any]:
 
 
 def _plain(asked: TrainingRequest) -> dict[str, Any]:
-    return json.loads(json.dumps(asdict(asked)))
+    """The request as JSON holds it, the same from any folder."""
+    whole = replace(asked, data=os.path.abspath(asked.data))
+    return json.loads(json.dumps(asdict(whole)))
 
 
 def _words(asked: dict[str, Any]) -> str:
@@ -157,24 +159,28 @@ def next_commands(workdir: Path) -> list[str]:
     source: Any = config.data
     index = Path("indexes") / workdir.name
     documents = [config.fields[name] for name in config.side("document")]
-    words = [f"--run={workdir}", f"--data={_documents(source, workdir)}"]
+    words = [f"--run={workdir}", f"--data={_documents(config, workdir)}"]
     if any(each.modality == "image" for each in documents):
         image = source.image if isinstance(source.image, str) else source.image[0]
-        words.append(f"--image={shlex.quote(image)}")
-        words += [] if config.data.graded else [f"--show={shlex.quote(source.text)}"]
-    lines = [f"big-retrieval index {' '.join(words)} --out={index}"]
-    lines.append(f'big-retrieval search --index={index} --query="..."')
-    lines.append(f"big-retrieval demo --run={workdir} --index={index}")
-    return lines
+        words.append(f"--image={image}")
+        words += [] if config.data.graded else [f"--show={source.text}"]
+    where = shlex.quote(f"--index={index}")
+    return [
+        shlex.join(["big-retrieval", "index", *words, f"--out={index}"]),
+        f'big-retrieval search {where} --query="..."',
+        f"big-retrieval demo {shlex.quote(f'--run={workdir}')} {where}",
+    ]
 
 
-def _documents(source: Any, workdir: Path) -> str:
-    """The files of all documents, those of validation included."""
+def _documents(config: Config, workdir: Path) -> str:
+    """The files of all documents, those of validation and test included."""
+    source: Any = config.data
     if source.graded:
         corpus = Path(source.path, "corpus.jsonl")  # of BEIR's folders
-        own = getattr(source, "documents", "") or (str(corpus) if corpus.is_file() else source.path)
-        return shlex.quote(own)
-    if getattr(source, "rows", ""):
-        return shlex.quote(source.path)
-    files = sorted(x for x in (workdir / FOLDER).iterdir() if x.suffix in (".jsonl", ".parquet"))
-    return ",".join(shlex.quote(str(file)) for file in files) or shlex.quote(source.path)
+        own = str(corpus) if corpus.is_file() else source.path
+        return getattr(source, "documents", "") or own
+    others = (each.data for each in config.evals.values())
+    paths = [Path(each.path) for each in (source, *others) if each and not each.graded]
+    written = (workdir / FOLDER).absolute()
+    found = [workdir / FOLDER / x.name if x.parent == written else x for x in paths]
+    return ",".join(map(str, dict.fromkeys(found)))

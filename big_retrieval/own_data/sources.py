@@ -21,6 +21,7 @@ from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
 FOLDER = "data"  # in the run folder
+FEW_ASKED = 20  # records for validation below which a user is warned
 LEAST = 10  # records that a run takes
 
 
@@ -119,6 +120,11 @@ def _sources(
         if not len(chosen):
             raise UserError(f"none of the records for {name} is usable; correct the files.")
         sources[name], records[name] = made[name].source(chosen, keys[name], folder)
+    if records["validation"] < FEW_ASKED:
+        log.warning(
+            f"{counted(records['validation'], 'record')} for validation are few: the fewer, the "
+            "easier one is told from the others, and the less its numbers say"
+        )
     return sources, records["train"]
 
 

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import json
+import shlex
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,14 +17,14 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import open_files
 from big_retrieval.errors import UserError
 from big_retrieval.own_data import machine
 from big_retrieval.own_data.machine import Machine
-from big_retrieval.own_data.prepare import TrainingRequest, prepare
+from big_retrieval.own_data.prepare import TrainingRequest, next_commands, prepare
 from big_retrieval.own_data.roles import Said
 from tests.helpers import in_process
 
@@ -389,7 +390,7 @@ def test_a_run_that_began_is_not_looked_at_again(said: list[str]) -> None:
     assert any("data has changed since" in line for line in said)
     assert Path("run/config.py").read_bytes() == before
     with pytest.raises(
-        UserError, match=r"holds another run of --data=data: give another --workdir"
+        UserError, match=r"holds another run of --data=.*data: give another --workdir"
     ):
         run(text="caption")
 
@@ -440,3 +441,53 @@ def test_names_that_look_like_patterns(name: str, parts: int) -> None:
     assert len(make_source(config.data)) + len(make_source(validation)) == 40
     files = open_files.files_of_flag("data", f"{name}/part-0.jsonl,{name}/part-0.jsonl")
     assert files == [folder / "part-0.jsonl"] * 2
+
+
+def test_pictures_are_called_by_their_paths() -> None:
+    for number in range(12):
+        pictures(Path("data/deep"), [number])
+        Path(f"data/deep/{number}.txt").write_text(caption(number))
+    source = make_source(run().data)
+    ids = [source.value(n, "id") for n in range(len(source))]
+    assert ids == [f"deep/{x[1][0].rpartition(' ')[2]}.png" for x in records(run().data)]
+
+
+def test_printed_commands_can_be_given_to_a_shell() -> None:
+    for split, numbers in (("train", range(30)), ("test", range(30, 60))):
+        rows = [(f"{n}.png", caption(n)) for n in numbers]
+        pictures(Path("my data"), numbers)
+        table(Path(f"my data/{split}.csv"), ["file", "a caption"], rows)
+    config = run("my data", workdir="my run")
+    Path("my run/config.json").write_text(json.dumps(schema.to_plain(config)))
+    index, search, demo = (shlex.split(line) for line in next_commands(Path("my run")))
+    assert index[:3] == ["big-retrieval", "index", "--run=my run"]
+    assert {"--image=file", "--show=a caption", "--out=indexes/my run"} <= set(index)
+    (files,) = (x.removeprefix("--data=") for x in index if x.startswith("--data="))
+    assert [x.name for x in open_files.files_of_flag("data", files)] == ["train.csv", "test.csv"]
+    assert search[2:] == ["--index=indexes/my run", "--query=..."]
+    assert demo[2:] == ["--run=my run", "--index=indexes/my run"]
+
+
+def test_what_is_cut_or_few_is_told(said: list[str]) -> None:
+    long = " ".join(["word"] * 200)
+    rows = [(f"{caption(n)}?", f"{long} {n}") for n in range(30)]
+    table(Path("data.csv"), ["question", "answer"], rows)
+    config = run("data.csv")
+    assert config.fields["answer"].length == 64
+    cut = "Of column 'answer' the first 64 tokens are read, in training and search, and 100% of its"
+    assert any(cut in line and "--config.fields.answer.length=128" in line for line in said)
+    assert not any("column 'question' the first" in line for line in said)
+    assert any("3 records for validation are few" in line for line in said)
+
+
+def test_the_same_data_from_another_folder_is_the_same_run(monkeypatch: Any) -> None:
+    rows = [(f"{caption(n)}?", caption(n)) for n in range(30)]
+    table(Path("deep/data.csv"), ["question", "answer"], rows)
+    run("deep/data.csv", workdir="run")
+    Path("run/checkpoints").mkdir()
+    place = Path.cwd()
+    assert run("./deep/../deep/data.csv", workdir="run")
+    monkeypatch.chdir(place / "deep")
+    assert run("data.csv", workdir=str(place / "run"))
+    with pytest.raises(UserError, match="holds another run"):
+        run("data.csv", workdir=str(place / "run"), query="answer", document="question")

@@ -15,9 +15,7 @@ MOST_CAPTION = 2**16  # bytes of a text file; longer ones are no captions
 
 
 def open_pictures(folder: Path) -> Rows:
-    """All pictures below a folder: the columns of `picture_rows`, and "id", the path in the folder.
-
-    Paths in the column "image" start from the folder that this one is in.
+    """All pictures below a folder, as `picture_rows`; paths start from the folder that it is in.
 
     Args:
       folder: of the pictures.
@@ -37,7 +35,6 @@ def open_pictures(folder: Path) -> Rows:
     texts = [file for file in files if file.suffix.lower() in CAPTIONS]
     rows, _ = picture_rows(images, texts, whole)
     for row in rows:
-        row["id"] = Path(row["image"]).relative_to(whole).as_posix()
         row["image"] = f"{whole.name}/{row['id']}"
     return Rows(rows, folder.name)
 
@@ -45,7 +42,7 @@ def open_pictures(folder: Path) -> Rows:
 def picture_rows(
     images: Sequence[Path], texts: Sequence[Path], folder: Path
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each picture: its path, captions, name and folder.
+    """A row for each picture: its path, captions, name, folder, and as "id" the path in `folder`.
 
     The captions of a picture are the lines of the text file of its name, beside it or, where none
     is there, in another folder whose path below ends alike (images/a/cat.jpg, texts/a/cat.txt).
@@ -77,6 +74,7 @@ def picture_rows(
                 "captions": captions,
                 "name": " ".join(image.stem.replace("_", " ").replace("-", " ").split()),
                 "folder": " ".join(image.parent.name.replace("_", " ").split()),
+                "id": image.relative_to(folder).as_posix(),
             }
         )
     if without == len(rows):
