@@ -1,6 +1,7 @@
 """Trackers, the parts of `config.trackers`: where the curves of a run go besides its folder."""
 
 import dataclasses
+import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,7 +133,7 @@ class Mlflow(Tracker):
     name: str = ""  # of the run; empty: that of the run folder
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        yield from _missing("mlflow", path)
+        yield from _missing("mlflow", path, least=3)
 
     def open(self, run: "TrackedRun") -> "OpenTracker":
         from big_retrieval.train.mlflow_tracker import MlflowTracker
@@ -160,12 +161,22 @@ def with_trackers(config: "Config", types: Sequence[str]) -> "Config":
     return dataclasses.replace(config, trackers=found)
 
 
-def _missing(package: str, path: str) -> Iterator[str]:
-    """A sentence where a package is not installed."""
+def _missing(package: str, path: str, least: int = 0) -> Iterator[str]:
+    """A sentence where a package is not installed, or is older than a major version."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:  # a folder of this name, such as W&B's own
         yield (
             f"{path} needs the package {package}, which is not installed: pip install {package}."
+        )
+        return
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # such as of mlflow-skinny
+        return
+    if int(version.partition(".")[0]) < least:
+        yield (
+            f"{path} needs {package} {least} or later, and {version} is installed: "
+            f"pip install -U '{package}>={least}'."
         )
 
 

@@ -1,5 +1,6 @@
 """W&B and MLflow get what metrics.jsonl gets, once, in one run; also from the real libraries."""
 
+import importlib.metadata
 import importlib.util
 import json
 import sqlite3
@@ -146,6 +147,10 @@ def test_a_missing_library_or_login_is_a_sentence_before_the_run(
         with pytest.raises(UserError, match="needs the package wandb, which is not installed"):
             check(tiny(trackers={"wandb": recipe.entry(Wandb(mode="offline"))}))
     stand_ins.install(monkeypatch)
+    with monkeypatch.context() as older:
+        older.setattr(importlib.metadata, "version", lambda name: "1.27.0")
+        with pytest.raises(UserError, match=r"mlflow 3 or later, and 1\.27\.0 .* -U 'mlflow>=3'"):
+            check(tiny(trackers={"mlflow": recipe.entry(Mlflow())}))
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
