@@ -19,6 +19,7 @@ from big_retrieval.own_data.judged import graded_pairs
 from big_retrieval.own_data.reading import SplitReading
 from big_retrieval.own_data.roles import Roles, check_said, decide, is_judged
 from big_retrieval.own_data.sources import looked_at, usable
+from big_retrieval.own_data.splitting import tell_apart
 
 log = logging.getLogger(__name__)
 NAME = "data"  # of the evaluator
@@ -83,6 +84,7 @@ def on_data(config: Config, data: str, said: Said, folder: Path, separator: str 
 def _paired(config: Config, reading: SplitReading, folder: Path, separator: str) -> Config:
     """The config that finds the other half of pairs, both ways, by the first field of each side."""
     keys = usable(reading, several=False)
+    tell_apart([keys])
     if not keys.rows:
         raise UserError(f"--data: no record of {reading.files.root} is usable; correct the files.")
     source: Any

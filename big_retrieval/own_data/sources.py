@@ -16,7 +16,7 @@ from big_retrieval.own_data.judged import judged_sources
 from big_retrieval.own_data.reading import SplitReading
 from big_retrieval.own_data.roles import Roles, Said, decide
 from big_retrieval.own_data.splits import FoundData, by_column
-from big_retrieval.own_data.splitting import RecordKeys, split
+from big_retrieval.own_data.splitting import RecordKeys, split, tell_apart
 from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ def _sources(
     """
     made = {name: SplitReading(name, x, roles, columns) for name, x in found.splits.items()}
     keys = {name: usable(each, len(made) > 1) for name, each in made.items()}
+    tell_apart(keys.values())
     rows = {name: np.array(each.rows, np.int64) for name, each in keys.items()}
     _check_enough(keys["train"])
     for name in keys.keys() - {"train"}:

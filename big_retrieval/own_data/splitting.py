@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,30 @@ class RecordKeys:
       image: hash of each one's image; 0: none.
       texts: hashes of each one's texts.
       dropped: why records cannot be used -> how many.
+      root: the folder that paths of image files start from.
+      files: hash of an image -> the first file that has it.
+      others: usable record -> its image file, where another file has its hash, too.
     """
 
     rows: list[int] = field(default_factory=list)
     image: list[int] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
+    root: Path = Path()
+    files: dict[int, str] = field(default_factory=dict)
+    others: dict[int, str] = field(default_factory=dict)
 
     def drop(self, why: str) -> None:
         """Counts a record that cannot be used."""
         self.dropped[why] = self.dropped.get(why, 0) + 1
+
+    def add(self, row: int, image: int, file: Any, texts: list[int]) -> None:
+        """Takes a usable record; `file` is the path of its image, or no text."""
+        if isinstance(file, str) and self.files.setdefault(image, file) != file:
+            self.others[len(self.rows)] = file
+        self.rows.append(row)
+        self.image.append(image)
+        self.texts.append(texts)
 
 
 def keys_of(
@@ -57,7 +71,7 @@ def keys_of(
       score: a column of numbers, or of "yes" and "no"; "": there is none.
       least: the lowest score of records that count.
     """
-    found = RecordKeys()
+    found = RecordKeys(root=root)
     wanted = {*image, *texts, score} - {""}
     for index in range(len(table)):
         try:
@@ -72,17 +86,54 @@ def keys_of(
         if score and not (verdict_of(row.get(score)) or 0.0) >= least:
             found.drop(f"have {score!r} below {least:g}")
             continue
-        pixels = 0
+        pixels, value = 0, None
         if image:
             value = next((row[x] for x in image if row.get(x) is not None), None)
+            if isinstance(value, dict):
+                value = value.get("bytes") or value.get("path")
             pixels, why = image_key(value, root)
             if why:
                 found.drop(why)
                 continue
-        found.rows.append(index)
-        found.image.append(pixels)
-        found.texts.append([hash_of(text.encode("utf-8", "replace")) for x in said for text in x])
+        hashes = [hash_of(text.encode("utf-8", "replace")) for x in said for text in x]
+        found.add(index, pixels, value, hashes)
     return found
+
+
+def tell_apart(splits: Iterable[RecordKeys]) -> None:
+    """Gives image files that differ in their middle alone hashes of their own.
+
+    Those of uncompressed pictures of one size do. Only files that share a hash are read whole.
+
+    Args:
+      splits: all records that are compared; changed in place.
+    """
+    splits = list(splits)
+    named: dict[int, set[str]] = {}  # hash -> the files that have it
+    for keys in splits:
+        for image, file in keys.files.items():
+            named.setdefault(image, set()).add(os.path.join(keys.root, file))
+        for record, file in keys.others.items():
+            named[keys.image[record]].add(os.path.join(keys.root, file))
+    whole: dict[str, int] = {}
+    for files in (each for each in named.values() if len(each) > 1):
+        own = {file: _whole(file) for file in files}
+        whole |= own if len(set(own.values())) > 1 else {}
+    if not whole:
+        return
+    for keys in splits:
+        for record, image in enumerate(keys.image):
+            if (file := keys.others.get(record, keys.files.get(image))) is not None:
+                keys.image[record] = whole.get(os.path.join(keys.root, file), image)
+
+
+def _whole(file: str) -> int:
+    """A hash of all of a file's content; of one that went away, of its path."""
+    try:
+        with open(file, "rb") as opened:
+            return hash_of(hashlib.file_digest(opened, "blake2b").digest())
+    except OSError:
+        return hash_of(file.encode("utf-8", "surrogateescape"))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -100,10 +151,8 @@ def hash_of(data: bytes) -> int:
 def image_key(value: Any, root: Path) -> tuple[int, str]:
     """A hash of an image's content, and why it cannot be used, or "".
 
-    Of a file its size, start and end are read, not all of it.
+    Of a file its size, start and end are read, not all of it; see `tell_apart`.
     """
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
     if isinstance(value, np.ndarray):
         return hash_of(value.tobytes()), ""
     if isinstance(value, list):

@@ -1,6 +1,11 @@
 """`train --data`: which files of a folder are read, and which are the same."""
 
+import shutil
 from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
 
 from tests.own_data.test_prepare import (
     _machine,  # noqa: F401 - a fixture: two cores, no weights, a folder to work in
@@ -8,6 +13,7 @@ from tests.own_data.test_prepare import (
     caption,
     pictures,
     png,
+    records,
     run,
     table,
     wanted,
@@ -20,3 +26,38 @@ def test_a_table_may_have_the_name_of_a_picture() -> None:
     rows = [(f"img/{n}.png", caption(n)) for n in range(40)]
     table(Path("data/products.csv"), ["file", "caption"], rows)
     assert sorted(both(run())) == wanted(range(40))
+
+
+def test_uncompressed_pictures_that_differ_in_their_middle_are_different(
+    said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their files have one size, start and end; a copy of one still is the same image."""
+
+    def bitmap(number: int) -> np.ndarray:
+        image = np.full((120, 120, 3), 255, np.uint8)
+        image[60, 60] = (number, 7, 9)
+        return image
+
+    for split, numbers in (("train", range(40)), ("validation", range(39, 50))):
+        for number in numbers:
+            file = Path(f"data/{split}/{number}.bmp")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(bitmap(number)).save(file)
+        captions = [(f"{n}.bmp", f"{caption(n)} in {split}") for n in numbers]
+        table(Path(f"data/{split}/metadata.csv"), ["file_name", "text"], captions)
+    shutil.copy("data/train/7.bmp", "data/train/copy.bmp")
+    with Path("data/train/metadata.csv").open("a") as file:
+        file.write("copy.bmp,another caption\n")
+    config = run()
+    expected = sorted((bitmap(n).tobytes(), (f"{caption(n)} in train",)) for n in range(40))
+    expected.append((bitmap(7).tobytes(), ("another caption",)))
+    assert sorted(records(config.data)) == sorted(expected)
+    warned = "1 of 11 records for validation have the image of one that is trained on"
+    assert warned in capsys.readouterr().err
+    table(Path("one/t.csv"), ["file", "text"], [
+        (f"../data/train/{n}.bmp", caption(n)) for n in range(40)
+    ] + [("../data/train/copy.bmp", "another caption")])  # fmt: skip
+    config = run("one", workdir="other")
+    sides = [{x for x, _ in records(s)} for s in (config.data, config.evals["validation"].data)]
+    assert list(map(len, sides)) in ([36, 4], [37, 3])
+    assert not sides[0] & sides[1]
