@@ -3,6 +3,7 @@
 "use strict";
 document.documentElement.classList.add("scripted");
 const said = document.getElementById("said");
+const version = document.currentScript.src; // of the server that runs: another one has another
 let running = null;
 
 function say(text) {
@@ -19,6 +20,21 @@ function problem(text) {
   window.scrollTo(0, 0);
 }
 
+function parsed(text) {
+  return new DOMParser().parseFromString(text, "text/html");
+}
+
+function place(page, keepWords) {
+  document.querySelector("main").replaceWith(page.querySelector("main"));
+  document.title = page.title;
+  say(page.getElementById("said").textContent);
+  const field = document.getElementById("query");
+  if (document.activeElement !== field || !keepWords) {
+    field.value = page.getElementById("query").value;
+  }
+  window.scrollTo(0, 0);
+}
+
 async function show(address, options, {push = true, focus = false} = {}) {
   if (running) running.abort();
   const own = (running = new AbortController());
@@ -26,17 +42,13 @@ async function show(address, options, {push = true, focus = false} = {}) {
   say("Searching …");
   try {
     const reply = await fetch(address, {...options, signal: own.signal});
-    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
-    const main = page.querySelector("main");
-    if (!main) throw new Error(`The server answered with status ${reply.status}.`);
-    if (push) history.pushState({}, "", options.method === "POST" ? "/#image" : address);
-    document.querySelector("main").replaceWith(main);
-    document.title = page.title;
-    say(page.getElementById("said").textContent);
-    const words = page.getElementById("query").value;
-    const field = document.getElementById("query");
-    if (document.activeElement !== field || !push) field.value = words;
-    window.scrollTo(0, 0);
+    const text = await reply.text();
+    const page = parsed(text);
+    if (!page.querySelector("main")) throw new Error(`The server answered with status ${reply.status}.`);
+    // Answers to an image have no address of their own: the history keeps them.
+    if (push && options.method === "POST") history.pushState({version, text}, "", "/#image");
+    else if (push) history.pushState({}, "", address);
+    place(page, push);
     if (focus) document.getElementById("found")?.focus({preventScroll: true});
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -67,7 +79,13 @@ document.addEventListener("click", (event) => {
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey ||
       event.shiftKey || event.altKey) return;
   const address = new URL(link.href);
-  if (address.origin !== location.origin || link.getAttribute("href").startsWith("#")) return;
+  if (address.origin !== location.origin) return;
+  if (link.getAttribute("href").startsWith("#")) {
+    const target = document.querySelector(link.getAttribute("href"));
+    if (target) event.preventDefault(); // or the history had a page that is none
+    target?.focus();
+    return;
+  }
   event.preventDefault();
   show(address.pathname + address.search, {}, {focus: true});
 });
@@ -84,10 +102,24 @@ document.addEventListener("submit", (event) => {
 });
 
 document.addEventListener("change", (event) => {
-  if (event.target.id === "image" && event.target.files[0]) send(event.target.files[0]);
+  if (event.target.id !== "image" || !event.target.files[0]) return;
+  send(event.target.files[0]);
+  event.target.value = ""; // so that choosing the same file again is a change, too
 });
 
-window.addEventListener("popstate", () => show(location.pathname + location.search, {}, {push: false}));
+function restore() {
+  const kept = history.state;
+  if (kept?.version !== version) return false;
+  running?.abort();
+  document.body.removeAttribute("aria-busy");
+  place(parsed(kept.text), false);
+  return true;
+}
+
+restore(); // where the page was loaded again
+window.addEventListener("popstate", () => {
+  if (!restore()) show(location.pathname + location.search, {}, {push: false});
+});
 
 // An image can also be dropped on the page, or pasted.
 const takes = document.getElementById("image");

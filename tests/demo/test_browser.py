@@ -126,6 +126,39 @@ def test_an_image_is_found_and_a_broken_one_is_refused(
     assert "8 MiB are the most" in page.locator("[role=alert]").inner_text()
 
 
+def test_answers_to_an_image_stay_in_the_history(
+    page: Any, address: str, demo: Demo, tmp_path: Path
+) -> None:
+    Image.fromarray(demo.collection.image(7)).save(tmp_path / "7.png")
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.method))
+    page.goto(f"{address}/?query={ASK}")
+    page.set_input_files("#image", tmp_path / "7.png")
+    page.wait_for_selector("text=Found for this image")
+    page.go_back()
+    page.wait_for_selector(f"h2:has-text('{ASK}')")
+    page.go_forward()
+    page.wait_for_selector("text=Found for this image")
+    assert page.locator(".way .document").first.get_attribute("href") == "/neighbours/7"
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")  # skips to the answers, which stay
+    assert page.evaluate("document.activeElement.id") == "found"
+    page.wait_for_timeout(300)
+    assert page.locator("text=Found for this image").count() == 1
+    page.locator(".way .document").first.click()
+    page.wait_for_url("**/neighbours/7")
+    page.go_back()
+    page.wait_for_selector("text=Found for this image")
+    page.reload()
+    page.wait_for_selector("text=Found for this image")
+    assert sent.count("POST") == 1
+    assert page.evaluate("document.getElementById('image').files.length") == 0
+    page.set_input_files("#image", tmp_path / "7.png")
+    until(page, "!document.body.hasAttribute('aria-busy')")
+    page.wait_for_timeout(300)
+    assert sent.count("POST") == 2
+
+
 def test_errors_are_said_in_the_page(browser: Any, address: str, tmp_path: Path) -> None:
     with browser.new_context(viewport=WIDE) as context:
         page = context.new_page()
