@@ -246,7 +246,8 @@ class _Routes:
 
     def damaged(self, request: "Request", problem: Any) -> "Response":
         """The answer to an image that cannot be decoded."""
-        return self._error(request, 422, f"{problem.place} is {problem.why}.")
+        told = problem.why.startswith(problem.place)  # such as "the image is ..."
+        return self._error(request, 422, f"{problem.why}." if told else str(problem))
 
     def mistake(self, request: "Request", problem: Exception) -> "Response":
         """The answer to what cannot be asked."""

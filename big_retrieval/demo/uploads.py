@@ -164,7 +164,9 @@ class Uploads:
         """
         data = await _read(request)
         if not data:
-            raise Refused(400, "there is no image: send one as the body, or in a form.")
+            raise Refused(
+                400, "there is no image: send one as the body, or as the file `image` of a form."
+            )
         await asyncio.to_thread(check_image, data)
         return SearchQuery("image", data, start, count)
 

@@ -201,11 +201,15 @@ def test_images_that_cannot_be_read_are_refused(client: Any) -> None:
     ):
         reply = client.post("/api/search", content=data)
         assert reply.status_code == status, (says, reply.text)
-        assert says in reply.json()["error"]["message"]
+        assert reply.json()["error"]["message"].count(says) == 1
+    broken = client.post("/api/search", content=good[:200]).json()["error"]["message"]
+    assert broken.startswith("the image is not a readable image")
     large = client.post("/image", files={"image": ("a.png", b"x" * (9 * 2**20), "image/png")})
     assert large.status_code == 413
     assert "larger than 8 MiB" in large.text
-    assert client.post("/image", files={"other": ("a.png", good)}).status_code == 400
+    other = client.post("/image", files={"other": ("a.png", good)})
+    assert other.status_code == 400
+    assert "as the file `image` of a form" in other.text
     assert client.post("/api/search", content=good).status_code == 200
     assert client.put("/api/search", content=good).status_code == 405
 
