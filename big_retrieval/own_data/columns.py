@@ -1,10 +1,9 @@
 """What the columns of a table hold, by a sample of its rows."""
 
-import contextlib
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,14 +18,9 @@ from big_retrieval.data.images.limits import MOST_FILE
 from big_retrieval.data.sources import evenly_spaced, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
-from big_retrieval.own_data.splits import split_word
+from big_retrieval.own_data.roots import LONGEST, SAMPLED, folder_of_images, looks_like_path
 
-SAMPLED = 100  # rows
 FIRST = 2000  # rows that tell whether texts repeat, as queries of judged pairs do
-LONGEST = 1024  # characters that a path has at most
-IMAGE_FOLDERS = ("images", "image", "imgs", "img", "pictures", "photos", "jpg", "png", "files")
-IMAGE_FOLDERS += ("dataset",)
-MOST_FOLDERS = 50  # beside or below a table that are looked into for its images
 FIGURES = re.compile(r"[-+.,:/ %$€£]*\d[-+\d.,:/ %$€£]*")  # prices, dates, times
 YES_OR_NO = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}  # verdicts written as words
 NUMBER = 0.95  # share of the values that must be of a kind
@@ -168,7 +162,7 @@ def _repeated(table: Table, names: Sequence[str]) -> dict[str, bool]:
 
 
 def _look(name: str, values: Sequence[Any], folder: Path, split: str) -> Column:
-    found = Column(name, rows=len(values), root=_root(values, folder, split))
+    found = Column(name, rows=len(values), root=folder_of_images(values, folder, split))
     for value in values:
         if not _absent(value):
             found.filled += 1
@@ -244,11 +238,6 @@ def is_image_file(data: bytes | BinaryIO) -> bool:
         return False
 
 
-def looks_like_path(value: str) -> bool:
-    """Whether a text is the name of an image file."""
-    return len(value) <= LONGEST and "\n" not in value and Path(value).suffix.lower() in IMAGES
-
-
 def _decode(found: Column, data: Any) -> None:
     if isinstance(data, bytes) and not is_image_file(data):
         return  # a look at all records leaves it out
@@ -273,42 +262,3 @@ def verdict_of(value: Any) -> float | None:
     """What a cell says on a pair: a number, or 1 or 0 for "yes" or "no"; None: nothing."""
     number = as_float(value)
     return YES_OR_NO.get(str(value).strip().lower()) if number is None else number
-
-
-def root_of(table: Table, column: str, folder: Path, split: str) -> Path:
-    """The folder that the image paths of a column start from; arguments as those of `look`."""
-    values = []
-    for index in evenly_spaced(len(table), SAMPLED).tolist():
-        with contextlib.suppress(Damaged, UserError):
-            values.append(table.row(index, (column,)).get(column))
-    return _root(values, folder, split)
-
-
-def _root(values: Iterable[Any], folder: Path, split: str) -> Path:
-    """The folder from which most of the paths lead to a file: that of the table, or one near it."""
-    paths = [value for value in values if isinstance(value, str) and looks_like_path(value)][:30]
-    if not paths:
-        return folder
-    below = _folders(folder)
-    inside = [each for place in below if _is_of_images(place) for each in _folders(place)]
-    near = [folder, folder.parent, *below, *inside, *filter(_is_of_images, _folders(folder.parent))]
-
-    def fits(place: Path) -> tuple[int, bool]:
-        hits = sum(os.path.isfile(place / path) for path in paths)
-        return hits, split_word(place.name) == split and place != folder
-
-    best = max(near, key=fits)  # the first of those alike
-    return best if fits(best)[0] > fits(folder)[0] else folder
-
-
-def _is_of_images(folder: Path) -> bool:
-    """Whether the name of a folder says that it is of images, or of a split."""
-    words = re.split(r"[^a-z]+", folder.name.lower())
-    return bool(split_word(folder.name)) or not set(words).isdisjoint(IMAGE_FOLDERS)
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        return sorted(each for each in folder.iterdir() if each.is_dir())[:MOST_FOLDERS]
-    except OSError:
-        return []

@@ -5,19 +5,17 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from big_retrieval.data.formats.folders import IMAGES, is_folder_of_shards, walk
 from big_retrieval.data.formats.open_files import expand, table_of
 from big_retrieval.data.formats.pictures import CAPTIONS, picture_rows
-from big_retrieval.data.formats.tables import Rows, Table
-from big_retrieval.data.formats.views import InFolder
-from big_retrieval.data.sources import evenly_spaced
+from big_retrieval.data.formats.tables import Rows
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.own_data.columns import looks_like_path, root_of
 from big_retrieval.own_data.delimited import JSON, ending_of, is_caption_file, read_delimited
 from big_retrieval.own_data.layouts import read_layout
+from big_retrieval.own_data.roots import PEEKED, with_images
 from big_retrieval.own_data.splits import DataFiles, FoundData, grouped, split_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".npz")
@@ -25,7 +23,6 @@ CAPTION_TABLES = (".txt", ".token")  # where their lines have a picture's file
 TARS = (".tar",)
 NO_DATA = re.compile(r"(dataset_(info|infos|dict)|state|.*_stats)\.json")  # beside data, of tools
 MANY_FILES = 1000  # text files; of more, none is looked into for being a table
-PEEKED = 20  # rows of JSON lines that tell the columns
 READERS = {  # of pandas, that join tables
     ".csv": "read_csv('{}')",
     ".tsv": "read_csv('{}', sep='\\t')",
@@ -151,24 +148,11 @@ def _opened(files: Sequence[Path], notes: list[str]) -> DataFiles:
     plain: list[str] = []
     folders = {file.parent for file in files}
     table, _ = table_of(
-        list(files), lambda file: _with_images(file, read_delimited(file, plain), folders)
+        list(files), lambda file: with_images(file, read_delimited(file, plain), folders)
     )
     pattern = str(files[0]) if len(files) == 1 else _pattern(files)
     notes += [note for note in plain if note]
     return DataFiles(table, "" if plain else pattern, Path(os.path.commonpath(folders)))
-
-
-def _with_images(file: Path, table: Table, folders: Collection[Path]) -> Table:
-    """A file's rows; where files lie in several folders, paths of images near it are whole."""
-    rows = []
-    for index in evenly_spaced(len(table), PEEKED).tolist() if len(folders) > 1 else ():
-        with contextlib.suppress(Damaged):
-            rows.append({x: y for x, y in table.row(index).items() if isinstance(y, str)})
-    for name in {name for row in rows for name, value in row.items() if looks_like_path(value)}:
-        root = root_of(table, name, file.parent, "")
-        if any(name in row and (root / row[name]).is_file() for row in rows):
-            table = InFolder(table, root, (name,))
-    return table
 
 
 def _columns_of(file: Path) -> set[str]:

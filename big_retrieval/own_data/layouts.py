@@ -10,6 +10,7 @@ from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
+from big_retrieval.own_data.roots import with_images
 from big_retrieval.own_data.splits import SPLITS, DataFiles, FoundData, split_of, with_validation
 
 PEEKED = 2**16  # bytes at the start and the end of a file that tell its layout
@@ -106,17 +107,21 @@ def _peek(file: Path) -> bytes:
 
 def _read(layout: str, files: Sequence[Path], folder: Path) -> FoundData:
     rows: dict[str, list[Record]] = {}
+    folders = {file.parent for file in files}
     for file in files:
-        named = split_of(file, folder)
+        named, own = split_of(file, folder), dict[str, list[Record]]()
         try:
             whole = json.loads(read_text(file, "utf-8-sig", "replace"))
             for split, row in LAYOUTS[layout][1](whole):
-                rows.setdefault(split or named or "train", []).append(row)
+                own.setdefault(split or named or "train", []).append(row)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise UserError(
                 f"--data: {file} looks like {layout} but cannot be read as such "
                 f"({type(problem).__name__}: {problem}); correct it or give another file."
             ) from None
+        for split, each in own.items():
+            table = with_images(file, Rows(each, split), folders)
+            rows.setdefault(split, []).extend(map(table.row, range(len(table))))
     if "train" not in rows:
         rows = {"train": [row for each in rows.values() for row in each]}
     with_validation(rows)

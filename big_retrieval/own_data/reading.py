@@ -10,8 +10,9 @@ import numpy as np
 
 from big_retrieval.config.data import Pairs, Tar
 from big_retrieval.config.sources import Source
-from big_retrieval.own_data.columns import Column, root_of
+from big_retrieval.own_data.columns import Column
 from big_retrieval.own_data.roles import Roles, endings
+from big_retrieval.own_data.roots import root_of
 from big_retrieval.own_data.rows import merged, read_rows, write_rows
 from big_retrieval.own_data.splits import DataFiles
 from big_retrieval.own_data.splitting import RecordKeys, keys_of

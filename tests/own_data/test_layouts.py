@@ -396,3 +396,23 @@ def test_wrong_captions_are_told_and_not_trained_on(said: list[str]) -> None:
     table(Path("data/t.csv"), ["file", "negative_caption", "caption"], rows)
     assert sorted(both(run())) == wanted(TRAIN)
     assert any("'negative_caption' has wrong captions and is not used" in line for line in said)
+
+
+@pytest.mark.parametrize("form", ["by file", "coco", "list"])
+@pytest.mark.parametrize("images", ["images", "."])
+def test_json_files_in_several_folders_have_images_of_their_own(form: str, images: str) -> None:
+    """As tables in several folders do."""
+    for kind, numbers in (("cats", range(20)), ("dogs", range(20, 40))):
+        names = {f"{place}.png": number for place, number in enumerate(numbers)}
+        for name, number in names.items():
+            pictures(Path("data") / kind / images, [number], name)
+        whole: Any = {name: [caption(number)] for name, number in names.items()}
+        if form == "coco":
+            whole = {
+                "images": [{"id": n, "file_name": name} for name, n in names.items()],
+                "annotations": [{"image_id": n, "caption": caption(n)} for n in names.values()],
+            }
+        elif form == "list":
+            whole = [{"file": name, "caption": caption(n)} for name, n in names.items()]
+        Path(f"data/{kind}/captions.json").write_text(json.dumps(whole))
+    assert sorted(both(run())) == wanted(range(40))
