@@ -38,7 +38,8 @@ class Images(Values):
     """Images as a source of records.
 
     Args:
-      values: files, PIL images or uint8 arrays [H, W, 3]; one of them alone is a list of one.
+      values: files, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; one of them
+        alone is a list of one.
       field: the field's configuration.
     """
 
@@ -57,8 +58,10 @@ def _several(images: Any) -> Sequence[Any]:
     Raises:
       UserError: they are neither an image nor several.
     """
-    if isinstance(images, str | bytes | Path | Image.Image) or getattr(images, "ndim", 0) in (2, 3):
+    single = isinstance(images, str | bytes | bytearray | Path | Image.Image)
+    if single or getattr(images, "ndim", 0) in (2, 3):
         return [images]
+    refuse_unordered(images, "images")
     if hasattr(images, "__getitem__") and hasattr(images, "__len__"):
         return images
     try:
@@ -69,12 +72,33 @@ def _several(images: Any) -> Sequence[Any]:
         ) from None
 
 
+def refuse_unordered(values: Any, what: str) -> None:
+    """Raises where values have no order that rows of embeddings could have.
+
+    Args:
+      values: what a user gives.
+      what: they should be, such as "texts".
+
+    Raises:
+      UserError: they are a dict or a set.
+    """
+    if isinstance(values, dict | set | frozenset):
+        raise UserError(
+            f"{what} are a {type(values).__name__}; give a list, whose order rows have."
+        )
+
+
 def read_image(image: Any) -> Any:
-    """An image as uint8 [H, W, 3]: a file, a PIL image, or such an array already.
+    """An image as uint8 [H, W, 3]: a file or its content, a PIL image, or such an array already.
 
     Raises:
       UserError: the file cannot be read or is no image.
     """
+    if isinstance(image, bytes | bytearray):
+        try:
+            return decoding.decode(bytes(image))
+        except ValueError as problem:
+            raise UserError(f"an image of {len(image):,} bytes is {problem}.") from None
     if isinstance(image, str | Path):
         try:
             return decoding.decode(read_bytes(image, MOST_FILE))

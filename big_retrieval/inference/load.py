@@ -13,7 +13,7 @@ import scipy.sparse
 
 from big_retrieval import parallel, similarity
 from big_retrieval.config import Config, Field, Mesh, registry
-from big_retrieval.data.at_hand import Images, Values
+from big_retrieval.data.at_hand import Images, Values, refuse_unordered
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import eval_batches
@@ -66,8 +66,13 @@ class TrainedModel:
           progress: whether a line says how far it is; None: on a terminal, where it takes long.
 
         Raises:
-          UserError: no texts, no such field, or titles where the field has none or of other number.
+          UserError: no texts, no such text field, or titles where it has none or of other number.
         """
+        if (modality := self._field(field).modality) != "text":
+            raise UserError(
+                f"the field {field!r} is no text field, its modality is {modality!r}; name a text "
+                "field by field=..., or use `encode(values, field)`."
+            )
         texts = _texts(texts, field)
         # Texts of like length share a block.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
@@ -90,14 +95,16 @@ class TrainedModel:
         """Embeddings of images, in the form of `encode_texts`.
 
         Args:
-          images: n files, PIL images or uint8 arrays [H, W, 3]; or one of them alone, which is as a
-            list of one.
+          images: n files, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; or one
+            of them alone, which is as a list of one.
           field: which image field they are.
           progress: as in `encode_texts`.
 
         Raises:
           UserError: no images, one that cannot be read, or no such field.
         """
+        if self._field(field).modality == "text":
+            raise UserError(f"the field {field!r} is a text field; name an image field.")
         return self._encode(Images(images, self._field(field)), field, progress)[0]
 
     def encode(self, values: Sequence[Any], field: str, progress: bool | None = None) -> Embeddings:
@@ -151,7 +158,20 @@ class TrainedModel:
         """Scores [rows, columns] of embeddings [rows, ...] with embeddings [columns, ...].
 
         Higher is closer. Scores are not multiplied by the logit scale, which changes no order.
+
+        Raises:
+          UserError: one is no embeddings, or they are of fields that cannot be compared.
         """
+        for name, found in (("first", a), ("second", b)):
+            if not hasattr(found, "shape") and not isinstance(found, list | tuple):
+                raise UserError(
+                    f"the {name} argument is {found!r:.80}, not embeddings: give what "
+                    "encode_texts, encode_images or encode return."
+                )
+        if scipy.sparse.issparse(a) != scipy.sparse.issparse(b):
+            raise UserError(
+                "embeddings of a lexical field cannot be compared with those of another."
+            )
         if scipy.sparse.issparse(a):
             return (a @ b.T).toarray()
         return np.asarray(
@@ -195,6 +215,7 @@ def _texts(values: Any, field: str) -> list[str]:
     Raises:
       UserError: one is no text.
     """
+    refuse_unordered(values, f"values for the field {field!r}")
     try:
         texts = [values] if isinstance(values, str) else list(values)
     except TypeError:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.sparse import csr_array
 
 import big_retrieval
 from big_retrieval import cli, similarity
@@ -149,7 +150,8 @@ def test_images_as_arrays_files_and_pictures(trained: TrainedModel, tmp_path: Pa
     for other in embeddings[1:4]:
         np.testing.assert_array_equal(other, embeddings[0])
     assert not np.array_equal(embeddings[4], embeddings[0])
-    for alone in (array, picture, tmp_path / "scene.png", str(tmp_path / "scene.png")):
+    content = (tmp_path / "scene.png").read_bytes()
+    for alone in (array, picture, tmp_path / "scene.png", str(tmp_path / "scene.png"), content):
         np.testing.assert_array_equal(trained.encode_images(alone), embeddings[:1])
     several = np.stack([array, TEST[4]["image"]])  # [2, H, W, 3]
     np.testing.assert_array_equal(trained.encode_images(several), embeddings[[0, 4]])
@@ -164,6 +166,7 @@ def test_images_as_arrays_files_and_pictures(trained: TrainedModel, tmp_path: Pa
 
 def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("no image")
+    text = trained.encode_texts("a")
     for call, words in (
         (lambda: trained.encode_texts(["a"], "title"), ["no field 'title'", "image, text"]),
         (lambda: trained.encode_images([], "image"), ["nothing to encode", "image"]),
@@ -171,6 +174,18 @@ def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) 
         (lambda: trained.encode_texts(None), ["None for the field 'text' is no text"]),  # type: ignore
         (lambda: trained.encode_images([tmp_path / "x.png"]), ["x.png cannot be read"]),
         (lambda: trained.encode_images([tmp_path / "text.png"]), ["text.png is not an image"]),
+        (lambda: trained.encode_images([b"no image"]), ["of 8 bytes is not an image"]),
+        (lambda: trained.encode_images({"a": 1}), ["images are a dict; give a list"]),
+        (lambda: trained.encode_images("a.png", "text"), ["'text' is a text field; name an"]),
+        (
+            lambda: trained.encode_texts("a", field="image"),
+            ["'image' is no text field, its modality is 'image'"],
+        ),
+        (lambda: trained.encode_texts({"a": 1}), ["'text' are a dict; give a list"]),  # type: ignore
+        (lambda: trained.encode({"a"}, "text"), ["'text' are a set"]),  # type: ignore
+        (lambda: trained.score("a dog", text), ["first argument is 'a dog', not embeddings"]),
+        (lambda: trained.score(text, None), ["second argument is None"]),
+        (lambda: trained.score(text, csr_array(text[:, 0])), ["lexical field cannot be compared"]),
     ):
         with pytest.raises(UserError) as problem:
             call()
