@@ -140,7 +140,7 @@ def _steps(
     )
     alarms = Alarms()
     reading = closing(run.batches(steps.start, steps.stop))
-    tracing = closing(Tracer(config.profile, run.workdir, extras))
+    tracing = closing(Tracer(config.profile, run.workdir, extras, run.total_steps))
     with reading as batches, tracing as tracer, parallel.use(run.parts.mesh):
         for step in range(steps.start + 1, steps.stop + 1):
             # The order of what follows is a contract: a checkpoint comes after all that was

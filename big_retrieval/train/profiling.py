@@ -20,14 +20,20 @@ class Tracer:
     A resumed run traces those of them that are still to come. What goes wrong is a warning.
     """
 
-    def __init__(self, config: Profile, workdir: Path, extras: Extras) -> None:
-        """Nothing is traced yet.
+    def __init__(self, config: Profile, workdir: Path, extras: Extras, total: int) -> None:
+        """Nothing is traced yet; warns where nothing will be.
 
         Args:
           config: which steps.
           workdir: the run folder.
           extras: the run's, for warnings.
+          total: steps of the whole run.
         """
+        if config.first > total:
+            log.warning(
+                f"no step is traced: config.profile.first is {config.first}, and the run has "
+                f"{total:,} steps"
+            )
         wanted = config.first > 0 and jax.process_index() == 0
         self._first = config.first
         self._last = (config.last or config.first + USUAL - 1) if wanted else 0

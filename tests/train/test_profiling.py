@@ -47,6 +47,14 @@ def test_a_window_that_is_none_is_refused() -> None:
             check(tiny(profile=window(first, last)))
 
 
+def test_a_window_behind_the_end_of_the_run_is_a_warning(tmp_path: Path, said: list[str]) -> None:
+    for first in (0, 3, 4):
+        Tracer(Profile(first=first), tmp_path, Extras(), 3)
+    assert said == [
+        "warning: no step is traced: config.profile.first is 4, and the run has 3 steps"
+    ]
+
+
 def test_a_trace_that_fails_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
@@ -54,7 +62,7 @@ def test_a_trace_that_fails_is_a_warning(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(jax.profiler, "start_trace", full)
-    tracer = Tracer(Profile(first=1), tmp_path, Extras())
+    tracer = Tracer(Profile(first=1), tmp_path, Extras(), 3)
     for step in range(1, 4):
         tracer.before(step)
         tracer.after(step, None)
