@@ -11,7 +11,7 @@ from pathlib import Path
 from big_retrieval.data.formats.folders import IMAGES, is_folder_of_shards, walk
 from big_retrieval.data.formats.open_files import expand, table_of
 from big_retrieval.data.formats.pictures import CAPTIONS, picture_rows
-from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.own_data.delimited import JSON, ending_of, is_caption_file, read_delimited
 from big_retrieval.own_data.layouts import read_layout
@@ -147,9 +147,14 @@ def _opened(files: Sequence[Path], notes: list[str]) -> DataFiles:
         _check_alike(files)
     plain: list[str] = []
     folders = {file.parent for file in files}
-    table, _ = table_of(
-        list(files), lambda file: with_images(file, read_delimited(file, plain), folders)
-    )
+
+    def opened(file: Path) -> Table:
+        table = read_delimited(file, plain)
+        whole = with_images(file, table, len(folders) > 1) if len(files) > 1 else table
+        plain.extend([""] * (whole is not table))  # no source reads it as it is
+        return whole
+
+    table, _ = table_of(list(files), opened)
     pattern = str(files[0]) if len(files) == 1 else _pattern(files)
     notes += [note for note in plain if note]
     return DataFiles(table, "" if plain else pattern, Path(os.path.commonpath(folders)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
@@ -107,7 +107,7 @@ def _peek(file: Path) -> bytes:
 
 def _read(layout: str, files: Sequence[Path], folder: Path) -> FoundData:
     rows: dict[str, list[Record]] = {}
-    folders = {file.parent for file in files}
+    several = len({file.parent for file in files}) > 1
     for file in files:
         named, own = split_of(file, folder), dict[str, list[Record]]()
         try:
@@ -120,7 +120,8 @@ def _read(layout: str, files: Sequence[Path], folder: Path) -> FoundData:
                 f"({type(problem).__name__}: {problem}); correct it or give another file."
             ) from None
         for split, each in own.items():
-            table = with_images(file, Rows(each, split), folders)
+            table: Table = Rows(each, split)
+            table = with_images(file, table, several) if len(files) > 1 else table
             rows.setdefault(split, []).extend(map(table.row, range(len(table))))
     if "train" not in rows:
         rows = {"train": [row for each in rows.values() for row in each]}

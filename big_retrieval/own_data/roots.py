@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +66,28 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
-def with_images(file: Path, table: Table, folders: Collection[Path]) -> Table:
-    """A file's rows; where files lie in several folders, paths of images near it are whole."""
-    rows = []
-    for index in evenly_spaced(len(table), PEEKED).tolist() if len(folders) > 1 else ():
+def with_images(file: Path, table: Table, several: bool) -> Table:
+    """The rows of one file of several, with whole paths of images where each file has its own.
+
+    Args:
+      file: the table's.
+      table: its rows.
+      several: whether the files lie in several folders, so that images are looked for near each;
+        else only a folder of the file's name counts (shirts.csv and shirts/1.png).
+    """
+    own, rows = file.with_suffix(""), []
+    looked = several or own.is_dir()
+    for index in evenly_spaced(len(table), PEEKED).tolist() if looked else ():
         with contextlib.suppress(Damaged):
             rows.append({x: y for x, y in table.row(index).items() if isinstance(y, str)})
+
+    def leads(root: Path, name: str) -> bool:
+        return any(name in row and os.path.isfile(root / row[name]) for row in rows)
+
     for name in {name for row in rows for name, value in row.items() if looks_like_path(value)}:
         root = root_of(table, name, file.parent, "")
-        if any(name in row and (root / row[name]).is_file() for row in rows):
+        if root != file.parent and leads(own, name):
+            root = own
+        if (several or root == own) and leads(root, name):
             table = InFolder(table, root, (name,))
     return table

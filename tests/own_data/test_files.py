@@ -1,5 +1,6 @@
 """`train --data`: which files of a folder are read, and which are the same."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -61,3 +62,19 @@ def test_uncompressed_pictures_that_differ_in_their_middle_are_different(
     sides = [{x for x, _ in records(s)} for s in (config.data, config.evals["validation"].data)]
     assert list(map(len, sides)) in ([36, 4], [37, 3])
     assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_tables_whose_pictures_lie_in_folders_of_their_names(form: str) -> None:
+    """Such as shirts.csv with shirts/0.png and shoes.csv with shoes/0.png."""
+    for kind, numbers in (("shirts", range(20)), ("shoes", range(20, 40))):
+        names = {f"{place}.png": number for place, number in enumerate(numbers)}
+        for name, number in names.items():
+            pictures(Path("data") / kind, [number], name)
+        if form == "csv":
+            rows = [(name, caption(number)) for name, number in names.items()]
+            table(Path(f"data/{kind}.csv"), ["file", "caption"], rows)
+        else:
+            whole = {name: caption(number) for name, number in names.items()}
+            Path(f"data/{kind}.json").write_text(json.dumps(whole))
+    assert sorted(both(run())) == wanted(range(40))
