@@ -126,8 +126,9 @@ class RetrievalEvaluator:
         c = self.config
         names = c.document, c.query
         fields = self.encode(weights)
+        counts = [fields[name].embeddings.shape[0] for name in names]
         log.info(
-            " against ".join(f"{fields[name].embeddings.shape[0]:,} of {name}" for name in names)
+            f"embeddings: {counts[0]:,} of field {names[0]!r} against {counts[1]:,} of {names[1]!r}"
         )
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []

@@ -106,7 +106,8 @@ def test_queries_are_the_judged_ones_and_documents_are_all(folder):
     assert len(found.queries) == 2
     assert [found.documents[i]["document_id"] for i in range(4)] == ["d1", "d2", "d3", "d4"]
     assert judged(found) == {("q2", "d4"): 7.0, ("q1", "d1"): 100.0, ("q1", "d2"): 0.5}
-    assert found.notes == ("1 of 3 queries of queries are not judged",)
+    assert found.notes == ("1 of 3 rows of queries are not judged",)
+    assert source(folder, where=("note=n0",)).notes == ()  # as other pairs have the others
     assert found.queries[0]["kind"] == found.queries[0]["query.kind"] == "a"
     assert found.documents.value(1, "document.kind") == found.documents.value(1, "kind") == "y"
     assert found.documents[3]["title"] is None
@@ -288,6 +289,6 @@ def test_a_look_at_judged_pairs(folder):
     text = "\n".join(describe_qrels(source(folder)))
     assert "3 pairs of 2 queries and 4 documents (3 of them judged); 1.5 a query, 1 to 2" in text
     assert "0.5 to 100, median 7; 0.5: 1, 7: 1, 100: 1" in text
-    assert "skipped   1 of 3 queries of queries are not judged" in text
+    assert "skipped   1 of 3 rows of queries are not judged" in text
     assert histogram(np.arange(1.0, 21)).startswith("to 2.9: 2, to 4.8: 2")
     assert describe_qrels(make_source(config.Scenes(count=1))) == []

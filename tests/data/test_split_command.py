@@ -122,7 +122,7 @@ def test_three_files_and_a_group(files, tmp_path) -> None:
     queries = rows_of(out / "queries.parquet")
     assert [x["text"] for x in queries] == [f"query {q}" for q in range(30)]
     assert {x["kind"] for x in queries} == {None}
-    assert summary["skipped"] == ["1 of 31 queries of queries are not judged"]
+    assert summary["skipped"] == ["1 of 31 rows of queries are not judged"]
     assert summary["queries"] == {"training": 15, "novel": 15}
     assert summary["document_texts_on_both_sides"] > 0
     sources = read_back(summary)

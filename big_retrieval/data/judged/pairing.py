@@ -137,10 +137,11 @@ class Pairing:
             document, document_rows = known[1][self._document], np.arange(len(documents.ids))
         else:
             document, document_rows = _numbered(self._document, None, self._rows)
-        if queries is not None and len(query_rows) < len(queries.ids):
+        chosen = self._config.where  # then the pairs that are left out have the other queries
+        if queries is not None and len(query_rows) < len(queries.ids) and not chosen:
             left, whole = len(queries.ids) - len(query_rows), len(queries.ids)
             name = queries.table.name
-            self.notes.append(f"{left:,} of {whole:,} queries of {name} are not judged")
+            self.notes.append(f"{left:,} of {whole:,} rows of {name} are not judged")
         found = Qrels(query.astype(np.int32), document.astype(np.int32), self._score)
         return PairedRows(found, self._rows, query_rows, document_rows, tuple(self.notes))
 
