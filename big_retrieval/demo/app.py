@@ -37,6 +37,7 @@ HEADERS = (
 )
 KEPT = {"cache-control": "private, max-age=86400, immutable"}  # of addresses with the stamp
 RETRY = {"retry-after": "1"}
+STRANGER = "this demo is for its own machine and has no such host name; ask 127.0.0.1 or localhost."
 
 
 def make_app(service: Service, hosts: Sequence[str] = ("*",)) -> "Starlette":
@@ -51,7 +52,6 @@ def make_app(service: Service, hosts: Sequence[str] = ("*",)) -> "Starlette":
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.routing import Route
 
     @contextlib.asynccontextmanager
@@ -79,7 +79,7 @@ def make_app(service: Service, hosts: Sequence[str] = ("*",)) -> "Starlette":
         ],
         middleware=[
             Middleware(_Headers),
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(_Hosts, hosts=hosts),
             Middleware(BodyLimit),
         ],
         exception_handlers={
@@ -107,6 +107,39 @@ class _Headers:
             await send(message)
 
         await self._app(scope, receive, with_headers)
+
+
+class _Hosts:
+    """Refuses requests by other names, in words that tell nothing of what is searched."""
+
+    def __init__(self, app: "ASGIApp", hosts: Sequence[str]):
+        from starlette.middleware.trustedhost import TrustedHostMiddleware
+        from starlette.responses import JSONResponse, PlainTextResponse
+
+        async def passed(scope: "Scope", receive: "Receive", send: "Send") -> None:
+            del receive, send
+            scope["known_host"] = True
+
+        self._check: ASGIApp = TrustedHostMiddleware(passed, list(hosts), www_redirect=False)
+        self._app, self._json, self._plain = app, JSONResponse, PlainTextResponse
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        async def dropped(message: "Message") -> None:
+            del message
+
+        await self._check(scope, receive, dropped)
+        reply: ASGIApp = self._app
+        if not scope.get("known_host"):
+            json = scope["path"].startswith("/api")
+            reply = (
+                self._json(_error_of(400, STRANGER), 400) if json else self._plain(STRANGER, 400)
+            )
+        await reply(scope, receive, send)
+
+
+def _error_of(status: int, message: str) -> dict[str, Any]:
+    """An error for programs."""
+    return {"error": {"status": status, "message": message}}
 
 
 def _wants_json(request: "Request") -> bool:
@@ -266,8 +299,7 @@ class _Routes:
         headers: Mapping[str, str] | None = None,
     ) -> "Response":
         if _wants_json(request):
-            content = {"error": {"status": status, "message": message}}
-            return self._json(content, status, headers=headers)
+            return self._json(_error_of(status, message), status, headers=headers)
         return self._html(self._site.error(status, message), status, headers=headers)
 
 

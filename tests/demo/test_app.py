@@ -263,7 +263,14 @@ def test_other_names_of_the_host_are_refused(service: Service) -> None:
     assert hosts("0.0.0.0") == ["*"]
     local = make_app(service, hosts("127.0.0.1"))
     assert TestClient(local, base_url="http://127.0.0.1:8000").get("/api/health").is_success
-    assert TestClient(local, base_url="http://evil.example").get("/api/health").status_code == 400
+    stranger = TestClient(local, base_url="http://evil.example")
+    for address in ("/api/health", "/", "/script.js"):
+        reply = stranger.get(address)
+        assert reply.status_code == 400
+        assert "no such host name" in reply.text
+        assert service.demo.collection.name not in reply.text
+        assert "content-security-policy" in reply.headers
+    assert stranger.get("/api/health").json()["error"]["status"] == 400
 
 
 def test_what_is_there_is_said_to_programs(client: Any) -> None:
