@@ -5,6 +5,7 @@ import glob
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def find(path: str, leave_out: Path | None = None) -> FoundData:
         raise UserError(
             f"--data: {odd[0]} is of no known form: {_remedy(odd) or f'known are {KNOWN}'}."
         )
-    return read_layout(files, files[0].parent) or _of_files(files, files[0].parent)
+    folder = Path(os.path.commonpath({file.parent for file in files}))
+    return read_layout(files, folder) or _of_files(files, folder)
 
 
 def _remedy(files: Sequence[Path]) -> str:
@@ -105,9 +107,11 @@ def _folder(folder: Path, leave_out: Path | None) -> FoundData:
         return _of_files(tars, folder)
     texts = [file for file in files if ending_of(file) in CAPTIONS]
     captioned = {file.with_suffix("") for file in texts} & {x.with_suffix("") for x in images}
-    tables = _tables(others)
+    tables, lower = _tables(others)
     if tables and len(captioned) < 0.5 * max(1, len(images)):
-        return _of_files(tables, folder)
+        found = _of_files(tables, folder)
+        found.notes.extend([_lower(lower, folder)] if lower else [])
+        return found
     if not images:
         held = sorted({ending_of(file) or "files without an ending" for file in files})
         what = f"only {', '.join(held[:8])}" if held else "nothing"
@@ -119,14 +123,27 @@ def _folder(folder: Path, leave_out: Path | None) -> FoundData:
     return found
 
 
-def _tables(files: Sequence[Path]) -> list[Path]:
-    """The tables that lie highest, without what tools write beside data."""
+def _tables(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The tables that lie highest and the others, without what tools write beside data."""
     sure = [x for x in files if ending_of(x) in TABLES and not NO_DATA.fullmatch(x.name)]
     if not sure:
         perhaps = [x for x in files if ending_of(x) in CAPTION_TABLES]
         sure = [x for x in perhaps if len(perhaps) <= MANY_FILES and _is_table(x)]
     least = min((len(file.parts) for file in sure), default=0)
-    return [file for file in sure if len(file.parts) == least]
+    highest = [file for file in sure if len(file.parts) == least]
+    return highest, [file for file in sure if len(file.parts) > least]
+
+
+def _lower(lower: Sequence[Path], folder: Path) -> str:
+    """What to say of tables that are left out, as they lie lower than others."""
+    what = f"{len(lower):,} tables that lie lower are"
+    what = "1 table that lies lower is" if len(lower) == 1 else what
+    shared = Path(os.path.commonpath({file.parent for file in lower}))
+    shared = lower[0].parent if shared == folder else shared
+    return (
+        f"{what} left out (such as {lower[0].relative_to(folder)}): --data={shlex.quote(str(shared))} "
+        "takes those there; to take all, put the tables equally deep"
+    )
 
 
 def _of_files(files: Sequence[Path], folder: Path) -> FoundData:

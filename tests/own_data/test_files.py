@@ -78,3 +78,27 @@ def test_tables_whose_pictures_lie_in_folders_of_their_names(form: str) -> None:
             whole = {name: caption(number) for name, number in names.items()}
             Path(f"data/{kind}.json").write_text(json.dumps(whole))
     assert sorted(both(run())) == wanted(range(40))
+
+
+def test_tables_that_lie_lower_are_told(said: list[str]) -> None:
+    for place, kind in enumerate(("cats", "dogs", "deep/emus", "deep/fish")):
+        numbers = range(20 * place, 20 * place + 20)
+        pictures(Path("data") / kind, numbers)
+        rows = [(f"{number}.png", caption(number)) for number in numbers]
+        table(Path("data") / kind / "metadata.csv", ["file_name", "text"], rows)
+    assert sorted(both(run())) == wanted(range(40))
+    (told,) = [line for line in said if "left out" in line]
+    assert told == (
+        "2 tables that lie lower are left out (such as deep/emus/metadata.csv): "
+        f"--data={Path.cwd()}/data/deep takes those there; to take all, put the tables equally deep"
+    )
+    deep = told.partition("--data=")[2].split()[0]
+    assert sorted(both(run(deep, workdir="deep"))) == wanted(range(40, 80))
+
+
+def test_a_pattern_of_files_in_several_folders() -> None:
+    for kind, numbers in (("cats", range(20)), ("dogs", range(20, 40))):
+        pictures(Path("data") / kind, numbers)
+        rows = [(f"{number}.png", caption(number)) for number in numbers]
+        table(Path("data") / kind / "metadata.csv", ["file_name", "text"], rows)
+    assert sorted(both(run("data/*/*.csv"))) == wanted(range(40))
