@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from big_retrieval.data.formats.arrow import check_header
 from big_retrieval.data.formats.folders import IMAGES
 from big_retrieval.data.formats.lines import json_table
 from big_retrieval.data.formats.open_files import file_table
@@ -62,7 +63,7 @@ def read_delimited(path: Path, notes: list[str]) -> Table:
     if ending in JSON:
         rows, unusual = _of_json(text, path)
     else:
-        rows, unusual = _of_lines(text, separator)
+        rows, unusual = _of_lines(text, separator, path)
         unusual = [f"separated by {SEPARATORS[separator]}"] * (separator != usual) + unusual
     if not rows:
         raise UserError(f"{path} has no rows; give a file with at least one record.")
@@ -159,7 +160,7 @@ def _has_windows_paths(text: str, separator: str) -> bool:
     return any("\\" in cell and _names_image(cell) for cell in _cells(text, separator, 1))
 
 
-def _of_lines(text: str, separator: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _of_lines(text: str, separator: str, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of separated cells, as texts, and what is unusual about them."""
     csv.field_size_limit(2**31 - 1)
     headless, windows = _has_no_header(text, separator), _has_windows_paths(text, separator)
@@ -168,6 +169,7 @@ def _of_lines(text: str, separator: str) -> tuple[list[dict[str, Any]], list[str
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
     lines = [[_cell(cell, windows) for cell in line] for line in reader if line]
     names = (list(_row(lines[0])) if headless else lines.pop(0)) if lines else []
+    check_header(names, path)
     rows = [dict(zip(names, line, strict=True)) for line in lines if len(line) == len(names)]
     odd = len(lines) - len(rows)
     unusual = [f"without a header line; {CALLED}"] if headless else []

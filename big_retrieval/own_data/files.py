@@ -139,10 +139,10 @@ def _lower(lower: Sequence[Path], folder: Path) -> str:
     what = f"{len(lower):,} tables that lie lower are"
     what = "1 table that lies lower is" if len(lower) == 1 else what
     shared = Path(os.path.commonpath({file.parent for file in lower}))
-    shared = lower[0].parent if shared == folder else shared
+    there = shlex.quote(str(lower[0].parent if shared == folder else shared))
     return (
-        f"{what} left out (such as {lower[0].relative_to(folder)}): --data={shlex.quote(str(shared))} "
-        "takes those there; to take all, put the tables equally deep"
+        f"{what} left out (such as {lower[0].relative_to(folder)}): --data={there} takes those "
+        "there; to take all, put the tables equally deep"
     )
 
 

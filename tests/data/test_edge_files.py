@@ -17,6 +17,7 @@ from big_retrieval.data import at_hand
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.labels import read_labels
 from big_retrieval.data.formats import open_files, tar
+from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.columns import scan
 from big_retrieval.data.formats.records import load_image
 from big_retrieval.data.formats.whole import judged_objects
@@ -236,3 +237,13 @@ def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
     reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
     with pytest.raises(UserError, match="named pipe"):
         documents._open(path, reader)
+
+
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    """A spreadsheet's columns without a name are no reason; of two others, which is meant?"""
+    file = tmp_path / "a.csv"
+    file.write_text("image,text,text\n0.png,a,b\n")
+    with pytest.raises(UserError, match=r"a.csv has 2 columns 'text' in its header; rename"):
+        read_csv(file, ",")
+    file.write_text("image,text,,\n0.png,a,,\n")
+    assert read_csv(file, ",").row(0) == {"image": "0.png", "text": "a", "": ""}

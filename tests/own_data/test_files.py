@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from big_retrieval.errors import UserError
 from tests.own_data.test_prepare import (
     _machine,  # noqa: F401 - a fixture: two cores, no weights, a folder to work in
     both,
@@ -102,3 +103,12 @@ def test_a_pattern_of_files_in_several_folders() -> None:
         rows = [(f"{number}.png", caption(number)) for number in numbers]
         table(Path("data") / kind / "metadata.csv", ["file_name", "text"], rows)
     assert sorted(both(run("data/*/*.csv"))) == wanted(range(40))
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_two_columns_of_one_name(separator: str) -> None:
+    pictures(Path("data"), range(20))
+    rows = [(f"{n}.png", caption(n), "another") for n in range(20)]
+    table(Path("data/t.csv"), ["file", "text", "text"], rows, separator)
+    with pytest.raises(UserError, match=r"t.csv has 2 columns 'text' in its header; rename"):
+        run()

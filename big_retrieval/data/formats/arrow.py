@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,19 +29,35 @@ def read_csv(path: Path, delimiter: str) -> ArrowTable:
       delimiter: between cells.
 
     Raises:
-      UserError: it cannot be read, such as a row with another number of cells.
+      UserError: it cannot be read, such as a row with another number of cells, or has two columns
+        of one name.
     """
     path = path.absolute()
     options = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     try:
         with pa_csv.open_csv(path, parse_options=options) as reader:
-            texts = dict.fromkeys(reader.schema.names, pa.string())
+            names = reader.schema.names
+        check_header(names, path)
+        texts = dict.fromkeys(names, pa.string())
         convert = pa_csv.ConvertOptions(column_types=texts, strings_can_be_null=False)
         table = pa_csv.read_csv(path, parse_options=options, convert_options=convert)
-        table.column_names  # noqa: B018 - of a header that is not in UTF-8, an error
+        # The header is decoded here. Of several columns without a name, the first one is kept.
+        table = table.select([names.index(name) for name in dict.fromkeys(table.column_names)])
+    except UserError:
+        raise
     except Exception as problem:  # Arrow's, or of the header
         raise UserError(f"{path} is no readable CSV file ({first_line(problem)}).") from None
     return ArrowTable(table, path.stem, partial(row_of, str(path)), (read_csv, path, delimiter))
+
+
+def check_header(names: Sequence[str], path: Path) -> None:
+    """Raises a UserError where a header has a name twice; several columns may have none."""
+    twice = next((name for name in names if name.strip() and names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"{path} has {names.count(twice)} columns {twice!r} in its header; rename or remove "
+            "all but one."
+        )
 
 
 def row_of(path: str, index: int) -> str:
