@@ -68,15 +68,16 @@ class TrainedModel:
         Raises:
           UserError: no texts, no such text field, or titles where it has none or of other number.
         """
-        if (modality := self._field(field).modality) != "text":
+        part: Any = self._field(field)
+        if part.modality != "text":
             raise UserError(
-                f"the field {field!r} is no text field, its modality is {modality!r}; name a text "
-                "field by field=..., or use `encode(values, field)`."
+                f"the field {field!r} is of the type {part.type!r}, no text field; name one by "
+                "field=..., or use `encode(values, field)`."
             )
         texts = _texts(texts, field)
         # Texts of like length share a block.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        column = self._field(field).column
+        column = part.column
         if titles and not getattr(self.config.fields[field], "title", ""):
             raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
         if titles and (isinstance(titles, str) or len(titles) != len(texts)):
