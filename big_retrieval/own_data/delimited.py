@@ -118,10 +118,29 @@ def decoded(path: Path) -> tuple[str, str]:
 
 
 def separator_of(text: str, usual: str) -> str:
-    """What stands between the cells of the first line; `usual` wins where it stands there."""
-    line = text[: 2**16].split("\n", 1)[0]
+    """What stands between the cells of the first lines.
+
+    `usual` wins where it stands in the first line, unless another sign there divides all lines into
+    as many cells, and into more than it does: of semicolons, a header may have a comma in a name.
+    """
+    text = text[: 2**16]
+    line = text.split("\n", 1)[0]
     counts = {each: line.count(each) for each in SEPARATORS}
-    return usual if counts[usual] else max(counts, key=lambda each: (counts[each], each == usual))
+    if not counts[usual]:
+        return max(counts, key=lambda each: (counts[each], each == usual))
+    widths = {each: _width(text, each) for each, count in counts.items() if count}
+    best = max(widths, key=lambda each: (widths[each], each == usual))
+    return usual if widths[usual] and _has_no_header(text, usual) else best
+
+
+def _width(text: str, separator: str) -> int:
+    """The number of cells that all lines have; 0: it is not the same, or there is one line."""
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    except csv.Error:
+        return 0
+    widths = {len(line) for line in lines[: max(2, len(lines) - 1)] if line}  # the last may be cut
+    return widths.pop() if len(widths) == 1 and len(lines) > 1 else 0
 
 
 def is_caption_file(path: Path) -> bool:

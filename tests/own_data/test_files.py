@@ -112,3 +112,18 @@ def test_two_columns_of_one_name(separator: str) -> None:
     table(Path("data/t.csv"), ["file", "text", "text"], rows, separator)
     with pytest.raises(UserError, match=r"t.csv has 2 columns 'text' in its header; rename"):
         run()
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_header_with_a_comma_in_a_table_of_semicolons(separator: str, quoted: bool) -> None:
+    pictures(Path("data"), range(20))
+    mark = '"' if quoted else ""
+    end = f"\nzweite{separator} Zeile" if quoted else ""
+    lines = [("Datei", "Titel, deutsch", "Preis")]
+    lines += [(f"{n}.png", f"{caption(n)}{end}", "3,50") for n in range(20)]
+    text = "".join(separator.join(f"{mark}{cell}{mark}" for cell in line) + "\n" for line in lines)
+    Path("data/t.csv").write_text(text)
+    found = both(run(text="Titel, deutsch"))
+    expected = [(image, (text + end,)) for image, (text,) in wanted(range(20))]
+    assert sorted(found) == expected
