@@ -99,6 +99,14 @@ class Column:
         )
 
     @property
+    def is_written_list(self) -> bool:
+        """Whether all values are texts such as '["a", "b"]'."""
+        found = [x[0].strip() for x in self.different if isinstance(x, tuple) and len(x) == 1]
+        return 0 < len(self.different) == len(found) and all(
+            text.startswith(("['", '["')) and text.endswith(("']", '"]')) for text in found
+        )
+
+    @property
     def mean_words(self) -> float:
         """Words of a text."""
         return float(np.mean(self.words)) if self.words else 0.0

@@ -92,6 +92,14 @@ class Guess:
             why = "as its name says"
         more = f"; texts of {column.mean_words:.0f} words" if role in ("text", "document") else ""
         self.lines.append(f"column {name!r} is the {role.replace('_', ' ')}: {why}{more}")
+        if column.is_written_list:
+            self.lines.insert(
+                0,
+                f"column {name!r} has lists written as text, each of which is taken as one text "
+                "with its brackets: for several texts of a record, write JSON lines, such as by "
+                f"table[{name!r}] = table[{name!r}].map(ast.literal_eval); "
+                "table.to_json('table.jsonl', orient='records', lines=True) of pandas",
+            )
 
     def image(self) -> str:
         """The column of images; "": there is none."""

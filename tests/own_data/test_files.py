@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -127,3 +128,20 @@ def test_a_header_with_a_comma_in_a_table_of_semicolons(separator: str, quoted: 
     found = both(run(text="Titel, deutsch"))
     expected = [(image, (text + end,)) for image, (text,) in wanted(range(20))]
     assert sorted(found) == expected
+
+
+@pytest.mark.parametrize("write", [json.dumps, str])
+def test_lists_written_into_cells_are_told(
+    write: Callable[[list[str]], str], said: list[str]
+) -> None:
+    pictures(Path("data"), range(20))
+    rows = [(f"{n}.png", write([caption(n), "another"])) for n in range(20)]
+    table(Path("data/t.csv"), ["file", "captions"], rows)
+    run()
+    (told,) = [line for line in said if "brackets" in line]
+    assert told.startswith("column 'captions' has lists written as text")
+    pictures(Path("plain"), range(20))
+    table(Path("plain/t.csv"), ["file", "captions"], [(f"{n}.png", caption(n)) for n in range(20)])
+    said.clear()
+    run("plain", workdir="other")
+    assert not [line for line in said if "brackets" in line]
