@@ -109,10 +109,14 @@ def tell_apart(splits: Iterable[RecordKeys]) -> None:
       splits: all records that are compared; changed in place.
     """
     splits = list(splits)
-    named: dict[int, set[str]] = {}  # hash -> the files that have it
+    seen, shared = set[int](), set[int]()  # hashes, and those that perhaps several files have
     for keys in splits:
-        for image, file in keys.files.items():
-            named.setdefault(image, set()).add(os.path.join(keys.root, file))
+        shared |= {keys.image[record] for record in keys.others} | (seen & keys.files.keys())
+        seen |= keys.files.keys()
+    named: dict[int, set[str]] = {image: set() for image in shared}
+    for keys in splits:
+        for image in shared & keys.files.keys():
+            named[image].add(os.path.join(keys.root, keys.files[image]))
         for record, file in keys.others.items():
             named[keys.image[record]].add(os.path.join(keys.root, file))
     whole: dict[str, int] = {}
