@@ -83,7 +83,8 @@ class SplitReading:
             chosen = self._write_numbers(folder, numbers)
             return Tar(path=files.pattern, image=members, text=text, rows=chosen), len(rows)
         groups = _of_one_image(rows, keys) if roles.kind == "captions" else []
-        if files.pattern and self.root == files.root and not groups:
+        copies = keys.copies()
+        if files.pattern and self.root == files.root and not groups and not copies:
             chosen = self._write_numbers(folder, numbers)
             return Pairs(path=files.pattern, image=image, text=text, rows=chosen), len(rows)
         found = read_rows(files.table, rows, image, self.root)
@@ -94,6 +95,9 @@ class SplitReading:
             )
             each = (list(read_rows(files.table, group, image, self.root)) for group in groups)
             found = merged(filter(None, each), image, text)
+        # Sources compare paths: copies get that of the first one, so that they count as one image.
+        if copies:
+            found = ({**row, image: copies.get(row[image], row[image])} for row in found)
         path = write_rows(folder / self.name, found, image)
         return Pairs(path=str(path.absolute()), image=image, text=text), len(groups or rows)
 

@@ -56,6 +56,15 @@ class RecordKeys:
         self.image.append(image)
         self.texts.append(texts)
 
+    def copies(self) -> dict[str, str]:
+        """The whole path of each image file that is a copy of an earlier one -> that one's."""
+        found = {}
+        for record, file in self.others.items():
+            first = self.files.get(self.image[record])  # None where `tell_apart` has told it apart
+            if first is not None:
+                found[str(self.root / file)] = str(self.root / first)
+        return found
+
 
 def keys_of(
     table: Table, image: Sequence[str], texts: Sequence[str], root: Path, score: str = "",

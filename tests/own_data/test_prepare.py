@@ -21,6 +21,7 @@ from big_retrieval.config import Config, schema
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import open_files
+from big_retrieval.data.sources import cell_of
 from big_retrieval.errors import UserError
 from big_retrieval.own_data import machine
 from big_retrieval.own_data.machine import Machine
@@ -491,3 +492,27 @@ def test_the_same_data_from_another_folder_is_the_same_run(monkeypatch: Any) -> 
     assert run("data.csv", workdir=str(place / "run"))
     with pytest.raises(UserError, match="holds another run"):
         run("data.csv", workdir=str(place / "run"), query="answer", document="question")
+
+
+@pytest.mark.parametrize("form", ["pictures", "csv"])
+def test_copies_of_picture_files_are_one_image(form: str) -> None:
+    """Forty files, of which 30 to 39 are copies of 0 to 9, with captions of their own."""
+    pictures(Path("data"), range(30))
+    for number in range(30, 40):
+        Path(f"data/{number}.png").write_bytes(png(number - 30))
+    if form == "csv":
+        rows = [(f"{n}.png", caption(n)) for n in range(40)]
+        table(Path("data/t.csv"), ["file", "title"], rows)
+    else:
+        for number in range(40):
+            Path(f"data/{number}.txt").write_text(caption(number))
+    config = run()
+    assert sorted(both(config)) == sorted(
+        (pixels(n % 30).tobytes(), (caption(n),)) for n in range(40)
+    )
+    shared = 0
+    for data in (config.data, config.evals["validation"].data):
+        source = make_source(data)
+        names = [cell_of(source, n, "image") for n in range(len(source))]
+        shared += len(names) - len(set(names))
+    assert shared == 10
