@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from big_retrieval.data.formats.folders import IMAGES, is_folder_of_shards, walk
@@ -17,12 +17,14 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.own_data.delimited import JSON, ending_of, is_caption_file, read_delimited
 from big_retrieval.own_data.layouts import read_layout
 from big_retrieval.own_data.roots import PEEKED, with_images
-from big_retrieval.own_data.splits import DataFiles, FoundData, grouped, split_of
+from big_retrieval.own_data.splits import COLUMNS, DataFiles, FoundData, grouped, split_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".npz")
 CAPTION_TABLES = (".txt", ".token")  # where their lines have a picture's file
 TARS = (".tar",)
 NO_DATA = re.compile(r"(dataset_(info|infos|dict)|state|.*_stats)\.json")  # beside data, of tools
+JOINED = "joined"  # the file that they are joined into
+MOST_JOINED = 4  # tables that a user is told how to join
 MANY_FILES = 1000  # text files; of more, none is looked into for being a table
 READERS = {  # of pandas, that join tables
     ".csv": "read_csv('{}')",
@@ -200,19 +202,37 @@ def _check_alike(files: Sequence[Path]) -> None:
             f"{file.name} ({', '.join(sorted(columns[file])) or 'no columns'})"
             for file in (first, file)
         )
-        shared = sorted(names & columns[first])
-        join = ""
-        if shared and ending_of(first) == ending_of(file) and ending_of(file) in READERS:
-            reader = f"pandas.{READERS[ending_of(file)]}".format
-            join = (
-                f", or join them to one table, as they share the column {shared[0]!r}: "
-                f"{reader(first.name)}.merge({reader(file.name)}, on='{shared[0]}')"
-                ".to_csv('joined.csv', index=False)"
-            )
+        joined = next((each for each in files if each.stem == JOINED), None)
+        join = "" if joined or len(files) > len(columns) else _join(columns)
         raise UserError(
             f"--data: {first.parent} holds tables that differ: {listed}; give one of them "
-            f"(--data={first}){join}."
+            f"(--data={joined or first}){join}."
         )
+
+
+def _join(columns: Mapping[Path, Collection[str]]) -> str:
+    """How to make one table of some, if one of them has a column in common with each of the others.
+
+    Args:
+      columns: of each file.
+    """
+    (ending, *others) = {ending_of(file) for file in columns}
+    if others or ending not in READERS or len(columns) > MOST_JOINED:
+        return ""
+    reader = f"pandas.{READERS[ending]}".format
+    for base in columns:
+        keys = {
+            file: sorted(name for name in names if name in columns[base] and name not in COLUMNS)
+            for file, names in columns.items()
+            if file != base
+        }
+        if all(keys.values()):
+            merged = "".join(f".merge({reader(x.name)}, on={y[0]!r})" for x, y in keys.items())
+            return (
+                f", or join them to one table by the columns that they share: {reader(base.name)}"
+                f"{merged}.to_csv('{JOINED}.csv', index=False), and give that file"
+            )
+    return ""
 
 
 def _pattern(files: Sequence[Path]) -> str:

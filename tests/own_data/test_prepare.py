@@ -331,7 +331,17 @@ def test_folders_that_hold_too_little() -> None:
     Path("data/b.csv").write_text("u,v\n1,2\n")
     _fails(["tables that differ", "a.csv (x, y)", "--data="])
     Path("data/b.csv").write_text("x,v\n1,2\n")
-    _fails(["share the column 'x'", "read_csv('a.csv').merge(pandas.read_csv('b.csv'), on='x')"])
+    _fails(["that they share", "read_csv('a.csv').merge(pandas.read_csv('b.csv'), on='x')"])
+    Path("data/c.csv").write_text("v,w\n1,2\n")
+    first = "read_csv('b.csv').merge(pandas.read_csv('a.csv'), on='x')"
+    _fails([f"{first}.merge(pandas.read_csv('c.csv'), on='v').to_csv('joined.csv'"])
+    Path("data/joined.csv").write_text("x,y,v,w\n1,2,3,4\n")
+    _fails(["give one of them (--data=", "data/joined.csv)."])
+    Path("data/joined.csv").unlink()
+    Path("data/c.csv").write_text("split,w\n1,2\n")
+    with pytest.raises(UserError, match=r"give one of them \(--data=\S+\)\."):
+        run()
+    Path("data/c.csv").unlink()
     with pytest.raises(UserError, match="there is no file or folder 'nowhere'"):
         run("nowhere")
 
