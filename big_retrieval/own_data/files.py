@@ -142,9 +142,10 @@ def _lower(lower: Sequence[Path], folder: Path) -> str:
     what = "1 table that lies lower is" if len(lower) == 1 else what
     shared = Path(os.path.commonpath({file.parent for file in lower}))
     there = shlex.quote(str(lower[0].parent if shared == folder else shared))
+    every = shlex.quote(f"--data={glob.escape(str(folder))}/**/*{lower[0].suffix}")
     return (
         f"{what} left out (such as {lower[0].relative_to(folder)}): --data={there} takes those "
-        "there; to take all, put the tables equally deep"
+        f"there, {every} takes all"
     )
 
 

@@ -92,10 +92,12 @@ def test_tables_that_lie_lower_are_told(said: list[str]) -> None:
     (told,) = [line for line in said if "left out" in line]
     assert told == (
         "2 tables that lie lower are left out (such as deep/emus/metadata.csv): "
-        f"--data={Path.cwd()}/data/deep takes those there; to take all, put the tables equally deep"
+        f"--data={Path.cwd()}/data/deep takes those there, "
+        f"'--data={Path.cwd()}/data/**/*.csv' takes all"
     )
     deep = told.partition("--data=")[2].split()[0]
     assert sorted(both(run(deep, workdir="deep"))) == wanted(range(40, 80))
+    assert sorted(both(run("data/**/*.csv", workdir="all"))) == wanted(range(80))
 
 
 def test_a_pattern_of_files_in_several_folders() -> None:

@@ -153,7 +153,7 @@ def expand(pattern: str) -> tuple[list[Path], list[str]]:
     found, missing = [], []
     # What is there is no pattern, whatever brackets and braces its name has.
     for path in [pattern] if os.path.exists(pattern) else _ranges(pattern):
-        names = [path] if os.path.exists(path) else sorted(glob.glob(path))
+        names = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
         here = [Path(name) for name in names if Path(name).exists()]
         for each in here:
             check_regular(each, folders=True)
