@@ -29,7 +29,7 @@ HEAD = 8  # bytes that say how long a request is
 # Flags belong to a process and those of several commands have the same names, so that each fork
 # imports the modules that define them.
 OWN = ("big_retrieval.commands.", "big_retrieval.main", "big_retrieval.launch", "big_retrieval.__")
-OWN += ("big_retrieval.cli.columns",)
+OWN += ("big_retrieval.cli.columns", "big_retrieval.cli.said")
 
 
 def client(path: str, words: list[str]) -> None:
