@@ -11,8 +11,7 @@ import pytest
 
 from big_retrieval import cli
 from big_retrieval import config as configs
-from big_retrieval.cli import foreign
-from big_retrieval.cli import said as columns
+from big_retrieval.cli import foreign, roles
 from big_retrieval.commands import evaluate
 from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe
 from big_retrieval.errors import UserError
@@ -62,8 +61,8 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
         holders["OUT"] = out and str(out)
         for name, value in holders.items():
             holder = SimpleNamespace(name=name.lower(), value=value)
-            if name.lower() in columns.FLAGS:
-                monkeypatch.setitem(columns.FLAGS, name.lower(), holder)
+            if name.lower() in roles.FLAGS:
+                monkeypatch.setitem(roles.FLAGS, name.lower(), holder)
                 continue
             monkeypatch.setattr(foreign if hasattr(foreign, name) else evaluate, name, holder)
         monkeypatch.setattr(cli, "CONFIG", SimpleNamespace(value=config))

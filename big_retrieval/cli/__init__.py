@@ -276,7 +276,7 @@ def load_config() -> Config:
             group = functools.reduce(operator.getitem, groups, raw)
             if groups == ["evals"]:
                 del group[last]
-                if f"/{last}/" in (raw.best_metric or ""):
+                if raw.best_metric.split("/")[1:2] == [last]:
                     log.info(f"no best checkpoint is kept: {raw.best_metric} is measured no more")
                     raw.best_metric, raw.final_weights = "", "last"
             else:

@@ -76,7 +76,7 @@ SHARED = (  # with flags of several commands
     "big_retrieval.cli.beir",
     "big_retrieval.cli.columns",
     "big_retrieval.cli.foreign",
-    "big_retrieval.cli.said",
+    "big_retrieval.cli.roles",
 )
 
 

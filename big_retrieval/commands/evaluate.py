@@ -37,7 +37,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.cli import beir, foreign
-from big_retrieval.cli.said import said
+from big_retrieval.cli.roles import said
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError

@@ -34,7 +34,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval import main as training
-from big_retrieval.cli import said as columns
+from big_retrieval.cli import roles
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
@@ -45,7 +45,7 @@ DATA = flags.DEFINE_string("data", None, "File, folder or pattern of files to tr
 INIT = flags.DEFINE_string(
     "init", "", "With --data: folder of published weights to start from; none: random weights"
 )
-OWN = (INSTEAD, *columns.ROLES, "init", "answer")
+OWN = (INSTEAD, *roles.ROLES, "init", "answer")
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def _prepared() -> Path:
         raise UserError("--data is empty: give a file or a folder.")
     name = re.sub(r"[^\w.=-]+", "-", Path(data).absolute().resolve().stem).strip("-") or "data"
     workdir = Path(cli.WORKDIR.value or Path("runs") / name)
-    said = Said(**columns.said())
+    said = Said(**roles.said())
     with cli.owning(locks.in_folder(workdir), workdir, "--workdir"):
         changed = [arg for arg in sys.argv[1:] if re.match(r"--?config\.", arg)]
         file = prepare(TrainingRequest(data, said, INIT.value), workdir, changed)

@@ -59,8 +59,7 @@ def on_data(config: Config, data: str, said: Said, folder: Path, separator: str 
         )
     fields = {side: config.fields[config.side(side)[0]] for side in SIDES}
     kind = _compared(fields)
-    found, columns = looked_at(data, said, ORDER)
-    split = next(name for name in ORDER if name in found.splits)
+    found, split, columns = looked_at(data, said, ORDER)
     files = found.splits[split]
     if len(found.splits) > 1:
         log.info(f"the records for {split} are evaluated on")
@@ -77,7 +76,7 @@ def on_data(config: Config, data: str, said: Said, folder: Path, separator: str 
     if kind == "clicks":
         source = graded_pairs(split, files, roles, columns.get(roles["image"]), folder)
         return _ranked(config, source, roles, columns)
-    reading = SplitReading(split, files, roles, columns, sampled=split)
+    reading = SplitReading(split, files, roles, columns)
     return _paired(config, reading, folder, separator)
 
 

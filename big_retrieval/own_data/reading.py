@@ -30,15 +30,15 @@ class SplitReading:
       name: of the split.
       files: whose rows they are.
       roles: of the columns.
-      columns: by a sample of the split that is trained on, or of this one.
-      sampled: the split that was sampled.
+      columns: by a sample of this split, or of the one that is trained on.
+      sampled: whether it is of this one.
     """
 
     name: str
     files: DataFiles
     roles: Roles
     columns: Mapping[str, Column]
-    sampled: str = "train"
+    sampled: bool = True
 
     @cached_property
     def root(self) -> Path:
@@ -46,7 +46,7 @@ class SplitReading:
         column = self.columns.get(self.roles["image"])
         if column is None or not column.files:
             return self.files.root
-        if self.name == self.sampled:
+        if self.sampled:
             return column.root
         return root_of(self.files.table, column.name, self.files.root, self.name)
 

@@ -36,7 +36,7 @@ def table_task(data: str, said: Said, workdir: Path) -> TrainingTask:
     Raises:
       UserError: nothing to train on, or columns that cannot be told apart.
     """
-    found, columns = looked_at(data, said, leave_out=workdir)
+    found, _, columns = looked_at(data, said, leave_out=workdir)
     roles = decide(columns, said, Path(data).name or data)
     for line in roles.lines:
         log.info(line)
@@ -52,21 +52,21 @@ def table_task(data: str, said: Said, workdir: Path) -> TrainingTask:
 
 
 def looked_at(
-    data: str, said: Said, split: Sequence[str] = ("train",), leave_out: Path | None = None
-) -> tuple[FoundData, dict[str, Column]]:
-    """What lies at a path, which is told, and the columns of a split.
+    data: str, said: Said, order: Sequence[str] = ("train",), leave_out: Path | None = None
+) -> tuple[FoundData, str, dict[str, Column]]:
+    """What lies at a path, which is told; the name of a split, and its columns by a sample.
 
     Args:
       data: a file, folder or pattern.
       said: what the columns are.
-      split: the first of these that is there is sampled.
+      order: of splits; the first one that is there is sampled.
       leave_out: a folder whose files do not count.
 
     Raises:
       UserError: there are no data, or nothing that training or an evaluator compares.
     """
     found = by_column(find(data, leave_out=leave_out))
-    name = next(each for each in split if each in found.splits)
+    name = next(each for each in order if each in found.splits)
     files = found.splits[name]
     columns = look(files.table, files.root, name)
     for line in (_summary(found, data), *found.notes):
@@ -86,7 +86,7 @@ def looked_at(
             f"{data} has passages in DPR's form: give them to a config as config.Dpr "
             "(docs/DATA.md, Text retrieval), or write a question and an answer a line."
         )
-    return found, columns
+    return found, name, columns
 
 
 def _summary(found: FoundData, data: str) -> str:
@@ -103,7 +103,10 @@ def _sources(
 
     One for validation is split off where none is named.
     """
-    made = {name: SplitReading(name, x, roles, columns) for name, x in found.splits.items()}
+    made = {
+        name: SplitReading(name, each, roles, columns, sampled=name == "train")
+        for name, each in found.splits.items()
+    }
     keys = {name: usable(each, len(made) > 1) for name, each in made.items()}
     tell_apart(keys.values())
     rows = {name: np.array(each.rows, np.int64) for name, each in keys.items()}
@@ -112,8 +115,7 @@ def _sources(
         _warn_of_copies(name, keys[name], keys["train"])
     if "validation" not in rows:
         rows["train"], rows["validation"] = _split(keys["train"])
-        # Of the same files as the training part, whose folder of images it shares.
-        made["validation"] = replace(made["train"], name="validation", sampled="validation")
+        made["validation"] = replace(made["train"], name="validation")
         keys["validation"] = keys["train"]
     sources: dict[str, Source] = {}
     records = {}
