@@ -1,8 +1,10 @@
 """TFDS data sets prepared as ArrayRecord, without TensorFlow."""
 
 import io
+import os
 import pickle
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.errors import UserError
+from big_retrieval.io import handles
 
 COUNT = 12
 
@@ -75,6 +78,17 @@ def test_features_become_columns(folder):
             assert source.value(index, "label") == number % 2
             seen.add(number)
         assert seen == set(range(COUNT))
+
+
+def test_readers_are_those_of_all_formats_which_are_bounded(folder):
+    source = toy(folder)
+    source[0]
+    opened = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.exists()]
+    assert any(name.startswith(str(folder)) for name in opened)
+    handles._handles.clear()
+    opened = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.exists()]
+    assert not any(name.startswith(str(folder)) for name in opened)
+    assert source[0]["captions"]
 
 
 def test_slices_versions_and_a_folder_of_its_own(folder):

@@ -16,6 +16,7 @@ from big_retrieval.data.damage import first_line, told
 from big_retrieval.data.formats.tables import ArrowTable, Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.handles import reopen, stamp_of
 
 CACHED_GROUPS = 8  # row groups of heavy columns that are kept decoded
 HEAVY = 512  # mean bytes of a value above which a column stays on the disk
@@ -65,6 +66,14 @@ def row_of(path: str, index: int) -> str:
     return f"{path}, row {index + 1}"
 
 
+class _ParquetFile(pq.ParquetFile):
+    """An open file, which one thread may read at a time. Not mapped: it may be cut meanwhile."""
+
+    def __init__(self, path: str):
+        super().__init__(path)
+        self.lock = threading.Lock()
+
+
 class Parquet(Table):
     """A Parquet file; light columns are held in memory, heavy ones (images) read by row group.
 
@@ -81,19 +90,23 @@ class Parquet(Table):
     def __init__(self, path: Path):
         self._path, self.name = path.absolute(), path.stem
         try:
-            self._file = pq.ParquetFile(self._path, memory_map=True)
-            sizes = _sizes(self._file.metadata)  # [groups] each
-            heavy = HEAVY * self._file.metadata.num_rows
+            self._stamp = stamp_of(self._path)
+            file = reopen(_ParquetFile, str(self._path), self._stamp)
+            self._rows = file.metadata.num_rows
+            sizes = _sizes(file.metadata)  # [groups] each
+            heavy = HEAVY * self._rows
             self._heavy = frozenset(name for name, size in sizes.items() if sum(size) > heavy)
-            names = self._file.schema_arrow.names
-            self._light = self._file.read(columns=[x for x in names if x not in self._heavy])
+            names = file.schema_arrow.names
+            light = [x for x in names if x not in self._heavy]
+            with file.lock:
+                self._light = file.read(columns=light)
         except Exception as problem:  # Arrow's, or whatever the bytes of the footer lead to
             raise UserError(
                 f"{self._path} is no readable Parquet file ({first_line(problem)})."
             ) from None
         self.columns = self._names = frozenset(names)
-        groups = range(self._file.metadata.num_row_groups)
-        counts = [self._file.metadata.row_group(group).num_rows for group in groups]
+        groups = range(file.metadata.num_row_groups)
+        counts = [file.metadata.row_group(group).num_rows for group in groups]
         self._starts = np.cumsum([0, *counts])  # [groups + 1]
         # Bytes that are decoded for one row at most: those of the largest row group.
         groups = zip(*(sizes[name] for name in self._heavy), strict=True)
@@ -105,7 +118,7 @@ class Parquet(Table):
         return Parquet, (self._path,)
 
     def __len__(self) -> int:
-        return self._file.metadata.num_rows
+        return self._rows
 
     def place(self, index: int) -> str:
         """The file and the number of the row, from 1."""
@@ -132,8 +145,12 @@ class Parquet(Table):
         with self._lock:
             if group not in self._cache:
                 try:
-                    columns = sorted(self._heavy)
-                    self._cache[group] = self._file.read_row_group(group, columns=columns)
+                    file = reopen(_ParquetFile, str(self._path), self._stamp)
+                    with file.lock:
+                        columns = sorted(self._heavy)
+                        self._cache[group] = file.read_row_group(group, columns=columns)
+                except UserError:
+                    raise
                 except Exception as problem:
                     why = f"the row group cannot be read ({first_line(problem)})"
                     raise Damaged(self.place(index), why) from None

@@ -2,13 +2,10 @@
 
 import json
 import mmap
-import os
 import re
-import weakref
 from array import array
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +13,7 @@ import pyarrow as pa
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record, as_utf8
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.handles import RandomAccessFile
 
 CHUNK = 16 * 2**20  # bytes that are searched for line ends together
 BLOCK = 65536  # lines that are held at a time
@@ -24,26 +22,6 @@ HEADERS = ({"id", "text", "title"}, {"id", "text"}, {"pid", "text", "title"}, {"
 BOM = b"\xef\xbb\xbf"
 BLANKS = re.compile(rb"[ \t\r\n,]*")  # between the objects of a list
 MAX_OBJECT = 256 * 2**20  # bytes of an object in a list
-
-
-class RandomAccessFile:
-    """Any part of a file, for any thread; opened again where it is unpickled.
-
-    Args:
-      path: the file.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RandomAccessFile, (self._path,)
-
-    def read(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` to `stop`; fewer at the end of the file."""
-        return os.pread(self._file, stop - start, start)
 
 
 class JsonLines(Table):
@@ -88,8 +66,8 @@ class JsonArray(Table):
 
     def __init__(self, path: Path):
         self._path, self.name = path.absolute(), path.stem
-        self._spans = _spans(self._path)
         self._file = RandomAccessFile(self._path)
+        self._spans = _spans(self._path)
 
     def __len__(self) -> int:
         return len(self._spans)
@@ -118,8 +96,8 @@ class DelimitedLines(Table):
     def __init__(self, path: Path, names: Sequence[str], min_cells: int | None = None):
         self._path, self.name, self._names = path.absolute(), path.stem, tuple(names)
         self._min_cells = len(names) if min_cells is None else min_cells
-        self._starts = line_starts(self._path)
         self._file = RandomAccessFile(self._path)
+        self._starts = line_starts(self._path)
         while len(self._starts) > 1 and not self._line(len(self._starts) - 2).strip():
             self._starts = self._starts[:-1]
         first = self._line(0).lower().split("\t") if len(self._starts) > 1 else []

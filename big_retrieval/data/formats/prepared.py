@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from big_retrieval.data.damage import first_line
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.handles import open_reader, reopen, stamp_of
 
 HINT = "prepare it once with `tfds build {} --file_format=array_record` (needs the network)"
 INFO = "dataset_info.json"  # TFDS writes it into every prepared data set
@@ -58,6 +59,8 @@ class Prepared(Table):
             raise UserError(
                 f"{place}: {first_line(problem)}; {HINT.format(builder.name)}."
             ) from None
+        files = self._source.data_source
+        files._readers = _Readers(files._paths)
         self.classes = {
             key: tuple(feature.names)
             for key, feature in features.items()
@@ -79,10 +82,22 @@ class Prepared(Table):
         """All features of an example, flat; texts as str."""
         try:
             example = self._source[index]
+        except UserError:
+            raise
         except Exception as problem:  # of ArrayRecord, of protocol buffers or of a feature
             raise Damaged(self.place(index), f"it cannot be read ({first_line(problem)})") from None
         image = self._made[3]
         return {key: value if key == image else _text(value) for key, value in _flat(example)}
+
+
+class _Readers:
+    """Replaces array_record's list of readers, which all stay open."""
+
+    def __init__(self, paths: Sequence[str]):
+        self._files = [(os.fspath(path), stamp_of(path)) for path in paths]
+
+    def __getitem__(self, index: int) -> Any:
+        return reopen(open_reader, *self._files[index])
 
 
 def open_prepared(path: str, image: str = "") -> Prepared:

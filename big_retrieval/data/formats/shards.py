@@ -15,7 +15,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
-from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 
 from big_retrieval.data.damage import Damage, first_line, note, record_at
@@ -26,6 +26,7 @@ from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.sources import Record, RecordSource, place_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
+from big_retrieval.io.handles import open_reader, reopen, stamp_of
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.progress import ProgressCounter
 
@@ -47,8 +48,8 @@ class Shard(Table):
         self.columns = frozenset(columns)
         self._broken = ""
         try:
-            self._reader = ArrayRecordReader(str(self._path), "readahead_buffer_size:0")
-            found = self._reader.num_records()
+            self._stamp = stamp_of(path)
+            found = reopen(open_reader, str(self._path), self._stamp).num_records()
             if found != self._count:
                 self._broken = f"the shard has {found:,} records instead of {self._count:,}"
         except Exception as problem:  # the library raises whatever its C++ does
@@ -69,7 +70,10 @@ class Shard(Table):
         if self._broken:
             raise Damaged(self.place(index), self._broken)
         try:
-            row = msgpack.unpackb(self._reader.read([index])[0], strict_map_key=True)
+            reader = reopen(open_reader, str(self._path), self._stamp)
+            row = msgpack.unpackb(reader.read([index])[0], strict_map_key=True)
+        except UserError:
+            raise
         except Exception as problem:  # of the reader or of MessagePack
             why = f"it cannot be read ({first_line(problem)})"
             raise Damaged(self.place(index), why) from None

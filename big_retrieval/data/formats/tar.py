@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from big_retrieval.data.formats.lines import RandomAccessFile
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record, evenly_spaced
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.durable import publish
+from big_retrieval.io.handles import RandomAccessFile, stamp_of
 
 log = logging.getLogger(__name__)
 VERSION = 2  # of the index files
@@ -51,6 +51,7 @@ class TarShard(Table):
         self._path, self.name = path.absolute(), path.stem
         stored = _index_file(self._path, index)
         self._index = stored
+        self._file = RandomAccessFile(self._path)
         found = _read_index(stored, self._path)
         if found is not None and not _fits(self._path, found["members"]):
             log.warning(
@@ -72,7 +73,6 @@ class TarShard(Table):
         if not len(self._keys):
             raise UserError(f"{self._path} has no sample; fetch the shard again or leave it out.")
         self._starts = np.searchsorted(self._members[:, 0], np.arange(len(self._keys) + 1))
-        self._file = RandomAccessFile(self._path)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -183,8 +183,7 @@ def _index_file(path: Path, folder: Path | None) -> Path:
 
 def _stamp(path: Path) -> np.ndarray:
     """What tells whether an index file is of this shard as it is now."""
-    found = path.stat()
-    return np.array([VERSION, found.st_size, found.st_mtime_ns], np.int64)
+    return np.array([VERSION, *stamp_of(path)], np.int64)
 
 
 def _read_index(stored: Path, path: Path) -> dict[str, np.ndarray] | None:
