@@ -2,7 +2,7 @@
 
     big-retrieval export --run=RUN --to=TARGET --out=FOLDER
         [--field=NAME] [--python=PATH] [--license=NAME]
-    big-retrieval export verify FOLDER [--python=PATH]
+    big-retrieval export verify FOLDER [--python=PATH] [--trust-code]
 
 TARGET is open_clip, transformers, sentence-transformers, torch (a PyTorch module of the model's
 own) or onnx. FOLDER has weights, settings, tokenizer and preprocessing, a model card (README.md)
@@ -10,7 +10,8 @@ and certificate.json: how far the target's embeddings are from ours. --python na
 an environment that has the library and PyTorch; without PyTorch the export is written and marked as
 unverified, and `verify` completes the certificate later. The files of onnx are written there, so
 that it needs PyTorch, onnx and onnxscript, and onnxruntime for the certificate. The command fails
-where embeddings differ by more than 1e-5.
+where embeddings differ by more than 1e-5. `verify` runs Python files of FOLDER only with
+--trust-code.
 """
 
 from pathlib import Path
@@ -30,6 +31,10 @@ TO = flags.DEFINE_enum("to", None, tuple(TARGETS), "The library")
 OUT = flags.DEFINE_string("out", None, "The folder to write")
 FIELD = flags.DEFINE_list("field", [], "Of the model, whose encoder is exported; all by default")
 PYTHON = flags.DEFINE_string("python", "", "Python of an environment that has the library")
+TRUST_CODE = flags.DEFINE_bool(
+    "trust_code", False, "Let `verify` run Python files of the folder; use it for folders you wrote"
+)
+flags.DEFINE_alias("trust-code", "trust_code")
 LICENSE = flags.DEFINE_string("license", "unknown", "License that the model card names")
 
 
@@ -68,4 +73,4 @@ def _verify(folder: Path) -> None:
     from big_retrieval.exporting.export import verify
 
     with cli.owning(locks.beside(folder), folder, "folder"):
-        verify(folder, python=PYTHON.value)
+        verify(folder, python=PYTHON.value, trust_code=TRUST_CODE.value)

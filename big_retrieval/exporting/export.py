@@ -19,6 +19,7 @@ from big_retrieval.inference.load import TrainedModel
 from big_retrieval.runtime.building import begin, give_name
 
 log = logging.getLogger(__name__)
+CODE = (".py", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")  # PyTorch's files may be pickles
 TARGETS: dict[str, ExportTarget] = {
     name: pkgutil.resolve_name(f"{exporting.__name__}.{place}")(name)
     for name, place in exporting.TARGETS.items()
@@ -58,8 +59,10 @@ def export(
     written = write(model, to=to, out=out, fields=fields, python=python, license=license)
     done = _completed(written, Path(out), program)
     if done.status == UNVERIFIED:
+        trust = " --trust-code" if _code_files(Path(out)) else ""
         log.warning(
-            f"unverified: {done.reason}; to verify: big-retrieval export verify {out} --python=PATH"
+            f"unverified: {done.reason}; to verify: big-retrieval export verify {out} "
+            f"--python=PATH{trust}"
         )
     return done
 
@@ -101,26 +104,41 @@ def write(
     return written
 
 
-def verify(folder: str | Path, *, python: str = "") -> Certificate:
+def verify(folder: str | Path, *, python: str = "", trust_code: bool = False) -> Certificate:
     """Compares the embeddings of an export's library with those that are stored in the folder.
 
     Args:
       folder: of `export`.
       python: as in `export`.
+      trust_code: run Python files of the folder, which folders for torch and onnx have, and some
+        for sentence-transformers.
 
     Returns:
       The certificate, which is written, too.
 
     Raises:
       UserError: no whole export, files that are not those that were exported, a Python without the
-        library, or other embeddings.
+        library, other embeddings, or code that is not trusted.
     """
     place = Path(folder)
+    certificate = certificates.read(place)
+    if (files := _code_files(place)) and not trust_code:
+        raise UserError(
+            f"Not verified: the comparison runs {', '.join(files)} of {place}. Whoever changes this "
+            f"code can also change its checksums in {certificates.CERTIFICATE}. If you know where "
+            "the folder comes from, add --trust-code."
+        )
     program = interpreter(python)
-    done = _completed(certificates.read(place), place, program)
+    done = _completed(certificate, place, program)
     if done.status == UNVERIFIED:
         raise UserError(f"{place} was not compared: {done.reason}; name another as --python.")
     return done
+
+
+def _code_files(folder: Path) -> list[str]:
+    """Files of an export that libraries execute, whatever its certificate says of its target."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in CODE)
+    return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def _completed(written: Certificate, folder: Path, python: str) -> Certificate:

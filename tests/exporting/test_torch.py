@@ -23,8 +23,8 @@ from big_retrieval.data.at_hand import read_image
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.data.text.tokenizer import CLEANERS
 from big_retrieval.errors import UserError
-from big_retrieval.exporting.certificate import STORED
-from big_retrieval.exporting.export import export, write
+from big_retrieval.exporting.certificate import STORED, UNVERIFIED, VERIFIED
+from big_retrieval.exporting.export import export, verify, write
 from big_retrieval.exporting.layers import at_gate, difference_of
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.exporting.pytorch import images
@@ -36,7 +36,7 @@ from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import CERTIFICATE
 from big_retrieval.interop.torch_weights import CONFIG, WEIGHTS, to_ours, to_torch
 from tests.exporting.test_configs import pieces, random_model, words
-from tests.exporting.test_export import model_of, other
+from tests.exporting.test_export import model_of, other, python_that
 from tests.helpers import noise
 from tests.interop.hard_texts import TEXTS as HARD
 from tests.interop.test_clip_tokenizer import small as clip_words
@@ -69,6 +69,26 @@ def test_an_import_of_an_export_is_the_same_model(exported: tuple[Path, TrainedM
     with np.load(out / STORED) as file:
         texts, ours = file["inputs/text"].tolist(), file["embeddings/text"]
     np.testing.assert_array_equal(again.encode_texts(texts).toarray(), ours)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_verify_runs_no_code_of_the_folder_that_is_not_trusted(
+    exported: tuple[Path, TrainedModel], planted: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(exported[0], folder)
+    name = "model.py"
+    if planted:  # older versions of sentence-transformers run what modules.json names
+        name = (folder / name).rename(folder / "pooling.py").name
+        certificate = json.loads((folder / CERTIFICATE).read_text())
+        del certificate["files"]["model.py"]
+        certificate["to"] = certificate["request"]["to"] = "sentence-transformers"
+        (folder / CERTIFICATE).write_text(json.dumps(certificate))
+    python = str(python_that(tmp_path, "0.0"))
+    with pytest.raises(UserError, match=rf"runs {name} of .*If you know where .*--trust-code"):
+        verify(folder, python=python)
+    assert json.loads((folder / CERTIFICATE).read_text())["status"] == UNVERIFIED
+    assert verify(folder, python=python, trust_code=True).status == VERIFIED
 
 
 def test_the_module_is_as_ruff_wants_it(exported: tuple[Path, TrainedModel]) -> None:
