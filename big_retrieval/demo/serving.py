@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 EXTRA = "the demo needs starlette and uvicorn: pip install 'big_retrieval[demo]'."
-CLIENTS = 512  # connections that are served at a time; others are told to come again
 BACKLOG = 256  # connections that wait to be taken
 
 
@@ -76,6 +75,7 @@ def serve(options: "DemoOptions", host: str, port: int) -> None:
         import uvicorn
 
         from big_retrieval.demo.app import make_app
+        from big_retrieval.demo.connections import TimedConnection, max_clients
         from big_retrieval.demo.opening import open_demo
         from big_retrieval.demo.service import Service
 
@@ -87,7 +87,9 @@ def serve(options: "DemoOptions", host: str, port: int) -> None:
             log_level="warning",
             access_log=False,
             server_header=False,
-            limit_concurrency=CLIENTS,
+            http=TimedConnection,
+            ws="none",
+            limit_concurrency=max_clients(),
             backlog=BACKLOG,
             timeout_graceful_shutdown=3,
             lifespan="on",

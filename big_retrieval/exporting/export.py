@@ -124,8 +124,8 @@ def verify(folder: str | Path, *, python: str = "", trust_code: bool = False) ->
     certificate = certificates.read(place)
     if (files := _code_files(place)) and not trust_code:
         raise UserError(
-            f"Not verified: the comparison runs {', '.join(files)} of {place}. Whoever changes this "
-            f"code can also change its checksums in {certificates.CERTIFICATE}. If you know where "
+            f"Not verified: the comparison runs {', '.join(files)} of {place}. Whoever changes "
+            f"code can also change its checksum in {certificates.CERTIFICATE}. If you know where "
             "the folder comes from, add --trust-code."
         )
     program = interpreter(python)
