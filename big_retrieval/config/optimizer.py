@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from big_retrieval.config import schema
 from big_retrieval.config.batch_norms import BatchStats
 from big_retrieval.config.ranges import (
     AtLeast0,
@@ -104,6 +105,8 @@ class Ema:
 
     type: Literal["ema"] = "ema"
     decay: ShareBelow1 = 0.999  # of the average, a step
+    # decay at step t is min(decay, (1 + t) / (10 + t)), so that short runs forget their start
+    warmup: bool = field(default=True, metadata={schema.BEFORE: False})
 
 
 @dataclass(frozen=True)

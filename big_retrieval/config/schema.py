@@ -25,6 +25,8 @@ from big_retrieval.config.annotations import choices_of, hints_of, named, tag_of
 from big_retrieval.errors import UserError
 
 T = TypeVar("T")
+# Key of a field's metadata: its value in files saved before the field existed, if not the default.
+BEFORE = "before"
 USUAL_NAMES = {"learning_rate": "lr", "epochs": "total_epochs", "steps": "total_steps"}
 _WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "True or False"}
 
@@ -112,8 +114,8 @@ def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "c
     Args:
       hint: the dataclass, or the annotation of a part of it.
       raw: the saved value.
-      unknown: (annotation, group, path) -> what takes the place of a group whose type is not known;
-        None: it stays.
+      unknown: (annotation, group, path) -> what takes the place of a group whose type is not known.
+        None if `raw` is not from a file: such groups stay, and `BEFORE` is ignored.
       path: the name of this part.
     """
     args, choices = typing.get_args(hint), choices_of(hint)
@@ -135,6 +137,8 @@ def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "c
             out[field.name] = complete(
                 hints[field.name], raw[field.name], unknown, f"{path}.{field.name}"
             )
+        elif unknown and BEFORE in field.metadata:
+            out[field.name] = field.metadata[BEFORE]
         elif field.default is not dataclasses.MISSING:
             out[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:

@@ -32,6 +32,22 @@ def snapshots(swa: Swa, length: int) -> tuple[int, int]:
     return int(round(swa.start * length, 9)), max(1, int(tail / swa.count))
 
 
+def decay_at(ema: Ema, step: jax.Array) -> jax.Array | float:
+    """Decay of the average at a step (from 1): min(decay, (1 + step) / (10 + step)) in warm-up.
+
+    The same warm-up as in `tf.train.ExponentialMovingAverage` with `num_updates`.
+    """
+    return jnp.minimum(ema.decay, (1 + step) / (10 + step)) if ema.warmup else ema.decay
+
+
+def initial_share(ema: Ema, steps: int) -> float:
+    """Weight of the initial parameters in the average after this many steps, from 0 to 1."""
+    if not ema.warmup:
+        return ema.decay**steps
+    first = np.arange(1, min(steps, 1000) + 1)  # the product is below 1e-20 long before step 1000
+    return float(np.prod(np.minimum(ema.decay, (1 + first) / (10 + first))))
+
+
 class Average:
     """What a step does to averages; pure, for use inside of the compiled step."""
 
@@ -61,7 +77,7 @@ class Average:
           (params, ema, swa, metrics).
         """
         if isinstance(self._averaging, Ema):
-            ema = optax.incremental_update(params, ema, 1 - self._averaging.decay)
+            ema = optax.incremental_update(params, ema, 1 - decay_at(self._averaging, step))
         if not isinstance(self._averaging, Swa):
             return params, ema, swa, {}
         begins = jnp.asarray(self._begins)
@@ -87,7 +103,7 @@ class Average:
 def describe(averaging: Averaging, timeline: Timeline) -> str:
     """A line for the start of a run; "" where nothing is averaged."""
     if isinstance(averaging, Ema):
-        return f"ema, decay {averaging.decay:g}"
+        return f"ema, decay {averaging.decay:g}{', with warm-up' if averaging.warmup else ''}"
     if not isinstance(averaging, Swa):
         return ""
     length = math.floor(np.median(np.diff(timeline.epochs)))

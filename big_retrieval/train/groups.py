@@ -115,13 +115,25 @@ def rate_of(
     factor = group.lr_factor if here.lr_factor is None else here.lr_factor
     base = next(x for x in (group.lr, phase.lr, config.lr) if x is not None)
     lr = base * factor if here.lr is None else here.lr
-    run, own = (0, timeline.total_steps), (span.start, span.stop)
-    choices: list[tuple[Schedule, tuple[int, int]]] = [
-        (here.schedule, own), (group.schedule, run), (phase.schedule, own), (config.schedule, run),
-    ]  # fmt: skip
-    schedule, (start, stop) = next(choice for choice in choices if choice[0].type != SAME)
+    _, schedule, (start, stop) = schedule_of(config, name, group, span, timeline)
     share = make_schedule(schedule, stop, start, timeline)
     return lambda step: jnp.asarray(lr * share(step))
+
+
+def schedule_of(
+    config: Optimizer, name: str, group: ParameterGroup, span: Span, timeline: Timeline
+) -> tuple[str, Schedule, tuple[int, int]]:
+    """The schedule of a group in a phase: its key, its settings, its first and last step + 1."""
+    here = span.phase.groups.get(name, GroupRate())
+    run, own, phase = (0, timeline.total_steps), (span.start, span.stop), f"phases.{span.name}"
+    choices: list[tuple[str, Schedule, tuple[int, int]]] = [
+        (f"{phase}.groups.{name}.schedule", here.schedule, own),
+        (f"groups.{name}.schedule", group.schedule, run),
+        (f"{phase}.schedule", span.phase.schedule, own),
+        ("schedule", config.schedule, run),
+    ]
+    key, schedule, steps = next(choice for choice in choices if choice[1].type != SAME)
+    return f"{PATH}.{key}", schedule, steps
 
 
 def decay_of(config: Optimizer, group: ParameterGroup, name: str, x: Any) -> float:

@@ -21,6 +21,7 @@ from big_retrieval.runtime import machine
 from big_retrieval.train.averaging import describe as describe_average
 from big_retrieval.train.phases import title
 from big_retrieval.train.run import TrainingRun
+from big_retrieval.train.short_runs import short_run_warnings
 
 MOST_STARTS = 50  # that environment.json keeps, the newest ones
 log = logging.getLogger(__name__)
@@ -41,20 +42,36 @@ def log_summary(run: TrainingRun) -> None:
         "devices": f"{mesh.size} x {device}, {jax.process_count()} process(es)",
         "mesh": axes,
         "parameters": f"{sum(parameters.values()):,} ({parts})",
-        "computation": f"{config.dtype}, topology {config.topology}",
+        "computation": config.dtype,
+        "embeddings": _embeddings(run),
         "batch": f"{batch:,} global, {batch // groups:,} a device, {wrong:,} negatives a query",
         **_data(run),
         "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
         **_optimizer(run),
         "run folder": str(run.workdir),
     }
+    warnings = short_run_warnings(config, run.parts.updates)
     if batch > records:
-        lines["warning"] = (
+        warnings.append(
             f"config.batch_size {batch:,} is more than the {records:,} records: a record that is "
             "twice in a batch is its own false negative"
         )
-    width = max(len(name) for name in lines)
-    log.info("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))
+    width, rows = max(len(name) for name in lines), [*lines.items()]
+    rows += [("warning", text) for text in warnings]
+    log.info("\n".join(f"{name:<{width}}  {text}" for name, text in rows))
+
+
+def _embeddings(run: TrainingRun) -> str:
+    """Shape and topology of each field's embeddings: "image 4 x 16 (sphere)"."""
+    config, size = run.config, run.tokenizer.vocab_size
+    shapes = {
+        name: field.head.embedding_shape(config, name, size)
+        for name, field in config.encoded.items()
+    }
+    return ", ".join(
+        f"{name} {rows} x {width:,} ({config.topology_of(name)})"
+        for name, (rows, width) in shapes.items()
+    )
 
 
 def _optimizer(run: TrainingRun) -> dict[str, str]:

@@ -12,7 +12,7 @@ from big_retrieval.config import Config, recipe, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.image_benchmarks import image_benchmarks
 from big_retrieval.errors import UserError
-from tests.helpers import ROOT, raw_config, tiny
+from tests.helpers import ROOT, ema, raw_config, tiny
 
 PAPERS = ("oblique", "clip", "vdr", "dpr", "splade", "gcl", "ltd")
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
@@ -303,6 +303,14 @@ def test_saved_configs_of_older_versions_get_the_defaults_of_new_keys() -> None:
     saved["optimizer"]["epz"] = 1.0
     with pytest.raises(UserError, match=r"config\.optimizer\.epz"):
         configs.load_saved(saved)
+
+
+def test_saved_averages_without_the_warmup_key_had_no_warmup() -> None:
+    c = configs.load(raw_config(optimizer__averaging=ema(0.9)))
+    assert c.optimizer.averaging.warmup
+    saved = json.loads(json.dumps(schema.to_plain(c)))
+    del saved["optimizer"]["averaging"]["warmup"]
+    assert configs.load_saved(saved).optimizer.averaging == configs.Ema(decay=0.9, warmup=False)
 
 
 def test_the_loss_can_be_switched_by_its_type() -> None:

@@ -145,8 +145,10 @@ def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes | s
 def test_a_batch_of_more_than_all_records_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, warned: bool
 ) -> None:
-    summary.log_summary(set_up(tiny(data__count=count), tmp_path, ONE))
+    config = tiny(data__count=count, optimizer__schedule__warmup_steps=2)
+    summary.log_summary(set_up(config, tmp_path, ONE))
     said = capsys.readouterr().out
+    assert "image 2 x 4 (oblique), text 2 x 4 (oblique)" in said
     assert ("config.batch_size 16 is more than the 15 records" in said) == warned
     assert ("warning" in said) == warned
 

@@ -110,9 +110,12 @@ def test_a_bad_run_says_where_and_leaves_what_is_needed(tmp_path: Path) -> None:
 def test_average_follows_its_recursion() -> None:
     step, state, batch = prepare(**SEVERAL)
     average = plain(state.params)
-    for _ in range(3):
+    for t in (1, 2, 3):
         state, _ = step(state, batch)
-        average = jax.tree.map(lambda a, p: 0.8 * a + 0.2 * np.asarray(p), average, state.params)
+        d = min(0.8, (1 + t) / (10 + t))
+        average = jax.tree.map(
+            lambda a, p, d=d: d * a + (1 - d) * np.asarray(p), average, state.params
+        )
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), plain(state.ema), average
     )

@@ -1,0 +1,101 @@
+"""Warnings about averages, warm-ups and decays that a run is too short for."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from big_retrieval.config import (
+    Config,
+    Contrastive,
+    Ema,
+    Loss,
+    Optimizer,
+    ParameterGroup,
+    Schedule,
+    Swa,
+)
+from big_retrieval.train.averaging import initial_share
+from big_retrieval.train.groups import PATH, schedule_of
+from big_retrieval.train.optimizer import Updates
+from big_retrieval.train.schedules import Timeline, make_schedule
+
+MUCH = 0.1  # share of the initial weights in the final average, from which on it is reported
+LITTLE = 0.9  # share of the peak, below which a decaying rate must end
+
+
+def short_run_warnings(run_config: Config, updates: Updates) -> list[str]:
+    """Returns a sentence for each average, warm-up or decay that the run's steps cut short."""
+    config = run_config.optimizer
+    used: dict[str, tuple[Schedule, tuple[int, int], list[int]]] = {}
+    for number, span in enumerate(updates.spans):
+        for name in sorted({updates.owner[param] for param in updates.trained(number)}):
+            group = config.groups.get(name, ParameterGroup())
+            key, schedule, steps = schedule_of(config, name, group, span, updates.timeline)
+            used.setdefault(key, (schedule, steps, []))[2].append(span.stop)
+    found = list(_average(config, updates.timeline))
+    for key, (schedule, steps, stops) in used.items():
+        found += _schedule(key, schedule, steps, max(stops), updates.timeline)
+    return found + list(_sparsity(run_config.losses, updates.timeline.total_steps))
+
+
+def _average(config: Optimizer, timeline: Timeline) -> Iterator[str]:
+    averaging, total = config.averaging, timeline.total_steps
+    if isinstance(averaging, Ema) and (share := initial_share(averaging, total)) >= MUCH:
+        remedy = f"lower {PATH}.averaging.decay"
+        if not averaging.warmup:
+            remedy += f", or set {PATH}.averaging.warmup=True"
+        yield (
+            f"after {total:,} steps, {share:.0%} of the average (ema, decay {averaging.decay:g}) "
+            f"are still the initial weights: train for longer, or {remedy}"
+        )
+    if isinstance(averaging, Swa) and timeline.epochs[1] > total:
+        yield (
+            f"{PATH}.averaging (swa) has no effect: the run of {total:,} steps ends before its "
+            f"first epoch ({timeline.epochs[1]:,} steps)"
+        )
+
+
+def _schedule(
+    key: str, schedule: Schedule, steps: tuple[int, int], stop: int, timeline: Timeline
+) -> Iterator[str]:
+    """Sentences about one schedule from steps[0] to steps[1], used up to the step `stop`."""
+    (start, end), last = steps, stop - 1  # finished steps before the last one
+    share = float(make_schedule(schedule, end, start, timeline)(last))
+    if schedule.interval == "epoch":  # the rate is that of the epoch's first step
+        last = max(start, _epoch_start(timeline.epochs, last))
+    if schedule.warmup_steps > last - start:
+        yield (
+            f"{key}.warmup_steps is {schedule.warmup_steps:,}, but the schedule has "
+            f"{stop - start:,} steps: the learning rate never reaches its peak, and is {share:.0%} "
+            "of it at the last step"
+        )
+        return
+    after = end - start - schedule.warmup_steps
+    if schedule.cooldown_steps > after:
+        yield (
+            f"{key}.cooldown_steps is {schedule.cooldown_steps:,}, but only {after:,} steps follow "
+            "the warm-up: the cool-down is cut to these"
+        )
+    decays = schedule.type != "constant" or schedule.cooldown_steps
+    if decays and stop == end > start + 1 and share > max(LITTLE, schedule.end, schedule.floor):
+        yield (
+            f"{key} ({schedule.type}) hardly decays: the learning rate is still {share:.0%} of its "
+            "peak at the last step"
+        )
+
+
+def _epoch_start(epochs: np.ndarray, step: int) -> int:
+    return int(epochs[np.searchsorted(epochs, step, side="right") - 1])
+
+
+def _sparsity(losses: Mapping[str, Loss], total: int) -> Iterator[str]:
+    for name, loss in losses.items():
+        if not isinstance(loss, Contrastive):
+            continue
+        warmup = loss.sparsity.warmup_steps
+        if warmup >= total and (loss.sparsity.query or loss.sparsity.document):
+            share = ((total - 1) / warmup) ** 2
+            yield (
+                f"config.losses.{name}.sparsity.warmup_steps is {warmup:,}, but the run has "
+                f"{total:,} steps: the factors reach {share:.0%} of their values"
+            )
