@@ -16,6 +16,7 @@ import numpy as np
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import theirs
 from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime import processes
 
 SECONDS = 1800.0  # that one export may take the other process
 
@@ -43,7 +44,8 @@ class Answer:
       embeddings: field -> float32 [n, N].
       versions: of Python and of the distributions that were used.
       problem: why there are no embeddings; "": there are.
-      missing: whether the problem is that the library is not there.
+      missing: True if the environment caused the problem, so that nothing is known of the folder:
+        the library cannot be imported, or the process did not get to its end.
     """
 
     embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -90,14 +92,15 @@ def _start(python: str, here: Path, seconds: float) -> Answer:
     try:
         done = subprocess.run(
             [python, "theirs.py", "jobs.json"], cwd=here, env={**os.environ, **offline},
-            capture_output=True, text=True, timeout=seconds, check=False,
+            capture_output=True, text=True, errors="replace", timeout=seconds, check=False,
         )  # fmt: skip
     except OSError as problem:
         return Answer(problem=f"{python} cannot be started ({problem.strerror})", missing=True)
     except subprocess.TimeoutExpired:
-        return Answer(problem=f"{python} took more than {seconds:.0f} s")
+        return Answer(problem=f"{python} took more than {seconds:.0f} s", missing=True)
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return Answer(problem=f"{python} could not use the folder ({last[:300]})")
+    status = processes.describe(done.returncode)
+    return Answer(problem=f"{python} {status} before it answered ({last[:300]})", missing=True)
 
 
 def _answer(outputs: Path, python: str, failure: Answer) -> Answer:
@@ -107,9 +110,9 @@ def _answer(outputs: Path, python: str, failure: Answer) -> Answer:
         return failure
     told = json.loads(said.read_text())
     if problem := told.get("problem"):
-        first, missing = problem.strip().splitlines()[0][:300], bool(told.get("missing"))
-        what = "lacks the target library" if missing else "could not use the folder"
-        return Answer(problem=f"{python} {what} ({first})", missing=missing)
+        text, missing = " ".join(problem.split())[:300], bool(told.get("missing"))
+        what = "cannot import the target library" if missing else "could not use the folder"
+        return Answer(problem=f"{python} {what} ({text})", missing=missing)
     with np.load(outputs, allow_pickle=False) as file:
         embeddings = {name: file[name] for name in file.files}
     return Answer(embeddings, told["versions"])

@@ -6,7 +6,7 @@ JOBS is a JSON file, a list of {"folder", "request", "inputs", "outputs"}: an ex
 come out of the model, and two .npz files with an array for each field: texts, or images uint8
 [n, S, S, 3]; and embeddings float32 [n, N]. A request with "inside" wants no embeddings, but by
 layer what the model's layers give, [n, P, W]. Beside `outputs`, <outputs>.json says which versions
-were imported, or what the problem was, and whether that is a missing library.
+were imported, or what the problem was, and whether the environment caused it ("missing").
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import importlib.util
 import json
 import platform
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ Opened = tuple[Any, Callable[[str, Any], Any]]
 
 
 class Missing(Exception):
-    """A library cannot be imported."""
+    """A library cannot be imported, or does not work."""
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def main() -> None:
         except Missing as problem:
             told = {"problem": str(problem), "missing": True}
         except Exception as problem:  # of the library, of any kind
-            told = {"problem": f"{type(problem).__name__}: {problem}"}
+            told = {"problem": named(problem), "missing": raised_by_import(problem)}
         with open(job["outputs"] + ".json", "w", encoding="utf-8") as file:
             json.dump(told, file)
 
@@ -58,7 +59,7 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
         "onnx files": write_onnx_files,
     }[request["to"]]
     if request["to"] != "onnx":
-        library("torch").set_grad_enabled(False)
+        pytorch().set_grad_enabled(False)
     model, encode = open_model(folder, request)
     found: dict[str, Any] = {}
     for field, values in by_field(given).items():
@@ -139,16 +140,48 @@ def reduced(x: Any) -> np.ndarray:
     return x.reshape(1, -1, x.shape[-1])[:, :POSITIONS]
 
 
-def library(name: str) -> Any:
-    """A library.
+def library(name: str, attribute: str = "") -> Any:
+    """Returns a library, or one of its attributes, which many libraries import when it is read.
 
     Raises:
-      Missing: it cannot be imported.
+      Missing: importing raises any exception, or the installed version lacks the attribute.
     """
     try:
-        return importlib.import_module(name)
-    except ImportError as problem:
-        raise Missing(str(problem)) from problem
+        module = importlib.import_module(name)
+        return getattr(module, attribute) if attribute else module
+    except Exception as problem:
+        raise Missing(named(problem)) from problem
+
+
+def pytorch() -> Any:
+    """Returns torch.
+
+    Raises:
+      Missing: it cannot be imported, or was built for another version of numpy.
+    """
+    torch = library("torch")
+    try:
+        torch.zeros(1).numpy()
+    except Exception as problem:
+        raise Missing(named(problem)) from problem
+    return torch
+
+
+def named(problem: BaseException) -> str:
+    """Returns the type and the message of an exception."""
+    return f"{type(problem).__name__}: {problem}"
+
+
+def raised_by_import(problem: BaseException | None) -> bool:
+    """Returns True if an exception, or a cause of it, was raised while importing a module."""
+    while problem is not None:
+        frames = traceback.walk_tb(problem.__traceback__)  # from `main` on
+        if isinstance(problem, ImportError) or any(
+            frame.f_code.co_name == "<module>" for frame, _ in frames
+        ):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
 
 
 def version(name: str) -> str:
@@ -166,19 +199,18 @@ def unit(x: Any, normalise: bool) -> Any:
 
 def with_transformers(folder: str, request: Any) -> Opened:
     """Opens a folder with transformers' classes."""
-    transformers = library("transformers")
     name = request["architecture"]
     bare = {"add_pooling_layer": False} if name in ("BertModel", "ViTModel") else {}
-    model = getattr(transformers, name).from_pretrained(folder, **bare).eval()
+    model = library("transformers", name).from_pretrained(folder, **bare).eval()
 
     def encode(field: str, values: np.ndarray) -> Any:
         if values.dtype.kind == "U":
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+            tokenizer = library("transformers", "AutoTokenizer").from_pretrained(folder)
             texts = [str(text) for text in values]
             batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
             found = encode_texts(model, name, request, batch)
         else:
-            processor = transformers.AutoImageProcessor.from_pretrained(folder)
+            processor = library("transformers", "AutoImageProcessor").from_pretrained(folder)
             batch = processor(list(values), return_tensors="pt")
             found = encode_images(model, name, batch)
         lexical = name == "BertForMaskedLM"
@@ -220,10 +252,9 @@ def features(out: Any) -> Any:
 
 def with_sentence_transformers(folder: str, request: Any) -> Opened:
     """Opens a folder with sentence-transformers."""
-    sentence_transformers = library("sentence_transformers")
     name = "SparseEncoder" if request["sparse"] else "SentenceTransformer"
     own = {"trust_remote_code": True} if request.get("own") else {}
-    model = getattr(sentence_transformers, name)(folder, device="cpu", **own)
+    model = library("sentence_transformers", name)(folder, device="cpu", **own)
 
     def encode(field: str, values: np.ndarray) -> Any:
         prompt = request["prompts"].get(field, "")

@@ -26,6 +26,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.exporting import certificate as certificates
 from big_retrieval.exporting.certificate import FAILED, UNVERIFIED, VERIFIED
 from big_retrieval.exporting.export import TARGETS, export, verify, write
+from big_retrieval.exporting.library import Job, ask
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.exporting.target import write_preprocessor, write_tokenizer
 from big_retrieval.inference.fingerprint import params_sha256
@@ -252,6 +253,60 @@ def python_that(folder: Path, difference: str) -> Path:
     return program
 
 
+STUBS = {
+    "transformers": "class ViTModel:\n    def from_pretrained(self, **bare): {use}\n",
+    "torch": (
+        "class zeros:\n    def __init__(self, n): pass\n    def numpy(self): {use}\n"
+        "def set_grad_enabled(on): pass\n"
+    ),
+}
+
+
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("files", "missing", "told"),
+    [
+        ({"torch": "raise OSError('libtorch.so: no such file')"}, True, "OSError: libtorch.so"),
+        slow({"torch": "raise ImportError"}, True, "cannot import the target library (ImportError"),
+        ({"torch": "import os\nos.abort()"}, True, "was ended by SIGABRT before it answered"),
+        slow({"torch": "raise SystemExit(3)"}, True, "ended with status 3 before"),
+        slow({"torch": STUBS["torch"].format(use="1/0")}, True, "library (ZeroDivisionError"),
+        slow(
+            {"transformers": "raise RuntimeError('operator torchvision::nms\\ndoes not exist')"},
+            True,
+            "(RuntimeError: operator torchvision::nms does not exist)",
+        ),
+        slow({"transformers": "x = 1"}, True, "cannot import the target library (AttributeError"),
+        slow(
+            {"transformers": STUBS["transformers"].format(use="import lazy")}, True, "KeyError: 1"
+        ),
+        (
+            {"transformers": STUBS["transformers"].format(use="raise ValueError('a size')")},
+            False,
+            "could not use the folder (ValueError: a size)",
+        ),
+    ],
+)
+def test_a_broken_environment_says_nothing_of_the_folder(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, str],
+    missing: bool,
+    told: str,
+) -> None:
+    sound = {"torch": STUBS["torch"].format(use="pass"), "lazy": "raise KeyError(1)"}
+    for name, text in {**sound, **files}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    request = {"to": "transformers", "architecture": "ViTModel", "packages": [], "normalise": False}
+    job = Job(tmp_path, request, {"image": np.zeros((1, 8, 8, 3), np.uint8)})
+    (answer,) = ask([job], sys.executable)
+    assert (answer.missing, told in answer.problem) == (missing, True), answer.problem
+
+
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(model_of("ViT", tmp_path)[1], tmp_path / "run")
@@ -291,7 +346,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_process("export", "verify", str(out), f"--python={good}").returncode == 0
     with pytest.raises(UserError, match=r"--python /nowhere cannot be started"):
         verify(out, python="/nowhere")
-    with pytest.raises(UserError, match=r"could not use the folder"):
+    with pytest.raises(UserError, match=r"was not compared: /bin/false ended with status 1"):
         verify(out, python="/bin/false")
     (out / "model.safetensors").write_bytes(b"others")
     with pytest.raises(UserError, match=r"model.safetensors is not the file that was exported"):

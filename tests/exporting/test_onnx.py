@@ -19,7 +19,9 @@ from big_retrieval.inference.load import TrainedModel
 from tests.exporting.test_configs import random_model
 
 ROOT = Path(__file__).parents[2]
-MISSING = Answer(problem="PY lacks the target library (No module named 'onnx')", missing=True)
+MISSING = Answer(
+    problem="PY cannot import the target library (No module named 'onnx')", missing=True
+)
 
 
 @pytest.fixture(scope="module")
