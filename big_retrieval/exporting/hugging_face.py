@@ -149,6 +149,7 @@ def write_form(form: Form, model: Exported, folder: Path) -> None:
     save_arrays(folder / "model.safetensors", form.arrays(model))
     for part in model.encodings:
         if part.field.modality == "text":
-            write_tokenizer(model, folder, part.field.length)
+            types = form in (BERT, MASKED)
+            write_tokenizer(model, folder, part.field.length, token_types=types)
         else:
             write_preprocessor(part.field, folder)

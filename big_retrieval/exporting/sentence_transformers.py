@@ -84,15 +84,17 @@ class SentenceTransformers(ExportTarget):
             ],
         )
         if _stock(model):
-            length = {"max_seq_length": part.field.length, "do_lower_case": False}
-            save_json(folder / "sentence_bert_config.json", length)
-        settings = {
+            settings = {"max_seq_length": part.field.length, "do_lower_case": False}
+            if not lexical:  # else transformers draws a pooler and warns of it
+                settings["model_args"] = {"add_pooling_layer": False}
+            save_json(folder / "sentence_bert_config.json", settings)
+        library = {
             "model_type": "SparseEncoder" if lexical else "SentenceTransformer",
             "similarity_fn_name": "cosine" if model.normalises() else "dot",
             "prompts": {part.fields[name].side: text for name, text in part.prompts().items()},
             "default_prompt_name": None,
         }
-        save_json(folder / "config_sentence_transformers.json", settings)
+        save_json(folder / "config_sentence_transformers.json", library)
 
     def _write_own(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
         """Writes an export to PyTorch and the module around it, the only one."""

@@ -124,13 +124,16 @@ def save_json(path: Path, value: Any) -> None:
     path.write_bytes(to_json(value))
 
 
-def write_tokenizer(model: Exported, folder: Path, length: int) -> None:
+def write_tokenizer(
+    model: Exported, folder: Path, length: int, *, token_types: bool = False
+) -> None:
     """Writes tokenizer.json and tokenizer_config.json for `AutoTokenizer`.
 
     Args:
       model: whose tokenizer it is.
       folder: to write to.
-      length: tokens of a text at most.
+      length: maximum number of tokens of a text.
+      token_types: True if the architecture reads `token_type_ids`.
     """
     tokenizer = model.tokenizer
     tokenizer.save(folder / "tokenizer.json")
@@ -150,7 +153,7 @@ def write_tokenizer(model: Exported, folder: Path, length: int) -> None:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",  # which takes tokenizer.json as it is
         "model_max_length": length,
-        "model_input_names": ["input_ids", "attention_mask"],
+        "model_input_names": ["input_ids", *["token_type_ids"] * token_types, "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
     save_json(folder / "tokenizer_config.json", {**settings, **names})

@@ -168,7 +168,9 @@ def pytorch() -> Any:
 
 
 def named(problem: BaseException) -> str:
-    """Returns the type and the message of an exception."""
+    """Returns the type and the message of an exception, or of its first cause."""
+    while problem.__cause__ is not None:  # transformers names only the class that it imported
+        problem = problem.__cause__
     return f"{type(problem).__name__}: {problem}"
 
 

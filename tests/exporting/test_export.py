@@ -148,6 +148,12 @@ def test_an_import_of_an_export_is_the_same_model(case: str, tmp_path: Path) -> 
         dense = embeddings.toarray() if hasattr(embeddings, "toarray") else embeddings[:, 0]
         np.testing.assert_array_equal(dense, stored[f"embeddings/{name}"])
     assert certificate.status == UNVERIFIED
+    if case in ("BERT", "masked", "dense", "SPLADE"):
+        settings = json.loads((out / "tokenizer_config.json").read_text())
+        assert settings["model_input_names"] == ["input_ids", "token_type_ids", "attention_mask"]
+    if case == "dense":
+        settings = json.loads((out / "sentence_bert_config.json").read_text())
+        assert settings["model_args"] == {"add_pooling_layer": False}
     if case == "ViT":
         assert again.config.fields["image"].eval_resize == 32  # type: ignore[union-attr]
     assert not (out / ".building").exists()
@@ -269,6 +275,11 @@ def slow(*values: Any) -> Any:
 @pytest.mark.parametrize(
     ("files", "missing", "told"),
     [
+        slow(
+            {"transformers": "try:\n 1/0\nexcept Exception as e:\n raise ImportError from e"},
+            True,
+            "cannot import the target library (ZeroDivisionError: division by zero)",
+        ),
         ({"torch": "raise OSError('libtorch.so: no such file')"}, True, "OSError: libtorch.so"),
         slow({"torch": "raise ImportError"}, True, "cannot import the target library (ImportError"),
         ({"torch": "import os\nos.abort()"}, True, "was ended by SIGABRT before it answered"),
