@@ -27,7 +27,7 @@ from big_retrieval.cli import levels, mistakes
 from big_retrieval.config import Config, registry
 from big_retrieval.config.file import OVERRIDE, ConfigFile
 from big_retrieval.errors import UserError
-from big_retrieval.io.space import FULL
+from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks, messages, screen
 from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 
@@ -139,13 +139,18 @@ def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> 
       wait: wait without --wait, too.
 
     Raises:
-      UserError: another process writes to it, or nobody can.
+      UserError: another process writes to it, or nobody can, or its disk is full.
     """
     with (
         unwinding_on_sigterm(),
         locks.holding(lock, of=of, flag=flag, wait=wait or WAIT.value, lost=fail),
     ):
-        yield
+        try:
+            yield
+        except Exception as problem:
+            if isinstance(problem, UserError) or not lacks_space(problem):
+                raise
+            raise no_space(problem, of) from None
 
 
 def prepare_environment() -> None:
@@ -168,12 +173,11 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
         fail(problem)
     except KeyboardInterrupt:
         fail(UserError("interrupted."))
-    except OSError as problem:
-        if problem.filename is None and problem.errno not in FULL:
-            raise
-        where = "writing" if problem.filename is None else problem.filename
-        fail(UserError(f"{where}: {problem.strerror}."))
     except Exception as problem:
+        if lacks_space(problem):
+            fail(no_space(problem))
+        if isinstance(problem, OSError) and problem.filename is not None:
+            fail(UserError(f"{problem.filename}: {problem.strerror}."))
         first = str(problem).strip().partition("\n")[0]
         remedy = next((text for sign, text in REMEDIES.items() if sign in first), None)
         if remedy:

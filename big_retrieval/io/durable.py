@@ -36,9 +36,10 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         replace(partial, path)
-    except OSError:  # half a file takes space on a disk that may be full
+    except OSError as problem:  # half a file takes space on a disk that may be full
         with contextlib.suppress(OSError):
             partial.unlink()
+        problem.filename = problem.filename or os.fspath(path)  # writing names no file
         raise
 
 

@@ -10,7 +10,16 @@ from big_retrieval.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 CODE = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which are long
+# In messages of numpy, which has no code, and of array_record, safetensors, tokenizers and Arrow.
+NO_SPACE = re.compile(
+    rf"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}|\d requested and \d+ written"
+)
 LITTLE = 2**20  # bytes; a file system with less space than this is full
+
+
+def lacks_space(problem: BaseException) -> bool:
+    """Returns True if an exception of any library is about a full disk or an exceeded quota."""
+    return _code(problem) in FULL
 
 
 def reason(problem: BaseException) -> str:
@@ -19,8 +28,8 @@ def reason(problem: BaseException) -> str:
         return problem.strerror
     if isinstance(problem, UserError):
         return str(problem).rstrip(".")
-    if found := CODE.search(str(problem)):
-        return os.strerror(int(found[1]))
+    if code := _code(problem):
+        return os.strerror(code)
     first = str(problem).strip().partition("\n")[0]
     return f"{type(problem).__name__}: {first}" if first else type(problem).__name__
 
@@ -58,10 +67,35 @@ def cannot_write(path: Path, problem: BaseException) -> str:
 
 def remedy(what: str, problem: BaseException) -> str:
     """What to do about something that cannot be written, as a part of a sentence."""
-    code = problem.errno if isinstance(problem, OSError) else None
+    return f"make room for {what}" if lacks_space(problem) else "put that right"
+
+
+def no_space(problem: BaseException, path: Path | None = None) -> UserError:
+    """The error of a command that `lacks_space`.
+
+    Args:
+      problem: from any library; its file name is used if it has one.
+      path: the output of the command; None if unknown. If only the folder of temporary files is
+        full, the message names that.
+    """
+    name, temporary = getattr(problem, "filename", None), Path(os.environ.get("TMPDIR", "/tmp"))
+    if isinstance(name, str):
+        path = Path(name)
+    elif is_full(temporary) and not (path and is_full(path)):
+        path = temporary
+    told = cannot_write(path, problem) if path else f"no output can be written: {reason(problem)}"
+    return UserError(f"{told}; {remedy('it', problem)}, then repeat the same command.")
+
+
+def _code(problem: BaseException) -> int | None:
+    """The error number of the system, or that which the message is about."""
+    if isinstance(problem, OSError) and problem.errno:
+        return problem.errno
     if found := CODE.search(str(problem)):
-        code = int(found[1])
-    return f"make room for {what}" if code in FULL else "put that right"
+        return int(found[1])
+    if NO_SPACE.search(str(problem)):
+        return errno.EDQUOT if os.strerror(errno.EDQUOT) in str(problem) else errno.ENOSPC
+    return None
 
 
 def _existing(path: Path) -> Path:

@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 from absl import logging
+from safetensors import SafetensorError
 
+from big_retrieval import cli
 from big_retrieval.cli import levels
 from big_retrieval.errors import UserError
-from big_retrieval.io import manifest
+from big_retrieval.io import durable, manifest
 from big_retrieval.io.space import free_space, is_full, reason, remedy
+from big_retrieval.runtime import locks
 from big_retrieval.train import checkpoint
-from big_retrieval.train.checkpoint import Checkpoints
-from tests.helpers import ROOT, command, environment, results
+from big_retrieval.train.checkpoint import Checkpoints, write_model
+from big_retrieval.train.start import untrained
+from tests.helpers import ROOT, command, environment, results, tiny
 
 FULL = (
     'RESOURCE_EXHAUSTED: Error writing local file "/x/_sharding": Failed writing: "/x/_sharding.'
@@ -106,6 +110,39 @@ def test_the_remedy_is_more_room_where_room_is_what_lacks(problem: Exception, wo
     assert remedy("it", problem) == words
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        OSError(28, "No space left on device"),
+        OSError("1000000 requested and 131056 written"),  # numpy.save
+        RuntimeError("write() failed: No space left on device; writing /x.array_record"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+        ValueError(FULL),
+        OSError(122, "Disk quota exceeded"),
+    ],
+    ids=lambda problem: f"{type(problem).__name__} {problem}"[:30],
+)
+def test_a_command_whose_output_does_not_fit_names_it(tmp_path: Path, problem: Exception) -> None:
+    out = tmp_path / "out"
+    words = "Disk quota exceeded" if "quota" in str(problem) else "No space left on device"
+    sentence = rf"{out} cannot be written: {words} \(.* are free\); make room for it, then repeat "
+    with pytest.raises(UserError, match=sentence), cli.owning(locks.beside(out), out):
+        raise problem
+    with pytest.raises(ValueError, match="a bug"), cli.owning(locks.beside(out), out):
+        raise ValueError("a bug")
+
+
+def test_files_that_cannot_be_written_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "a.json"))):
+        durable.write_bytes(tmp_path / "a.json", b"")
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1.5 MiB."""
@@ -147,6 +184,24 @@ def test_a_run_on_a_full_disk_ends_with_one_sentence_and_goes_on_with_more_space
     found = start()
     assert found.returncode == 0, found.stderr
     assert results(small / "run")["steps"] == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["data", "convert", "--config=quickstart"], ["export"]])
+def test_commands_on_a_full_disk_end_with_one_sentence(
+    small: Path, words: list[str], tmp_path: Path, warm_python: list[str]
+) -> None:
+    if words == ["export"]:
+        write_model(untrained(tiny(), batch_size=8), tmp_path / "run")
+        words = [*words, f"--run={tmp_path / 'run'}", "--to=torch"]
+        (small / "other").write_bytes(bytes(1400 * 2**10))
+    found = subprocess.run(
+        command(*words, f"--out={small / 'out'}", python=warm_python),
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert found.returncode == 2
+    told = f"error: {small / 'out'} cannot be written: No space left on device ("
+    assert found.stderr.splitlines()[-1].startswith(told), found.stderr
 
 
 def test_a_file_system_without_space_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
