@@ -25,6 +25,7 @@ from big_retrieval.interop.files import read_json
 from big_retrieval.interop.read import CERTIFICATE
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import sha256_file, to_json
+from big_retrieval.io.npy import read_npz
 from big_retrieval.runtime.building import MARK
 
 STORED = "certificate.npz"
@@ -192,9 +193,8 @@ def complete_all(exports: Sequence[tuple[Certificate, Path]], python: str) -> li
 def _stored(folder: Path, what: str) -> dict[str, np.ndarray]:
     """What is stored of all fields: their "inputs" or our "embeddings" of them."""
     start = f"{what}/"
-    with np.load(folder / STORED, allow_pickle=False) as file:  # which reads what is asked for
-        names = [name for name in file.files if name.startswith(start)]
-        return {name.removeprefix(start): file[name] for name in names}
+    stored = read_npz(folder / STORED, start)  # which reads what is asked for
+    return {name.removeprefix(start): array for name, array in stored.items()}
 
 
 def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certificate:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.io.regular import check_regular, read_bytes, read_text
+from big_retrieval.io.npy import read_npz
+from big_retrieval.io.regular import check_zip, read_bytes, read_text
 
 Arrays = dict[str, np.ndarray]
 
@@ -136,14 +138,7 @@ _TYPES: dict[str, Any] = {
 
 
 def _npz(path: Path) -> Arrays:
-    try:
-        check_regular(path)
-        with np.load(path, allow_pickle=False) as file:
-            return {name: _plain(file[name]) for name in file.files}
-    except UserError:
-        raise
-    except Exception as problem:  # of zip files, of zlib, of numpy, or no memory
-        raise UserError(f"{path} is no whole .npz file of plain arrays ({problem}).") from None
+    return {name: _plain(array) for name, array in read_npz(path).items()}
 
 
 def _torch(path: Path) -> Arrays:
@@ -156,7 +151,11 @@ def _torch(path: Path) -> Arrays:
             "'big_retrieval[torch]', or save the model as safetensors."
         ) from None
     try:
+        if zipfile.is_zipfile(path):
+            check_zip(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
     except Exception as problem:  # whatever kind it is, the file is not opened
         if type(problem).__name__ == "UnpicklingError":
             raise UserError(

@@ -1,10 +1,36 @@
-"""Arrays as .npy files that are written piece by piece."""
+"""Arrays: .npy files that are written piece by piece, .npz files that are read with a bound."""
 
 import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from big_retrieval.errors import UserError
+from big_retrieval.io.regular import check_zip
+from big_retrieval.io.space import reason
+
+
+def read_npz(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
+    """Arrays of an .npz file; nothing is unpickled, or unpacked beyond the bound of `check_zip`.
+
+    Args:
+      path: the file.
+      prefix: beginning of the names of the arrays to read.
+
+    Raises:
+      UserError: the file is missing, damaged, or packed too densely.
+    """
+    try:
+        check_zip(path)
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files if name.startswith(prefix)}
+    except UserError:
+        raise
+    except Exception as problem:  # of zip files, of zlib, of numpy, or no memory
+        raise UserError(
+            f"{path} is no whole .npz file of plain arrays ({reason(problem)})."
+        ) from None
 
 
 def header(dtype: Any, shape: tuple[int, ...]) -> bytes:

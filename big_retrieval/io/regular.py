@@ -4,12 +4,16 @@ A named pipe makes whoever opens it wait for ever, and a device such as /dev/zer
 place that opens a file of a user's therefore asks here first.
 """
 
+import gzip
 import os
 import stat
+import zipfile
+import zlib
 from pathlib import Path
 
 from big_retrieval.errors import UserError
 
+MAX_UNPACKED, MAX_RATIO = 256 * 2**20, 50  # bytes, or times the packed size if that is more
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -63,6 +67,50 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
                 f"{most / 2**20:,.0f} MiB that such a file may have; make it smaller."
             )
         return file.read() if most is None else file.read(most)
+
+
+def read_gzip(path: str | os.PathLike[str], most: int) -> bytes:
+    """The unpacked content of a gzip file of at most `most` bytes, packed and unpacked.
+
+    Raises:
+      UserError: the file is damaged or too large.
+      OSError: the file cannot be read.
+    """
+    check_regular(path)
+    try:
+        with gzip.open(path) as file:
+            data = file.read(most + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+        raise UserError(
+            f"{os.fspath(path)} cannot be unpacked ({problem}); fetch it again."
+        ) from None
+    if len(data) > most:
+        raise UserError(
+            f"{os.fspath(path)} unpacks to more than {most / 2**20:,.0f} MiB, too much for such a "
+            f"file. If it is right, unpack it first: gunzip {os.fspath(path)}"
+        )
+    return data
+
+
+def check_zip(path: str | os.PathLike[str]) -> None:
+    """Raises a UserError if a zip archive, such as .npz, unpacks to far more than its own size.
+
+    Raises:
+      zipfile.BadZipFile: the file is no whole archive.
+    """
+    size = check_regular(path).st_size
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    total = sum(member.file_size for member in members)
+    kinds = {member.compress_type for member in members}
+    # numpy writes these two; Python unpacks the others without a bound.
+    if total > max(MAX_UNPACKED, MAX_RATIO * size) or kinds - {
+        zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+    }:  # fmt: skip
+        raise UserError(
+            f"{os.fspath(path)} has {size / 2**20:,.1f} MiB and unpacks to {total / 2**20:,.0f} "
+            "MiB, or is packed in an unusual way. If it is right, save it without compression."
+        )
 
 
 def read_text(path: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict") -> str:

@@ -2,11 +2,9 @@
 
 import contextlib
 import csv
-import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.errors import UserError
-from big_retrieval.io.regular import read_bytes
+from big_retrieval.io.regular import read_bytes, read_gzip
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 MOST = 2 * 2**30  # bytes of a table that has to be rewritten
@@ -101,14 +99,8 @@ def decoded(path: Path) -> tuple[str, str]:
     Raises:
       UserError: the file cannot be unpacked, or is too large.
     """
-    data = read_bytes(path, MOST)
-    if path.suffix.lower() == ".gz":
-        try:
-            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MOST + 1)
-        except (OSError, EOFError, zlib.error) as problem:
-            raise UserError(f"{path} cannot be unpacked ({problem}); fetch it again.") from None
-        if len(data) > MOST:
-            raise UserError(f"{path} is too large to be read packed: unpack it by `gunzip {path}`.")
+    read = read_gzip if path.suffix.lower() == ".gz" else read_bytes
+    data = read(path, MOST)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace"), "UTF-16"
     try:

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from big_retrieval.data.damage import first_line, told
+from big_retrieval.data.damage import first_line
 from big_retrieval.data.formats.tables import ArrowTable, Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.handles import reopen, stamp_of
+from big_retrieval.io.npy import read_npz
 
 CACHED_GROUPS = 8  # row groups of heavy columns that are kept decoded
 HEAVY = 512  # mean bytes of a value above which a column stays on the disk
@@ -186,13 +187,7 @@ class Arrays(Table):
 
     def __init__(self, path: Path):
         self._path, self.name = path.absolute(), path.stem
-        try:
-            with np.load(self._path, allow_pickle=False) as file:
-                self._columns = {key: file[key] for key in file.files}
-        except Exception as problem:  # of zip files, of zlib, of numpy, or no memory
-            raise UserError(
-                f"{self._path} is no whole .npz file of plain arrays ({told(problem)})."
-            ) from None
+        self._columns = read_npz(self._path)
         lengths = {key: len(value) for key, value in self._columns.items() if value.ndim}
         if len(set(lengths.values())) != 1 or len(lengths) != len(self._columns):
             raise UserError(f"{self._path}: the arrays must have one length, not {lengths}.")

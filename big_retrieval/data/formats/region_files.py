@@ -23,7 +23,7 @@ import numpy as np
 from big_retrieval.data.formats.regions import BOXES, FEATURES, INDEX
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.io.npy import ArrayWriter
+from big_retrieval.io.npy import ArrayWriter, read_npz
 from big_retrieval.io.regular import check_regular, read_text
 from big_retrieval.runtime.progress import ProgressCounter
 
@@ -124,9 +124,9 @@ def folder_regions(features: Path, boxes: Path, sizes: Sequence[Path]) -> Iterat
 def _loaded(path: Path, key: str = "") -> np.ndarray:
     try:
         check_regular(path)
-        found: Any = np.load(path, allow_pickle=False)
-        return np.asarray(found[key] if key else found, np.float32)
-    except (OSError, ValueError, KeyError, EOFError) as problem:
+        found: Any = read_npz(path)[key] if key else np.load(path, allow_pickle=False)
+        return np.asarray(found, np.float32)
+    except (OSError, ValueError, TypeError, KeyError, EOFError, MemoryError) as problem:
         raise UserError(f"{path} is missing or damaged ({problem}).") from None
 
 

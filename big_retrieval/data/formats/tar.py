@@ -24,6 +24,7 @@ from big_retrieval.data.sources import Record, evenly_spaced
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.durable import publish
 from big_retrieval.io.handles import RandomAccessFile, stamp_of
+from big_retrieval.io.npy import read_npz
 
 log = logging.getLogger(__name__)
 VERSION = 2  # of the index files
@@ -189,11 +190,11 @@ def _stamp(path: Path) -> np.ndarray:
 def _read_index(stored: Path, path: Path) -> dict[str, np.ndarray] | None:
     """The index file's arrays, or None where there is none, or one of another shard."""
     try:
-        with np.load(stored, allow_pickle=False) as file:
-            if not np.array_equal(file["stamp"], _stamp(path)):
-                return None
-            return {name: file[name] for name in ("keys", "endings", "members")}
-    except Exception:  # cut short, or of anything else: the shard is walked again
+        file = read_npz(stored)
+        if not np.array_equal(file["stamp"], _stamp(path)):
+            return None
+        return {name: file[name] for name in ("keys", "endings", "members")}
+    except (UserError, KeyError):  # cut short, or of anything else: the shard is walked again
         return None
 
 

@@ -88,7 +88,7 @@ def numbered(table: Table, file: str) -> View:
     """
     try:
         rows = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, EOFError, MemoryError) as problem:
         raise UserError(f"the rows {file} cannot be read ({problem}); correct `rows`.") from None
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
         raise UserError(f"{file} is no list of numbers of rows; correct `rows` of the data.")

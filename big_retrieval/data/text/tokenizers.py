@@ -1,9 +1,7 @@
 """The tokenizers: WordPiece, CLIP's byte pairs, or any of the Hugging Face hub."""
 
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,11 @@ from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.wordpiece import PREFIX, SPECIALS
 from big_retrieval.errors import UserError
 from big_retrieval.io import hub
-from big_retrieval.io.regular import check_regular, read_bytes, read_text
+from big_retrieval.io.regular import check_regular, read_gzip, read_text
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
 
+MAX_FILE = 64 * 2**20  # bytes of a packed vocabulary; CLIP's has 3 MB
 CLIP_MERGES = 49152 - 256 - 2
 _CLIP_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
@@ -203,9 +202,9 @@ def _load_hub(name: str) -> FixedLengthTokenizer:
 def _read(path: str | os.PathLike[str]) -> str:
     try:
         if str(path).endswith(".gz"):
-            return gzip.decompress(read_bytes(path)).decode("utf-8")
+            return read_gzip(path, MAX_FILE).decode("utf-8")
         return read_text(path)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"The tokenizer file {path} cannot be read ({error}).") from error
 
 
