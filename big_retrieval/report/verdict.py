@@ -80,12 +80,20 @@ def _headlines(runs: Sequence[RunFiles]) -> Html | None:
                 for i, value in enumerate(values)
             ]  # fmt: skip
             shown.append(tag("span", f"B − A {difference(name, *values)}", class_="note"))
+        elif before := initial(name, runs[0]):
+            shown.append(tag("span", f"before training {before}", class_="note"))
         label = " · ".join(way(part) for part in path.split("/")[1:])
         cards.append(
             tag("li", tag("span", tag("bdi", label), class_="label"), shown,
                 tag("span", words(name), class_="note"))
         )  # fmt: skip
     return tag("ul", cards, class_="headlines")
+
+
+def initial(name: str, run: RunFiles) -> str:
+    """Returns a metric of the initial weights (step 0), or "" if they were not evaluated."""
+    step, value = next(iter(run.series.get(name, [])), (None, None))
+    return labelled(name, value) if step == 0 and run.last_step > 0 else ""
 
 
 def _is_headline(name: str, finals: Sequence[Mapping[str, Any]]) -> bool:
@@ -135,7 +143,8 @@ def _best(run: RunFiles) -> str | None:
     name = run.config.get("best_metric")
     if not name:
         return None
-    points = [(s, v) for s, v in run.series.get(name, []) if math.isfinite(v)]
+    # Step 0, the initial weights of `config.init`, has no checkpoint.
+    points = [(s, v) for s, v in run.series.get(name, []) if math.isfinite(v) and s > 0]
     if not points:
         return f"{name}: not measured yet"
     least = run.config.get("best_mode", "min" if smaller_is_better(name) else "max") == "min"

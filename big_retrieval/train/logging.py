@@ -75,7 +75,7 @@ class Metrics:
         for row in read_rows(self._path):
             seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
             # The end's evaluation of an earlier step, which comes again, is behind later steps.
-            if newest <= row["step"] <= (restored_step or 0):
+            if newest <= row["step"] <= (-1 if restored_step is None else restored_step):
                 rows.append(row)
                 self.last.update(row)
                 newest = row["step"]

@@ -75,6 +75,10 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     first = restored or 0
     last = max(first, min(run.total_steps, config.stop_after or run.total_steps))
     with closing(metrics), closing(checkpoints), StopSignal() as stop:
+        if restored is None and config.init and run.evaluators:
+            log.info("evaluating the initial weights (config.init), as step 0")
+            with parallel.use(run.parts.mesh):
+                _evaluate(run, state, 0, set(run.evaluators), metrics, extras, final=False)
         if restored and not checkpoints.evaluated(restored):
             _evaluate_late(run, state, restored, metrics, checkpoints, extras)
         state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop, extras)

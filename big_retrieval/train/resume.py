@@ -140,9 +140,13 @@ def _saved(workdir: Path) -> Any:
 
 
 def _begun(workdir: Path) -> bool:
-    """Whether a run left curves or checkpoints in a folder."""
+    """Returns True if a run left checkpoints, or metrics of another step than 0, in a folder."""
     curves, checkpoints = workdir / "metrics.jsonl", workdir / "checkpoints"
-    rows = curves.exists() and curves.stat().st_size > 0
+    rows = False
+    if curves.exists():
+        with curves.open("rb") as file:
+            first, second = file.readline(), file.readline()
+        rows = bool(second) or (bool(first) and not first.startswith(b'{"step": 0,'))
     return rows or (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -19,8 +20,12 @@ from big_retrieval.interop.read import read
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
 from big_retrieval.train import imported
+from big_retrieval.train.logging import Metrics, read_rows
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
+from big_retrieval.train.resume import open_run_folder
+from big_retrieval.train.run import TrainingRun
+from big_retrieval.train.setup import set_up
 from big_retrieval.train.state import abstract_variables
 from tests.helpers import losses, raw_config, results
 from tests.interop.test_towers import nested
@@ -264,6 +269,44 @@ def test_training_starts_there_and_resumes_without_the_file(tmp_path: Path) -> N
     weights = names_of(model.weights)
     for path, array in read(CLIP).parts["image"].params.items():
         np.testing.assert_allclose(weights[f"image/{path}"], array, atol=1e-6)
+
+
+RECALL = "retrieval/test/text_to_image/R@1"
+
+
+def evaluated(**changes: Any) -> Config:
+    data = recipe.entry(configs.Scenes(split="test"), size=24, count=16)
+    evals = {"test": recipe.entry(configs.Retrieval(), data=data, every=2)}
+    steps = {"total_steps": 4, "checkpoint_every": 2, "best_metric": RECALL, "optimizer__lr": 1e-30}
+    return clip_config(evals=evals, **steps, **changes)
+
+
+def evaluations(workdir: Path) -> list[dict[str, Any]]:
+    return [row for row in read_rows(workdir / "metrics.jsonl") if RECALL in row]
+
+
+def test_step_0_is_evaluated_before_the_first_step(tmp_path: Path) -> None:
+    with (
+        mock.patch.object(TrainingRun, "compile_steps", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        train(evaluated(), tmp_path, ONE)
+    (row,) = evaluations(tmp_path)
+    assert row["step"] == 0
+    open_run_folder(tmp_path, evaluated(seed=1))  # nothing was trained yet
+    assert Metrics(tmp_path, restored_step=None).last == {}  # and step 0 is evaluated again
+
+
+@pytest.mark.slow
+def test_step_0_is_evaluated_once_and_is_never_the_best(tmp_path: Path) -> None:
+    config = evaluated(stop_after=2)
+    train(config, tmp_path, ONE)
+    train(dataclasses.replace(config, stop_after=None), tmp_path, ONE)
+    rows = evaluations(tmp_path)
+    assert [row["step"] for row in rows] == [0, 2, 4]
+    assert rows[0][RECALL] == rows[1][RECALL]  # the rate is next to 0
+    run = set_up(dataclasses.replace(config, stop_after=None), tmp_path, ONE)
+    assert run.open_checkpoints().best() == 4
 
 
 @pytest.mark.slow
