@@ -23,6 +23,7 @@ from big_retrieval.evals import examples, graded_examples
 from big_retrieval.evals.bags import bags_of, in_mode
 from big_retrieval.evals.encoding import EncodedFields, average, encode_fields, placed
 from big_retrieval.evals.graded import mean_metrics
+from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.judged import JudgedQueries, Ranked, lacking
 from big_retrieval.evals.modes import Mode, Side, parse_mode, parse_weighting
 from big_retrieval.evals.rankings import Rankings
@@ -110,6 +111,9 @@ class RankingEvaluator:
                 if writer is not None:
                     writer.add(ranked.queries, ranked.found, ranked.scores, values[-1])
             out = _means(values, "")
+            first = dict([*out.items()][:1])
+            if note := few_queries_note(first, len(self.judged.asked)):
+                log.info(note)
             for name, found in self._further(queries, documents, embeddings, further):
                 values = [self.judged.values(ranked) for ranked in found]
                 out |= _means(values, name)

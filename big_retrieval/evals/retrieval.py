@@ -21,6 +21,7 @@ from big_retrieval.evals import examples
 from big_retrieval.evals.attributions import of_records
 from big_retrieval.evals.bags import bags_of, in_mode, words_shared
 from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
+from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.modes import SIDES, parse_mode
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import FIRST, MRR, NDCG, Ranks, ranks
@@ -136,6 +137,9 @@ class RetrievalEvaluator:
         values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
         for direction, (first, second), found in self._directions(fields, how):
             out |= {f"{direction}/{key}": x for key, x in summarise(found, c.recall_at).items()}
+            recall = f"{direction}/R@{c.recall_at[0]}"
+            if note := few_queries_note({recall: out[recall]}, len(found.best)):
+                log.info(note)
             names_of[direction] = first.names()
             values[direction] = by_query(found, c.recall_at)
             if show is not None:

@@ -23,6 +23,7 @@ from big_retrieval.evals.bags import bags_of, in_mode
 from big_retrieval.evals.class_names import Class, ListedClasses, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import DocumentScorer, class_ranks
@@ -233,7 +234,10 @@ class ZeroShotEvaluator:
                 self.source, self.readers[c.image], names, records, labels[records], scores, place
             )
             show(lambda: {"type": c.type, **found.describe()})
-        return {name: float(np.mean(each)) for name, each in values.items()}
+        means = {name: float(np.mean(each)) for name, each in values.items()}
+        if note := few_queries_note({"accuracy": means["accuracy"]}, len(records), "images"):
+            log.info(note)
+        return means
 
     def _scores(self, images: Embeddings, texts: Embeddings, classes: int) -> np.ndarray:
         """The score of each image with each class, [n, classes]."""

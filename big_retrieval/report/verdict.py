@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from statistics import median
 from typing import Any
 
+from big_retrieval.evals.intervals import FEW, wilson_interval
 from big_retrieval.report.curves import way, words
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import (
@@ -16,7 +18,7 @@ from big_retrieval.report.numbers import (
     number,
     smaller_is_better,
 )
-from big_retrieval.report.read import RunFiles, told
+from big_retrieval.report.read import MALFORMED, RunFiles, told
 from big_retrieval.report.results import best, chip
 from big_retrieval.report.settings import described
 
@@ -63,7 +65,8 @@ def _kind(run: RunFiles) -> str:
 
 def _headlines(runs: Sequence[RunFiles]) -> Html | None:
     finals = [run.final for run in runs]
-    names = [n for n in sorted({n for f in finals for n in f}) if _is_headline(n, finals)]
+    names = [n for n in {n for f in finals for n in f} if _is_headline(n, finals)]
+    names.sort(key=lambda name: (name.split("/")[:2], not _is_search(name, runs[0]), name))
     if not names:
         return None
     cards = []
@@ -80,8 +83,9 @@ def _headlines(runs: Sequence[RunFiles]) -> Html | None:
                 for i, value in enumerate(values)
             ]  # fmt: skip
             shown.append(tag("span", f"B − A {difference(name, *values)}", class_="note"))
-        elif before := initial(name, runs[0]):
-            shown.append(tag("span", f"before training {before}", class_="note"))
+        else:
+            notes = initial(name, runs[0]), _interval(name, runs[0])
+            shown += [tag("span", note, class_="note") for note in notes if note]
         label = " · ".join(way(part) for part in path.split("/")[1:])
         cards.append(
             tag("li", tag("span", tag("bdi", label), class_="label"), shown,
@@ -90,10 +94,31 @@ def _headlines(runs: Sequence[RunFiles]) -> Html | None:
     return tag("ul", cards, class_="headlines")
 
 
+def _is_search(name: str, run: RunFiles) -> bool:
+    """Returns True for a metric of queries that search documents, the direction of a search."""
+    with suppress(*MALFORMED):
+        part = run.config["evals"][name.split("/")[1]]
+        return f"/{part['query']}_to_{part['document']}/" in name
+    return False
+
+
 def initial(name: str, run: RunFiles) -> str:
     """Returns a metric of the initial weights (step 0), or "" if they were not evaluated."""
     step, value = next(iter(run.series.get(name, [])), (None, None))
-    return labelled(name, value) if step == 0 and run.last_step > 0 else ""
+    return f"before training {labelled(name, value)}" if step == 0 and run.last_step > 0 else ""
+
+
+def _interval(name: str, run: RunFiles) -> str:
+    """Returns the 95% interval of a share of fewer than 1,000 queries or images, else ""."""
+    evaluator, value = "/".join(name.split("/")[:2]), run.final.get(name)
+    with suppress(*MALFORMED):
+        found = run.examples[evaluator]
+        sides = [side for side in found.get("directions", ()) if f"/{side['name']}/" in name]
+        count = sides[0]["queries"] if sides else found["images"]
+        if 0 < count < FEW and is_number(value) and 0 <= value <= 1:
+            low, high = (labelled(name, end) for end in wilson_interval(value, count))
+            return f"95% interval {low} to {high} ({number(count)} queries)"
+    return ""
 
 
 def _is_headline(name: str, finals: Sequence[Mapping[str, Any]]) -> bool:

@@ -199,7 +199,8 @@ def test_only_the_chosen_queries_are_asked(said: list[str]) -> None:
     for name in METRICS:
         assert (3 * dev[name] + 10 * test[name]) / 13 == pytest.approx(whole[name])
     assert said[0].startswith("13 queries against 30 documents, 80 qrels (3 without image")
-    assert said[1].startswith("3 queries")
+    assert said[1].startswith(f"13 queries are few: nDCG@10 {whole['nDCG@10']:.3f} is from ")
+    assert said[2].startswith("3 queries")
 
 
 def test_the_queries_of_a_file_are_asked_alone(tmp_path: Path, said: list[str]) -> None:

@@ -285,7 +285,9 @@ def evaluations(workdir: Path) -> list[dict[str, Any]]:
     return [row for row in read_rows(workdir / "metrics.jsonl") if RECALL in row]
 
 
-def test_step_0_is_evaluated_before_the_first_step(tmp_path: Path) -> None:
+def test_step_0_is_evaluated_before_the_first_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with (
         mock.patch.object(TrainingRun, "compile_steps", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
@@ -293,6 +295,7 @@ def test_step_0_is_evaluated_before_the_first_step(tmp_path: Path) -> None:
         train(evaluated(), tmp_path, ONE)
     (row,) = evaluations(tmp_path)
     assert row["step"] == 0
+    assert f"queries are few: text_to_image/R@1 {row[RECALL]:.3f} is from " in caplog.text
     open_run_folder(tmp_path, evaluated(seed=1))  # nothing was trained yet
     assert Metrics(tmp_path, restored_step=None).last == {}  # and step 0 is evaluated again
 

@@ -114,6 +114,22 @@ def test_long_parts_are_folded_and_wide_tables_become_lists_on_a_phone(tmp_path:
     assert "data-head" not in narrow
 
 
+def test_cards_begin_with_the_search_and_show_start_and_interval(tmp_path: Path) -> None:
+    fields = {"query": "text", "document": "image"}
+    run = folders.ordinary(tmp_path / "run")
+    config = folders.config(best_metric="retrieval/test/text_to_image/R@1")
+    config["evals"]["test"] |= fields
+    (run / "config.json").write_text(json.dumps(config))
+    start = {"step": 0, **folders.recalls(0.9)}  # better than all that training gave
+    rows = [start, *folders.rows(40)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cards = text_of(page.write(run)).split("Results")[1].split("Finished")[0]
+    assert cards.index("text → image") < cards.index("image → text")
+    assert "before training 94.5% 95% interval 71.5% to 91.7% (50 queries)" in cards
+    text = text_of(page.write(run))
+    assert "best retrieval/test/text_to_image/R@1 84.0% at step 40" in text
+
+
 def test_the_page_is_a_pure_function_of_the_files(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run")
     once = page.write(run).read_bytes()
