@@ -23,6 +23,7 @@ from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.evals.rouge import RougeL
 from big_retrieval.inference.encoder import Encoder
+from big_retrieval.io.handles import MappedFile
 from big_retrieval.io.regular import check_regular
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
@@ -135,8 +136,13 @@ class CaptionNdcgEvaluator:
     def _relevance(self, file: str, shape: tuple[int, int], texts: FieldItems) -> Relevance:
         """What gives the relevance of all images for some captions."""
         if file:
-            table = open_relevance(file, shape)
-            return lambda start, stop: table[start:stop]
+            mapped, table = MappedFile(file), open_relevance(file, shape)
+
+            def of_file(start: int, stop: int) -> np.ndarray:
+                mapped.check()
+                return table[start:stop]
+
+            return of_file
         captions = [self._captions(index) for index in range(len(self.source))]
         rouge, items = RougeL(captions), texts.items.tolist()
 

@@ -184,7 +184,11 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
     stat = Path(vectors).stat()
     determines = {"vectors": str(Path(vectors).absolute()), "bytes": stat.st_size}
     determines["changed"] = stat.st_mtime_ns
-    return _write(out, texts, lambda a, b: store[a:b], determines, {"vectors": vectors})
+
+    def rows(start: int, stop: int) -> np.ndarray:
+        return open_store(vectors)[start:stop]
+
+    return _write(out, texts, rows, determines, {"vectors": vectors})
 
 
 def _text_of(path: str) -> str:

@@ -15,7 +15,7 @@ MAX_OPEN = 256  # and at most a quarter of the descriptors that the process may 
 _handles: OrderedDict[Any, Any] = OrderedDict()  # the last used one last
 
 
-def stamp_of(path: str | os.PathLike[str]) -> Stamp:
+def stamp_of(path: str | os.PathLike[str] | int) -> Stamp:
     """Returns size and modification time, by which a changed file is noticed.
 
     Raises:
@@ -25,20 +25,22 @@ def stamp_of(path: str | os.PathLike[str]) -> Stamp:
     return status.st_size, status.st_mtime_ns
 
 
-def check_unchanged(path: str | os.PathLike[str], stamp: Stamp, remedy: str) -> None:
+def check_unchanged(path: str | os.PathLike[str], stamp: Stamp, file: int | None = None) -> None:
     """Raises a UserError if a file is missing or has another size or modification time.
 
     Args:
       path: the file.
       stamp: `stamp_of` the file when it was opened first.
-      remedy: second half of the message.
+      file: its descriptor, if the file that was opened counts, whatever has its name now.
     """
     try:
-        current = stamp_of(path)
+        current = stamp_of(path if file is None else file)
     except OSError as problem:
-        raise UserError(f"{path} cannot be read any more ({problem.strerror}): {remedy}.") from None
+        current, reason = None, f"cannot be read any more ({problem.strerror})"
+    else:
+        reason = "was changed while it was in use"
     if current != stamp:
-        raise UserError(f"{path} was changed while it was in use: {remedy}.")
+        raise UserError(f"{os.fspath(path)} {reason}: run the command again.")
 
 
 def reopen(open_file: Callable[[str], Any], path: str, stamp: Stamp) -> Any:
@@ -62,7 +64,7 @@ def reopen(open_file: Callable[[str], Any], path: str, stamp: Stamp) -> Any:
     except KeyError:  # a context of `suppress` takes longer than all of this
         pass
     found = open_file(path)
-    check_unchanged(path, stamp, "run the command again")
+    check_unchanged(path, stamp)
     _handles[key] = found
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**31 // 4  # -1 is no limit
     with contextlib.suppress(KeyError):
@@ -100,6 +102,25 @@ class RandomAccessFile:
         """
         file = reopen(_Descriptor, self._path, self._stamp)
         return os.pread(file.number, stop - start, start)
+
+
+class MappedFile:
+    """Tells whether a file that is mapped into memory was cut or written meanwhile.
+
+    Reading a mapped part that the file does not have any more would end the process (SIGBUS). A
+    file that another one has replaced by its name stays as it was.
+
+    Args:
+      path: the file, before it is mapped.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self._path, self._file = path, _Descriptor(os.fspath(path))
+        self._stamp = stamp_of(self._file.number)
+
+    def check(self) -> None:
+        """Raises a UserError if the file was changed since it was opened."""
+        check_unchanged(self._path, self._stamp, self._file.number)
 
 
 class _Descriptor:

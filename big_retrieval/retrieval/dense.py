@@ -21,7 +21,7 @@ from big_retrieval.evals.ranks import best_of
 from big_retrieval.evals.top_k import check_depth
 from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import StoredTexts, open_array
+from big_retrieval.retrieval.files import StoredTexts, mapped_files, open_array
 from big_retrieval.retrieval.folder import DENSE, REBUILD, About
 
 CHUNK = 256  # queries at a time
@@ -95,7 +95,6 @@ class DenseIndex:
     Attributes:
       about: what the index is.
       ids: of the documents.
-      embeddings: [D, M, N], mapped into memory.
 
     Raises:
       UserError: its files do not fit together; or faiss is wanted but not installed, or the
@@ -105,7 +104,8 @@ class DenseIndex:
     def __init__(self, folder: Path, about: About, *, engine: str = "exact"):
         self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
         self.ids = StoredTexts(folder, "ids")
-        self.embeddings = open_array(folder / "embeddings.npy", np.float32, 3)
+        (self._file,) = mapped_files(folder / "embeddings.npy")
+        self._embeddings = open_array(folder / "embeddings.npy", np.float32, 3)
         self._topology = similarity.topology(about.topology)
         if len(self.embeddings) != about.documents or len(self.ids) != about.documents:
             raise UserError(f"the files of the index {folder} do not fit together; {REBUILD}.")
@@ -117,6 +117,16 @@ class DenseIndex:
     def __len__(self) -> int:
         """The number of documents."""
         return self.about.documents
+
+    @property
+    def embeddings(self) -> np.ndarray:
+        """Those of all documents, float32 [D, M, N], mapped into memory.
+
+        Raises:
+          UserError: the file was changed since it was opened.
+        """
+        self._file.check()
+        return self._embeddings
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """The best documents of each query by the topology's score.
@@ -172,10 +182,11 @@ class DenseIndex:
 
     def _block(self, start: int, stop: int) -> jax.Array:
         """Embeddings start .. stop - 1 on the default device; kept there where all of them fit."""
+        embeddings = self.embeddings  # also of a block that is kept, which may be the mapped file
         block = self._blocks.get((start, stop))
         if block is None:
-            block = jax.device_put(self.embeddings[start:stop], may_alias=True)
-            if self.embeddings.nbytes <= RESIDENT:
+            block = jax.device_put(embeddings[start:stop], may_alias=True)
+            if embeddings.nbytes <= RESIDENT:
                 # Searches for other numbers of queries cut other blocks: what overlaps this one
                 # goes, or devices would hold documents several times.
                 self._blocks = {

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
+from big_retrieval.io.handles import MappedFile
 from big_retrieval.io.npy import ArrayWriter
 
 
@@ -31,6 +32,20 @@ def open_array(path: Path, dtype: Any, dims: int = 1) -> np.ndarray:
             f"{dims} is expected; build the index again."
         )
     return found.view(np.ndarray)  # slices of a memmap cost several microseconds each
+
+
+def mapped_files(*paths: Path) -> list[MappedFile]:
+    """Checks of files of an index, to be made before they are mapped.
+
+    Raises:
+      UserError: a file is missing.
+    """
+    try:
+        return [MappedFile(path) for path in paths]
+    except OSError as problem:
+        raise UserError(
+            f"{problem.filename} cannot be read ({problem.strerror}); build the index again."
+        ) from None
 
 
 class TextsWriter:
@@ -86,8 +101,9 @@ class StoredTexts(Sequence[str]):
     """
 
     def __init__(self, folder: Path, name: str):
-        self.bytes = open_array(folder / f"{name}.npy", np.uint8)
-        self.ends = open_array(folder / f"{name}_ends.npy", np.int64)
+        paths = folder / f"{name}.npy", folder / f"{name}_ends.npy"
+        self._files = mapped_files(*paths)
+        self.bytes, self.ends = open_array(paths[0], np.uint8), open_array(paths[1], np.int64)
         if len(self.ends) and self.ends[-1] != len(self.bytes):
             raise UserError(
                 f"{folder / name}.npy and {name}_ends.npy do not fit; build the index again."
@@ -97,7 +113,11 @@ class StoredTexts(Sequence[str]):
         return len(self.ends)
 
     def __getitem__(self, number: Any) -> str:
-        number = int(number)
+        for file in self._files:
+            file.check()
+        return self._read(int(number))
+
+    def _read(self, number: int) -> str:
         if not 0 <= number < len(self):
             raise IndexError(f"there are texts 0 to {len(self) - 1}, not {number}.")
         start = int(self.ends[number - 1]) if number else 0
@@ -105,4 +125,6 @@ class StoredTexts(Sequence[str]):
 
     def many(self, numbers: Iterable[int]) -> list[str]:
         """The texts of some numbers; negative numbers, which stand for no text, are left out."""
-        return [self[number] for number in numbers if number >= 0]
+        for file in self._files:
+            file.check()
+        return [self._read(int(number)) for number in numbers if number >= 0]

@@ -18,7 +18,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.top_k import check_depth, top
 from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import StoredTexts, open_array
+from big_retrieval.retrieval.files import StoredTexts, mapped_files, open_array
 from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
 from big_retrieval.retrieval.runs import Part, Run, Runs, check_number, checked, merged
 
@@ -146,6 +146,8 @@ class InvertedIndex:
     def __init__(self, folder: Path, about: About):
         self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
         self.ids = StoredTexts(folder, "ids")
+        names = ("documents.npy",) if about.values == BINARY else ("documents.npy", "values.npy")
+        self._files = mapped_files(*(folder / name for name in names))
         self._pointers = np.array(open_array(folder / "pointers.npy", np.int64))  # [V + 1]
         self._documents = open_array(folder / "documents.npy", np.int32)  # [entries]
         self._values: np.ndarray | None = None
@@ -220,6 +222,7 @@ class InvertedIndex:
         self, terms: np.ndarray, weights: np.ndarray, number: int
     ) -> list[tuple[int, float]]:
         """What each term adds to the score of a document: (term, product), largest first."""
+        self._check_files()
         found = []
         for term, weight in zip(terms.tolist(), weights.tolist(), strict=True):
             start, stop = self._pointers[term : term + 2].tolist()
@@ -232,6 +235,7 @@ class InvertedIndex:
 
     def row(self, number: int) -> sparse.csr_array:
         """The values of one document, CSR [1, V]: looks through all lists, and keeps nothing."""
+        self._check_files()
         places: list[np.ndarray] = []
         for start in range(0, len(self._documents), SCANNED):
             found = np.flatnonzero(self._documents[start : start + SCANNED] == number)
@@ -247,6 +251,7 @@ class InvertedIndex:
         self, terms: np.ndarray, weights: np.ndarray, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """`search_one` for a query that was checked."""
+        self._check_files()
         starts, stops = self._pointers[terms].tolist(), self._pointers[terms + 1].tolist()
         lists = list(zip(starts, stops, weights.tolist(), strict=True))
         scores = self._scores()
@@ -266,6 +271,11 @@ class InvertedIndex:
                 raise UserError(f"the index {self.folder} is damaged; {REBUILD}.") from None
             raise
         return best[0].astype(np.int64), best[1]
+
+    def _check_files(self) -> None:
+        """Raises a UserError if a mapped file was changed, which might end the process."""
+        for file in self._files:
+            file.check()
 
     def _scores(self) -> np.ndarray:
         """This thread's scores of all documents, float32, all 0."""

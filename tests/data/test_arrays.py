@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pickle
 import re
 from pathlib import Path
@@ -97,6 +98,17 @@ def test_rows_of_a_file_in_the_order_of_the_records(tmp_path: Path, stored: str)
     np.testing.assert_array_equal(batch["array"]["values"], values[batch["record"]])
     assert batch["array"]["values"].dtype == np.float32
     assert isinstance(open_store(str(tmp_path / "a.npy")), np.memmap)
+
+
+def test_a_file_that_is_cut_between_two_reads_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((6, 3000)))
+    assert open_store(str(path))[5].sum() == 0
+    os.truncate(path, 128)
+    with pytest.raises(UserError, match=r"a\.npy was changed while it was in use: run the"):
+        open_store(str(path))[5].sum()
+    np.save(path, np.ones((6, 3000)))
+    assert open_store(str(path))[5].sum() == 3000
 
 
 def test_a_column_names_the_rows_of_a_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import ArrayField, recipe, schema
 from big_retrieval.data.build import make_readers, make_source
-from big_retrieval.data.fields.stores import open_store
+from big_retrieval.data.fields import stores
 from big_retrieval.errors import UserError
 from big_retrieval.inference import targets
 from big_retrieval.inference.load import TrainedModel
@@ -34,7 +34,7 @@ def model() -> TrainedModel:
 def _small_chunks_and_other_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(targets, "CHUNK", 8)
     yield
-    open_store.cache_clear()
+    stores._opened.cache_clear()
 
 
 def test_a_vector_for_every_caption_in_order(model: TrainedModel, tmp_path: Path) -> None:

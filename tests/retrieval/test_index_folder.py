@@ -1,6 +1,7 @@
 """An index folder is there whole or not at all, and says what is wrong with it."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from big_retrieval.retrieval.folder import About
 from big_retrieval.retrieval.searching import IndexSearcher
 from big_retrieval.runtime import building, locks
 from tests.retrieval.index_cases import make_inverted, random_rows
+from tests.retrieval.test_dense_index import make_dense
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +119,51 @@ def test_an_index_that_is_replaced_while_it_is_opened_is_an_error(
     monkeypatch.setattr(folders, "open_folder", opened)
     with pytest.raises(UserError, match="was replaced or removed while it was in use"):
         open_index(folder)
+
+
+@pytest.mark.parametrize("change", ["cut", "written"])
+@pytest.mark.parametrize("name", ["documents.npy", "values.npy"])
+def test_a_file_that_changes_under_its_reader_is_an_error(
+    folder: Path, name: str, change: str
+) -> None:
+    """A read of a part that was cut would end the process."""
+    index, queries = open_index(folder), random_rows(5, 30, 0.3, 9)
+    index.search(queries, 20)
+    if change == "cut":
+        os.truncate(folder / name, 128)
+    else:
+        flip(folder / name, 1500)
+    for read in (
+        lambda: index.search(queries, 20),
+        lambda: index.search_one(queries[[0]].indices, None, 3),
+        lambda: index.explain(queries[[0]].indices, queries[[0]].data, 0),
+        lambda: index.row(0),
+    ):
+        with pytest.raises(UserError, match=rf"{name} was changed while it was in use: run the"):
+            read()
+
+
+def test_ids_that_are_cut_under_their_reader_are_an_error(folder: Path) -> None:
+    for name in ("ids.npy", "ids_ends.npy"):
+        index = open_index(folder)
+        whole = (folder / name).read_bytes()
+        os.truncate(folder / name, 128)
+        with pytest.raises(UserError, match=rf"{name} was changed while it was in use"):
+            index.ids.many([199])
+        with pytest.raises(UserError, match=rf"{name} was changed while it was in use"):
+            index.ids[199]
+        (folder / name).write_bytes(whole)
+
+
+def test_embeddings_that_are_cut_under_their_reader_are_an_error(tmp_path: Path) -> None:
+    rows = np.ones((3000, 1, 8), np.float32)
+    index = make_dense(tmp_path / "index", rows, "inner")
+    index.search(rows[:1], 3)
+    os.truncate(tmp_path / "index" / "embeddings.npy", 128)
+    with pytest.raises(UserError, match=r"embeddings\.npy was changed while it was in use"):
+        index.search(rows[:1], 3)
+    with pytest.raises(UserError, match=r"embeddings\.npy was changed while it was in use"):
+        _ = index.embeddings[2999]
 
 
 def test_a_number_out_of_range_is_no_crash(folder: Path) -> None:

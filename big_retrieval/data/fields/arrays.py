@@ -99,7 +99,7 @@ class ArrayReader(FieldReader):
         """
         if not self.field.file:
             return None
-        store = open_store(self.field.file)
+        store = open_store(self.field.file, again=True)
         shape, kind = store.shape[1:], np.dtype(self.field.dtype)
         if store.ndim == 0 or shape != self.field.shape or not _casts(store.dtype, kind):
             raise UserError(
@@ -113,7 +113,7 @@ class ArrayReader(FieldReader):
         """Of the file's rows, and of the texts that they belong to where rows go by texts."""
         if not self.field.file:
             return ""
-        store = open_store(self.field.file)
+        store = open_store(self.field.file, again=True)
         step = -(-store.nbytes // HASHED) or 1
         found = hashlib.sha256(f"{store.dtype} {store.shape} {self.texts}".encode())
         for start in range(0, len(store), 1024 * step):  # a part at a time in memory

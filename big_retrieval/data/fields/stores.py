@@ -12,19 +12,39 @@ import numpy as np
 from big_retrieval.data.fields.texts import Text
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.handles import MappedFile
 from big_retrieval.io.manifest import to_json
 from big_retrieval.io.regular import check_regular
 
 
-@functools.lru_cache(maxsize=64)
-def open_store(file: str) -> np.ndarray:
+def open_store(file: str, *, again: bool = False) -> np.ndarray:
     """A memory-mapped .npy file, opened once in each process; nothing is unpickled.
 
+    Call it before each read: a file that was cut would end the process.
+
+    Args:
+      file: the path.
+      again: open a changed file again; at the start of a run.
+
     Raises:
-      UserError: it is missing, or no such file.
+      UserError: it is missing, no such file, or was changed since it was opened.
     """
+    mapped, store = _opened(file)
+    try:
+        mapped.check()
+    except UserError:
+        _opened.cache_clear()
+        if not again:
+            raise
+        _, store = _opened(file)
+    return store
+
+
+@functools.lru_cache(maxsize=64)
+def _opened(file: str) -> tuple[MappedFile, np.ndarray]:
     try:
         check_regular(file)
+        mapped = MappedFile(file)
         found = np.load(file, mmap_mode="r", allow_pickle=False)
     except OSError as problem:
         raise UserError(
@@ -35,7 +55,7 @@ def open_store(file: str) -> np.ndarray:
         raise UserError(f"the file of arrays {file} is no .npy file ({problem}).") from None
     if not isinstance(found, np.ndarray):
         raise UserError(f"{file} holds several arrays (.npz); save the one wanted with numpy.save.")
-    return found
+    return mapped, found
 
 
 def save_store(file: str | Path, rows: np.ndarray, texts: Sequence[Text]) -> None:

@@ -127,7 +127,7 @@ def precomputed(config: Precomputed) -> RecordSource:
         lines = [line.strip() for line in read_text(texts).rstrip("\n").split("\n")]
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(f"the captions {texts} cannot be read ({problem}).") from None
-    store, length = open_store(str(images)), len(lines) // count
+    store, length = open_store(str(images), again=True), len(lines) // count
     if len(lines) % count or len(store) not in (length, len(lines)):
         raise UserError(
             f"{images} has {len(store):,} rows for {len(lines):,} captions of {texts}: wanted is a "

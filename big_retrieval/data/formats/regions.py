@@ -74,7 +74,7 @@ def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray
         ) from None
     files = {column: str(folder / name) for name, column in COLUMNS.items()}
     for file in files.values():
-        if len(open_store(file)) != len(ids):
+        if len(open_store(file, again=True)) != len(ids):
             raise UserError(
                 f"{file} has {len(open_store(file)):,} rows for {len(ids):,} images of {INDEX}: "
                 "make the folder anew with big-retrieval data regions."
