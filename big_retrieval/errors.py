@@ -16,13 +16,16 @@ class PluginNeeded(UserError):
 class Damaged(UserError):
     """One record that cannot be used, among others that can: training counts and replaces it.
 
+    `Damaged(why)` is enough while a record is read: the reader adds the place.
+
     Attributes:
       place: where it stands, such as a file and a line.
       why: what is wrong with it.
     """
 
-    def __init__(self, place: str, why: str):
-        super().__init__(f"{place}: {why}.")
+    def __init__(self, place: str, why: str | None = None):
+        place, why = ("", place) if why is None else (place, why)
+        super().__init__(f"{place}: {why}." if place else f"{why}.")
         self.place, self.why = place, why
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:

@@ -117,12 +117,27 @@ def register(kind: str) -> Callable[[T], T]:
                     f"{cls.__name__} has no method {method}(), which every part of the kind "
                     f"{kind!r} needs."
                 )
+        setattr(cls, "__hash__", _hash)  # noqa: B010
         _parts[kind][name] = cls
         if plugin is not None:
             _plugins[cls] = plugin
         return cls
 
     return add
+
+
+def _hash(part: Any) -> int:
+    """Hash of a part by its hashable keys, so that parts with a dict are keys of caches, too."""
+    keys = (value for value in vars(part).values() if _hashable(value))
+    return hash((type(part), *keys))
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def import_file(path: Path) -> None:

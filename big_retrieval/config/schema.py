@@ -241,6 +241,11 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
 
 
 def _scalar(hint: type, raw: Any, path: str) -> Any:
+    if hint not in (*_WORDS, dict, list):
+        raise UserError(
+            f"{path} has the annotation {hint}, which no key can have. Use bool, int, float, str, "
+            "Literal, X | None, tuple[X, ...], dict[str, X] or a dataclass of these."
+        )
     if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
         raw = float(raw) if abs(raw) < 2**1000 else math.inf
     if not isinstance(raw, hint) or (isinstance(raw, bool) and hint is not bool):

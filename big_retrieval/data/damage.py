@@ -36,6 +36,8 @@ class record_at(reading):
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
         problem: BaseException | None = exc[1]
+        if isinstance(problem, Damaged) and not problem.place:
+            raise Damaged(self._place, problem.why.rstrip(".")) from problem
         if problem is not None and of_data(problem):
             raise Damaged(self._place, f"it cannot be used ({told(problem)})") from problem
 

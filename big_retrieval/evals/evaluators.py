@@ -97,20 +97,35 @@ def make_evaluators(
         reading = dataclasses.replace(reading, threads=threads, workers=0)
     built = {}
     for name, part in sorted(config.evals.items()):
-        topology = similarity.topology(config.topology_of(*part.reads().values()))
-        built[part.prefix(name)] = part.build(
-            EvaluatorContext(
-                name=name,
-                source=sources.get(name),
-                fields=dict(config.encoded),
-                readers=readers,
-                topology=topology,
-                encoder=encoder,
-                reading=reading,
-                duplicates=config.labels.duplicates,
-            )
+        context = EvaluatorContext(
+            name=name,
+            source=sources.get(name),
+            fields=dict(config.encoded),
+            readers=readers,
+            topology=similarity.topology(config.topology_of(*part.reads().values())),
+            encoder=encoder,
+            reading=reading,
+            duplicates=config.labels.duplicates,
         )
+        runnable = part.build(context)
+        if not (dataclasses.is_dataclass(runnable) and part_of(runnable) is part):
+            runnable = _WithPart(part, runnable)
+        built[part.prefix(name)] = runnable
     return built
+
+
+@dataclasses.dataclass(frozen=True)
+class _WithPart:
+    """A user's evaluator that does not keep its part, and the part."""
+
+    config: Evaluator
+    runnable: Runnable
+
+    def check(self) -> None:
+        self.runnable.check()
+
+    def run(self, *args: Any, **more: Any) -> dict[str, float]:
+        return self.runnable.run(*args, **more)
 
 
 def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
@@ -249,7 +264,7 @@ def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def part_of(evaluator: Any) -> Evaluator:
-    """The part that an evaluator was built from, where it keeps it as its `config`."""
+    """The part of an evaluator of `make_evaluators`, which all keep it as their `config`."""
     part = getattr(evaluator, "config", None)
     return part if isinstance(part, Evaluator) else Evaluator()
 

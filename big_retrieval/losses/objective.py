@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config, Constraint
+from big_retrieval.config import Config, Constraint, Field
+from big_retrieval.errors import UserError
 from big_retrieval.losses import constraint
 from big_retrieval.losses.constraint import Multiplier
 from big_retrieval.losses.function import Context, LossFunction, Result
@@ -31,11 +32,13 @@ class Objective:
       losses: by name.
       weights: of the losses that are no constraints.
       constraints: settings of the losses that are constraints.
+      fields: all fields of a batch, targets included, which the losses' modules read.
     """
 
     losses: Mapping[str, LossFunction]
     weights: Mapping[str, float]
     constraints: Mapping[str, Constraint]
+    fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
 
     def scalars(self) -> dict[str, dict[str, float]]:
         """Loss -> its learned scalars and their initial values; losses without any are left out."""
@@ -85,9 +88,9 @@ class Objective:
             else:  # times 1 would be exact, too, but another program
                 part = value if self.weights[name] == 1 else self.weights[name] * value
             parts.append(part)
-            metrics |= {f"{self._prefix(name)}{key}": x for key, x in found.items()}
-            if self._prefix(name):
-                metrics[f"{name}/loss"] = value
+            own = {f"{self._prefix(name)}{key}": x for key, x in found.items()}
+            whole = {f"{name}/loss": value} if self._prefix(name) else {}
+            metrics = join_metrics(metrics, own, whole)
         return functools.reduce(jnp.add, parts), metrics
 
     def ascend(
@@ -120,6 +123,23 @@ class Objective:
         return f"{name}/" if len(self.losses) > 1 or name in self.constraints else ""
 
 
+def join_metrics(*groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of several sources together.
+
+    Raises:
+      UserError: two of them have a metric of one name.
+    """
+    out: dict[str, Any] = {}
+    for group in groups:
+        if twice := sorted(out.keys() & group.keys()):
+            raise UserError(
+                f"A loss returns the metric {twice[0]!r}, but another metric has this name. Rename "
+                "the loss's metric."
+            )
+        out |= group
+    return out
+
+
 def with_vocabulary(config: Config, vocab_size: int) -> Config:
     """The config that losses are built with: it says how many ids the tokenizer has."""
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
@@ -140,4 +160,5 @@ def make_objective(config: Config, vocab_size: int | None = None) -> Objective:
         {name: loss.build(config, name) for name, loss in config.losses.items()},
         {name: loss.weight for name, loss in config.losses.items()},
         {name: found for name, found in bounded.items() if found.bound is not None},
+        config.fields,
     )

@@ -130,11 +130,15 @@ class RetrievalModel(nn.Module):
     @nn.nowrap
     def example_inputs(self) -> dict[str, dict[str, jax.Array]]:
         """Inputs of one row, to draw parameters with."""
-        out: dict[str, dict[str, jax.Array]] = {}
-        for name, field in self.fields.items():
-            shapes = field.shapes().items()
-            out[name] = {key: jnp.ones((1, *shape), dtype) for key, (shape, dtype) in shapes}
-        return out
+        return example_row(self.fields)
+
+
+def example_row(fields: Mapping[str, Field]) -> dict[str, dict[str, jax.Array]]:
+    """Arrays of one row of the given fields, all ones, without `present`."""
+    return {
+        name: {key: jnp.ones((1, *shape), dtype) for key, (shape, dtype) in field.shapes().items()}
+        for name, field in fields.items()
+    }
 
 
 @functools.lru_cache(maxsize=64)

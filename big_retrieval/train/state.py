@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from big_retrieval import parallel
 from big_retrieval.losses.objective import Objective
-from big_retrieval.models.towers import RetrievalModel, with_stats
+from big_retrieval.models.towers import RetrievalModel, example_row, with_stats
 from big_retrieval.train import averaging
 from big_retrieval.train.averaging import Averaging
 from big_retrieval.train.optimizer import Updates
@@ -66,8 +66,11 @@ def init_variables(model: RetrievalModel, objective: Objective, key: jax.Array) 
     }
     if scalars:
         params["scalars"] = scalars
+    whole = {**example_row(objective.fields), **inputs}  # as a batch has them, with targets
+    for name, field in objective.fields.items():
+        whole[name] |= {"present": jnp.ones(1, jnp.bool_)} if field.optional else {}
     modules = {
-        name: module.init(_key_of(key, name), reps, inputs, train=False, rows=None)
+        name: module.init(_key_of(key, name), reps, whole, train=False, rows=None)
         for name, module in objective.modules().items()
     }
     if modules:

@@ -12,7 +12,8 @@ from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.data.fields.contents import ContentIds
 from big_retrieval.data.fields.labels import label_types
-from big_retrieval.losses.objective import Objective
+from big_retrieval.errors import UserError
+from big_retrieval.losses.objective import Objective, join_metrics
 from big_retrieval.models.towers import RetrievalModel, of_model
 from big_retrieval.train.averaging import Average
 from big_retrieval.train.microbatch import in_slices
@@ -20,6 +21,12 @@ from big_retrieval.train.optimizer import Updates
 from big_retrieval.train.phases import model_of
 from big_retrieval.train.state import TrainState
 
+# Names in metrics.jsonl and results.json that the trainer writes itself.
+LOGGED = frozenset((
+    "step", "loss", "first_bad_step", "grad_norm", "clipped_grad_norm", "learning_rate",
+    "swa_count", "examples_per_second", "data_wait", "mfu", "damaged", "records", "params_sha256",
+    "steps", "evaluated_step", "seconds", "devices", "parameter_count", "resumed_from",
+))  # fmt: skip
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
 
 
@@ -119,6 +126,7 @@ def make_step(
       phase: its number in `updates.spans`.
     """
     how = updates.spans[phase].phase
+    prefixes = tuple(f"{part.prefix(name)}/" for name, part in config.evals.items())
     loss_fn = make_loss(model_of(model, how), objective, config.microbatch)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
@@ -143,15 +151,14 @@ def make_step(
             swa=swa,
         )
         state = _guard(state, new, jnp.isfinite(loss) & jnp.isfinite(moved["grad_norm"]))
-        metrics = {
-            "loss": loss,
-            **moved,
-            **averaged,
-            **metrics,
-            **logged,
-            "first_bad_step": state.first_bad_step,
-        }
-        return state, metrics
+        for name in metrics:
+            if name in LOGGED or name.startswith(prefixes):
+                raise UserError(
+                    f"A loss returns the metric {name!r}, a name that the trainer logs itself. "
+                    "Rename the loss's metric."
+                )
+        steps = {"loss": loss, "first_bad_step": state.first_bad_step}
+        return state, join_metrics(steps, moved, averaged, metrics, logged)
 
     return step
 

@@ -179,6 +179,18 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"best_metric": "loss"}, ["config.best_metric 'loss'", "none"]),
     ({"final_weights": "best"}, ["config.final_weights is 'best'", "best_metric is empty"]),
+    # names
+    ({"fields__valid": recipe.entry(configs.ArrayField(), column="x")}, ["config.fields.valid: b"]),
+    ({"fields__weight": recipe.entry(configs.ArrayField(), column="x")}, ["config.fields.weight"]),
+    ({"fields__a/b": recipe.entry(configs.ArrayField(), column="x")}, ["'a/b'"]),
+    (
+        with_evals(traffic=(configs.Ranking(), {"data": configs.GradedScenes(), "traffic": 1.0})),
+        ["config.evals.traffic", "ranking/traffic"],
+    ),
+    (
+        {"evals": {"a": recipe.entry(RETRIEVAL), "a/b": recipe.entry(RETRIEVAL)}},
+        ["config.evals.a/b", "retrieval/a/b/", "retrieval/a/"],
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ from big_retrieval.config import Config
 
 def evals(c: Config) -> Iterator[str]:
     """What is wrong with `config.evals`, a sentence each."""
+    yield from _prefixes(c)
     for name, part in c.evals.items():
         path = f"config.evals.{name}"
         for key, field in part.reads().items():
@@ -36,6 +37,22 @@ def evals(c: Config) -> Iterator[str]:
             "config.final_weights is 'best', but config.best_metric is empty: name the metric "
             "that says which checkpoint is the best, or set final_weights to 'last'."
         )
+
+
+def _prefixes(c: Config) -> Iterator[str]:
+    """Evaluators whose metrics could have the names of other metrics."""
+    taken: dict[str, str] = {}
+    if any(part.traffic > 0 for part in c.evals.values()):
+        taken["ranking/traffic"] = "the average over config.evals.*.traffic"
+    for name, part in c.evals.items():
+        path, prefix = f"config.evals.{name}", part.prefix(name)
+        for other, owner in taken.items():
+            if f"{prefix}/".startswith(f"{other}/") or f"{other}/".startswith(f"{prefix}/"):
+                yield (
+                    f"{path}: its metrics are called {prefix}/..., which {owner} uses, too "
+                    f"({other}/...). Rename the evaluator."
+                )
+        taken[prefix] = path
 
 
 def metrics_of_all(c: Config) -> list[str]:

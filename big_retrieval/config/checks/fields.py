@@ -10,6 +10,12 @@ from big_retrieval.config import (
 )
 from big_retrieval.config.checks.lexical import compared
 
+OF_MODEL = ("scalars", "losses", "batch_stats", "model")  # entries of the parameter tree
+OF_BATCH = (
+    "record", "valid", "damaged", "query_id", "document_id", "weight", "negatives",
+    "negatives_valid", "negatives_id",
+)  # fmt: skip
+
 
 def fields(c: Config) -> Iterator[str]:
     """What is wrong with `config.fields`, a sentence each."""
@@ -134,15 +140,21 @@ def sides(c: Config) -> Iterator[str]:
                 f"the fields' embeddings differ ({text}, class tokens x dimensions): give both "
                 "sides the same towers.<tower>.class_tokens and fields.<field>.head."
             )
-    for name in (
-        "scalars",
-        "losses",
-        "batch_stats",
-        "model",
-        *(f"{field}_head" for field in c.fields),
-    ):
+    yield from _names(c)
+
+
+def _names(c: Config) -> Iterator[str]:
+    """Checks that no tower or field has the name of another part of the model or of a batch."""
+    for name in (*OF_MODEL, *(f"{field}_head" for field in c.fields)):
         if name in c.towers:
             yield f"config.towers.{name}: another part of the model has this name; rename it."
+    for name in OF_BATCH:
+        if name in c.fields:
+            yield f"config.fields.{name}: batches use this name for other arrays; rename it."
+    for kind, names in (("towers", c.towers), ("fields", c.fields)):
+        for name in names:
+            if "/" in name or not name:
+                yield f"config.{kind} has the name {name!r}; use letters, digits and underscores."
 
 
 def negatives(c: Config) -> Iterator[str]:
@@ -164,9 +176,6 @@ def negatives(c: Config) -> Iterator[str]:
             f"{path}.count is {n.count}, but the side 'document' is not one text field (it has: "
             f"{known}): hard negatives are texts; name the field in {path}.field."
         )
-    for name in c.fields:
-        if name in ("negatives", "negatives_valid"):
-            yield f"config.fields.{name}: batches use this name for hard negatives; rename it."
     if not c.data.has_negatives:
         yield (
             f"{path}.count is {n.count}, but config.data is of the type {c.data.type!r}, whose "

@@ -1,0 +1,182 @@
+"""Legal but unusual parts of users: names of metrics, dicts as keys, losses that read targets."""
+
+import dataclasses
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
+from big_retrieval.data.damage import record_at
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals import evaluators as evals
+from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.train.build import BuiltModel, build_model
+from big_retrieval.train.step import abstract_batch
+from tests.helpers import tiny
+
+pytestmark = pytest.mark.usefixtures("one_model")
+
+
+@configs.register("loss")
+@dataclass(frozen=True)
+class Odd(configs.Loss):
+    """A loss with metrics of any names, whose module reads a target."""
+
+    type: Literal["test_odd"] = "test_odd"
+    metrics: tuple[str, ...] = ()
+    target: str = ""
+    factors: dict[str, float] = field(default_factory=dict)
+
+    def build(self, config: configs.Config, name: str) -> "OddLoss":
+        return OddLoss(self, name)
+
+
+class TargetReader(nn.Module):
+    """Linear map [b, 3] of a target, 0 where the row has none."""
+
+    target: str
+
+    @nn.compact
+    def __call__(self, reps: Any, fields: Mapping[str, Any], *, train: bool, rows: Any) -> Any:
+        target = fields[self.target]
+        return nn.Dense(3)(target["values"]) * target["present"][:, None]
+
+
+@dataclass(frozen=True)
+class OddLoss(LossFunction):
+    loss: Odd
+    name: str
+
+    def module(self) -> nn.Module | None:
+        return TargetReader(self.loss.target) if self.loss.target else None
+
+    def __call__(self, context: Context) -> Result:
+        value = jnp.mean(context.reps.embeddings["text"])
+        if self.loss.target:
+            value += jnp.mean(context.reps.extra[self.name])
+        return value, dict.fromkeys(self.loss.metrics, value)
+
+
+def built(**changes: Any) -> BuiltModel:
+    """The model of a tiny config on one device, with its step traced."""
+    config = tiny(**changes)
+    check(config)
+    mesh = parallel.make_mesh(config, jax.devices()[:1])
+    parts = build_model(config, mesh, vocab_size=64, total_steps=8)
+    jax.eval_shape(parts.step, parts.abstract, abstract_batch(config, mesh))
+    return parts
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm", "step", "examples_per_second", "devices"])
+def test_a_single_loss_cannot_replace_a_logged_number(name: str) -> None:
+    with pytest.raises(UserError, match=f"returns the metric '{name}', a name that the trainer"):
+        built(losses={"main": recipe.entry(Odd(), metrics=(name,))})
+
+
+@pytest.mark.parametrize(
+    ("name", "constraint"),
+    [("loss", {}), ("multiplier", {"bound": 0.2})],
+)
+def test_one_of_several_losses_cannot_replace_a_logged_number(
+    name: str, constraint: dict[str, Any]
+) -> None:
+    odd = Odd(metrics=(name,), constraint=configs.Constraint(**constraint))
+    with pytest.raises(UserError, match=f"returns the metric 'odd/{name}', but another metric"):
+        built(losses__odd=recipe.entry(odd))
+
+
+def test_a_losss_module_reads_targets_and_their_presence() -> None:
+    target = configs.ArrayField(shape=(5,), column="goal", generated=True, optional=True)
+    parts = built(losses__odd=recipe.entry(Odd(), target="goal"), fields__goal=recipe.entry(target))
+    assert parts.abstract.params["losses"]["odd"]["Dense_0"]["kernel"].shape == (5, 3)
+
+
+@configs.register("tower")
+@dataclass(frozen=True)
+class Weighted(configs.Tower):
+    """A bag of words with keys that cannot be hashed."""
+
+    type: Literal["test_weighted"] = "test_weighted"
+    width: int = 8
+    factors: dict[str, float] = field(default_factory=dict)
+    pairs: tuple[dict[str, int], ...] = ()
+
+    def reads(self, field: configs.Field) -> bool:
+        return field.modality == "text"
+
+    def build(self, vocab_size: int, fields: Any, **module: Any) -> nn.Module:
+        return WeightedBag(self.width, self.factors, **module)
+
+
+class WeightedBag(nn.Module):
+    width: int
+    factors: Mapping[str, float]
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, ids: Any, mask: Any, *, train: bool, rows: Any) -> Any:
+        flags = nn.one_hot(ids, 64, dtype=self.dtype) * mask[..., None]
+        return nn.Dense(self.width)(flags).mean(1, keepdims=True) * self.factors["a"]
+
+
+def test_keys_that_are_dicts_are_counted_and_compared() -> None:
+    tower = recipe.entry(Weighted(), factors={"a": 0.5}, pairs=({"x": 1},))
+    parts = built(towers__text=tower, towers__image__class_tokens=1)
+    assert parts.model.forward_flops() > 0
+    odd: Any = parts.config.towers["text"]
+    assert hash(odd) == hash(dataclasses.replace(odd))
+    assert odd != dataclasses.replace(odd, factors={"a": 0.25})
+    assert len({odd, dataclasses.replace(odd, factors={"a": 0.25})}) == 2
+
+
+def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
+    @configs.register("loss")
+    @dataclass(frozen=True)
+    class Lists(Odd):
+        type: Literal["test_lists"] = "test_lists"  # type: ignore
+        numbers: list[int] = field(default_factory=list)
+
+    with pytest.raises(UserError, match=r"main\.numbers has the annotation list\[int\]"):
+        tiny(losses={"main": recipe.entry(Lists())})
+
+
+@configs.register("evaluator")
+@dataclass(frozen=True)
+class Ranks(configs.Evaluator):
+    """An evaluator that keeps its part under no name."""
+
+    type: Literal["test_ranks"] = "test_ranks"
+    data: configs.Source = field(default_factory=lambda: configs.Scenes(split="test", count=4))
+    rankings: bool = True
+
+    def build(self, context: Any) -> Any:
+        def run(weights: Any, show: Any = None, **more: Any) -> dict[str, float]:
+            return {"asked": float("rankings" in more)}
+
+        return SimpleNamespace(check=lambda: None, run=run)
+
+
+def test_an_evaluator_is_asked_for_rankings_wherever_it_keeps_its_part(tmp_path: Any) -> None:
+    config = tiny(evals={"odd": recipe.entry(Ranks(), rankings=False)})
+    made = evals.make_evaluators(config, {}, {}, encoder=None)  # type: ignore
+    asked = evals.with_rankings(made)
+    found = [evals.run(each, {*each}, {}, None, tmp_path) for each in (made, asked)]
+    assert found == [{"test_ranks/odd/asked": 0.0}, {"test_ranks/odd/asked": 1.0}]
+
+
+def test_a_record_that_is_damaged_for_a_reason_gets_its_place_where_it_is_read() -> None:
+    with pytest.raises(Damaged) as found, record_at("mine.csv, row 3"):
+        raise Damaged("there is no colour")
+    assert (found.value.place, found.value.why) == ("mine.csv, row 3", "there is no colour")
+    assert str(found.value) == "mine.csv, row 3: there is no colour."
+    assert pickle.loads(pickle.dumps(found.value)).args == found.value.args
