@@ -54,7 +54,8 @@ class Graded(Source):
     image_key: str = "image_id"  # column of keys in that file
     image_value: str = "images"  # column of images in that file
     root: str = ""  # folder that image paths start from; empty: that of the documents' file
-    # pairs with a query or document that no file has are skipped and counted, instead of an error
+    # pairs without ids, or with a query that no file has, are skipped and counted instead of an
+    # error; documents that no file has are counted as not found in any case
     skip_unknown_ids: bool = False
     # of a pair that is there with different scores: an error, or which one counts
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"

@@ -133,7 +133,8 @@ class Beir(TextSource):
     min_relevance: float = 0.0  # pairs of lower relevance are skipped; 1: train on relevant ones
     # of a pair that is there with different relevance: an error, or which one counts
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
-    # pairs with a query or document that no file has are skipped and counted, instead of an error
+    # pairs with a query that no file has are skipped and counted, instead of an error; documents
+    # that no file has are counted as not found in any case
     skip_unknown_ids: bool = False
     how_to_get: str = ""
 

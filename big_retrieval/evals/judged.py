@@ -111,10 +111,12 @@ class JudgedQueries:
           notes: about the data.
         """
         source, count = self.source, int(np.sum(self.same_id[self.asked] >= 0))
+        missing = len(source.qrels.missing[0])
+        lost = f" and {missing:,} of documents that are missing, which count as not found"
         same = f"; {count:,} of the queries are documents, too, which they do not find"
         return (
             f"{len(self.asked):,} queries against {len(source.documents):,} documents{by}, "
-            f"{len(source.qrels):,} qrels{notes}{same if count else ''}"
+            f"{len(source.qrels):,} qrels{lost if missing else ''}{notes}{same if count else ''}"
         )
 
 

@@ -141,7 +141,8 @@ def judged_task(source: JudgedSource, query: FieldReader, document: FieldReader)
         numbers = np.arange(start, min(start + 4096, count))
         documents, scores = source.qrels.of(numbers)  # [q, J] each
         right += [
-            row[relevance > 0].tolist() for row, relevance in zip(documents, scores, strict=True)
+            row[(relevance > 0) & (row >= 0)].tolist()
+            for row, relevance in zip(documents, scores, strict=True)
         ]
     return Task(source.queries, source.documents, right, query, document, judged=True)
 

@@ -149,3 +149,20 @@ def test_columns_that_hold_nothing(tmp_path: Path) -> None:
     (tmp_path / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match="has no text in 'brand', so BM25 has nothing to rank"):
         answered(c)
+
+
+def test_judged_documents_that_are_missing_count_as_not_found(
+    tmp_path: Path, said: list[str]
+) -> None:
+    """As in trec_eval: q1 misses one of two, q3 the only one, and both stay in the mean."""
+    made = config(tmp_path, TITLE, metrics=("nDCG@10", "MRR", "R@10"))
+    rows = [("q1", "d1", 1), ("q1", "gone", 1), ("q3", "lost", 1)]
+    names = ("query_id", "document_id", "score")
+    lines = [json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows]
+    (tmp_path / "pairs.jsonl").write_text("".join(lines))
+    found = answered(made)
+    expected = {"nDCG@10": 1 / (1 + 1 / math.log2(3)) / 2, "MRR": 1 / 2, "R@10": 1 / 4}
+    assert found == pytest.approx({f"ranking/test/{name}": x for name, x in expected.items()})
+    assert "2 queries against 5 documents by BM25, 1 qrels and 2 of documents that" in " ".join(
+        said
+    )

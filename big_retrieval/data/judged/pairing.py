@@ -41,7 +41,7 @@ class PairedRows:
 
     Attributes:
       qrels: the pairs that count.
-      pairs: the row of each pair, int64 [n].
+      pairs: the row of each pair whose document exists, int64 [n].
       queries: the row of each query, int64 [Q]; without a file of queries, in the pairs' file.
       documents: the row of each document, int64 [D]; likewise.
       notes: a sentence for each reason to skip pairs, with their number.
@@ -121,29 +121,46 @@ class Pairing:
           documents: likewise; all documents are numbered, judged or not.
 
         Raises:
-          UserError: a pair has an unknown query or document and must not be skipped, or no pair is
-            left.
+          UserError: a pair has an unknown query and must not be skipped, or no pair is left.
         """
-        known: list[np.ndarray | None] = [None, None]  # the row of each different id
-        for number, file in enumerate((queries, documents)):
-            if file is not None:
-                known[number] = rows = match(self._different[number], file.ids)
-                codes = (self._query, self._document)[number]
-                why = f"have a {self._names[number]} that {file.table.name} lacks"
-                allowed = self._config.skip_unknown_ids
-                self._keep(rows[codes] >= 0, why, allowed, self._ids[number])
-        query, query_rows = _numbered(self._query, known[0], self._rows)
-        if documents is not None and known[1] is not None:
-            document, document_rows = known[1][self._document], np.arange(len(documents.ids))
+        known = None  # the row of each different query
+        if queries is not None:
+            known = match(self._different[0], queries.ids)
+            why = f"have a {self._names[0]} that {queries.table.name} lacks"
+            allowed = self._config.skip_unknown_ids
+            self._keep(known[self._query] >= 0, why, allowed, self._ids[0])
+        query, query_rows = _numbered(self._query, known, self._rows)
+        if documents is not None:
+            document = match(self._different[1], documents.ids)[self._document]
+            document_rows = np.arange(len(documents.ids))
         else:
             document, document_rows = _numbered(self._document, None, self._rows)
+        here = document >= 0
+        if documents is not None and not here.all():
+            self._note_missing(here, query, documents)
         chosen = self._config.where  # then the pairs that are left out have the other queries
         if queries is not None and len(query_rows) < len(queries.ids) and not chosen:
             left, whole = len(queries.ids) - len(query_rows), len(queries.ids)
             name = queries.table.name
             self.notes.append(f"{left:,} of {whole:,} rows of {name} are not judged")
-        found = Qrels(query.astype(np.int32), document.astype(np.int32), self._score)
-        return PairedRows(found, self._rows, query_rows, document_rows, tuple(self.notes))
+        query, document = query.astype(np.int32), document.astype(np.int32)
+        missing = query[~here], self._score[~here]
+        found = Qrels(query[here], document[here], self._score[here], missing)
+        return PairedRows(found, self._rows[here], query_rows, document_rows, tuple(self.notes))
+
+    def _note_missing(self, here: np.ndarray, query: np.ndarray, documents: JudgedFile) -> None:
+        """Notes the pairs whose documents are missing; raises if that are all."""
+        why = f"have a {self._names[1]} that {documents.table.name} lacks"
+        if not here.any():
+            raise UserError(f"no pair is left: all {len(here):,} {why}; check the data's columns.")
+        first = int(np.flatnonzero(~here)[0])
+        name = f"{self._ids[1][int(self._rows[first])].as_py()!r:.80} in {self._at(first)}"
+        alone = len(np.unique(query)) - len(np.unique(query[here]))
+        self.notes.append(
+            f"{int((~here).sum()):,} of {len(here):,} pairs {why}, the first one {name}: evaluations "
+            f"count these documents as not found ({alone:,} queries have no other), and nothing is "
+            "trained on them"
+        )
 
     def _at(self, index: int) -> str:
         return self._place(int(self._rows[index]))

@@ -23,29 +23,37 @@ Place = Callable[[int], str]  # where a pair stands, for messages
 class Qrels:
     """Judged pairs without duplicates.
 
+    Judged documents that the collection lacks are no pairs, but count in evaluations: nothing finds
+    them, and the best possible ranking has them.
+
     Attributes:
-      query: number of the query in its source, int32 [n].
-      document: number of the document in its source, int32 [n].
+      query: index of the query in its source, int32 [n].
+      document: index of the document in its source, int32 [n].
       score: how well the document fits the query, float64 [n], 0 or more.
+      missing: [m] queries and scores of judged documents that the collection lacks.
     """
 
     query: np.ndarray
     document: np.ndarray
     score: np.ndarray
+    missing: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int32), np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.query)
 
     @cached_property
-    def _by_query(self) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs by query, best first, int64 [n]; and each query's first one, int64 [Q + 1]."""
-        order = np.lexsort((self.document, -self.score, self.query))
-        ends = np.cumsum(np.bincount(self.query)) if len(self) else np.zeros(0, np.int64)
-        return order, np.concatenate([[0], ends]).astype(np.int64)
+    def _by_query(self) -> tuple[np.ndarray, ...]:
+        """Documents and scores by query, best first, [n + m]; each query's first one, [Q + 1]."""
+        query = np.concatenate([self.query, self.missing[0]])
+        document = np.concatenate([self.document, np.full(len(query) - len(self), -1)])
+        score = np.concatenate([self.score, self.missing[1]])
+        order = np.lexsort((document, -score, query))
+        ends = np.cumsum(np.bincount(query)) if len(query) else np.zeros(0, np.int64)
+        return document[order], score[order], np.concatenate([[0], ends]).astype(np.int64)
 
     def counts(self) -> np.ndarray:
         """How many documents were judged for each query: int64 [Q], up to the last judged query."""
-        return np.diff(self._by_query[1])
+        return np.diff(self._by_query[2])
 
     def of(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The judged documents of some queries, best first, padded to the longest list J.
@@ -54,16 +62,17 @@ class Qrels:
           queries: their numbers, [q].
 
         Returns:
-          The documents, int32 [q, J], padded with -1; their scores, float64 [q, J], with 0.
+          The documents, int32 [q, J], and their scores, float64 [q, J]. Documents that the
+          collection lacks have the index -1; padding has the score 0, too.
         """
-        order, starts = self._by_query
+        document, score, starts = self._by_query
         numbers = np.asarray(queries, np.int64)
         lengths = starts[numbers + 1] - starts[numbers]  # [q]
         places = np.arange(lengths.max(initial=0))  # [J]
         present = places < lengths[:, None]  # [q, J]
-        pairs = order[np.where(present, starts[numbers][:, None] + places, 0)]  # [q, J]
-        documents = np.where(present, self.document[pairs], -1).astype(np.int32)
-        return documents, np.where(present, self.score[pairs], 0.0)
+        pairs = np.where(present, starts[numbers][:, None] + places, 0)  # [q, J]
+        documents = np.where(present, document[pairs], -1).astype(np.int32)
+        return documents, np.where(present, score[pairs], 0.0)
 
 
 @runtime_checkable
