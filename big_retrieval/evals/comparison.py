@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 from scipy import stats
@@ -249,16 +250,34 @@ def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
     """
     if not qrels.keys() & run.keys():
         raise UserError("no query of the run is judged: run and qrels name other queries.")
-    found = {document for ranking in run.values() for document, _ in ranking}
-    if found and not any(found & judged.keys() for judged in qrels.values()):
-        one, other = min(found), next(iter(next(iter(qrels.values()))))
-        log.warning(
-            f"no document of the run is judged for any query: is {one!r} named as the qrels "
-            f"name theirs, such as {other!r}?"
-        )
+    _check_ids(run, qrels)
     queries = sorted(qrels)
+    if lacking := len(qrels.keys() - run.keys()):
+        log.info(f"{lacking:,} of {len(qrels):,} judged queries have no results and count 0")
+    if ignored := len(run.keys() - qrels.keys()):
+        log.warning(
+            f"{ignored:,} of {len(run):,} queries of the run are not judged and not counted"
+        )
     values = [_values(run.get(query, []), qrels[query], metrics) for query in queries]
     return queries, {name: np.array([each[name] for each in values]) for name in metrics}
+
+
+def _check_ids(run: Run, qrels: FileQrels) -> None:
+    """Warns where the run and the qrels seem to write ids in different ways."""
+    found = {document for ranking in run.values() for document, _ in ranking}
+    judged = {document for each in qrels.values() for document in each}
+    if found and not found & judged:
+        log.warning(
+            f"no document of the run is judged for any query: is {min(found)!r} named as the qrels "
+            f"name theirs, such as {min(judged)!r}?"
+        )
+    escaped = [each for each in found - judged if unquote(each) in judged - found]
+    escaped += [each for each in run.keys() - qrels.keys() if unquote(each) in qrels]
+    if escaped:
+        log.warning(
+            f"{len(escaped):,} ids of the run are not in the qrels, such as {min(escaped)!r}, but "
+            f"{unquote(min(escaped))!r} is: if an older version wrote blanks as %20, write it again"
+        )
 
 
 def _values(

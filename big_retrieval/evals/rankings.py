@@ -97,9 +97,7 @@ class Rankings:
             for place, number in enumerate(queries.tolist()):
                 query, present = id_of(self._source.queries, number), found[place] >= 0
                 names = [id_of(self._source.documents, x) for x in found[place][present].tolist()]
-                self._run.add(
-                    _escaped(query), [*map(_escaped, names)], scores[place][present].tolist()
-                )
+                self._run.add(query, names, scores[place][present])
                 self._queries.append(query)
 
     def add_values(self, values: Mapping[str, np.ndarray]) -> None:
@@ -173,8 +171,3 @@ def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     if header[:1] != ["query"] or table.shape[1] != len(header) - 1 or not rows:
         raise UserError(f"{path} is no table of values by query: it needs a column 'query' first.")
     return [row[0] for row in rows], dict(zip(header[1:], table.T, strict=True))
-
-
-def _escaped(text: str) -> str:
-    """An id without white space, which run files cannot hold: it is written as in addresses."""
-    return re.sub(r"\s", lambda found: f"%{ord(found[0]):02X}", text)

@@ -3,8 +3,9 @@
     query Q0 document rank score tag       a run
     query 0 document relevance             qrels; BEIR's are tab-separated, with a header line
 
-Ids hold no white space. trec_eval and its kin read the scores and not the ranks, and break ties by
-the documents' ids.
+White space separates. A line with a blank in an id is separated by tabs instead; ids are written as
+they are. trec_eval and its kin read the scores and not the ranks, and break ties by the documents'
+ids, so that of equal scores the later ones are written as the next lower float32.
 """
 
 import math
@@ -17,7 +18,10 @@ from typing import Self
 
 import numpy as np
 
-from big_retrieval.data.judged.qrels import DuplicatePolicy
+from big_retrieval.data.formats.arrow import read_csv
+from big_retrieval.data.formats.columns import encode, scan
+from big_retrieval.data.formats.whole import SPACE, judged_lines, split_columns
+from big_retrieval.data.judged.qrels import DuplicatePolicy, check_scores, distinct
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import publish
 from big_retrieval.io.regular import check_regular
@@ -25,7 +29,6 @@ from big_retrieval.io.regular import check_regular
 TAG = "big_retrieval"
 Run = dict[str, list[tuple[str, float]]]  # query -> documents and scores, best first
 FileQrels = dict[str, dict[str, float]]  # query -> document -> relevance
-_COMBINE = {"max": max, "min": min, "mean": np.mean, "first": lambda values: values[0]}
 
 
 class PartialFile:
@@ -70,24 +73,27 @@ class RunWriter(PartialFile):
     """
 
     def __init__(self, path: Path, tag: str = TAG):
-        self._tag, self._seen = _word(tag, "the tag of a run"), set[str]()
+        if not tag or re.search(r"\s", tag):
+            raise UserError(f"the tag of a run is {tag!r}; give one word without white space.")
+        self._tag, self._seen = tag, set[str]()
         super().__init__(path)
 
     def add(self, query: str, documents: Sequence[str], scores: Sequence[float]) -> None:
         """Writes what was found for a query, best first; nothing found leaves no line.
 
         Raises:
-          UserError: a query comes twice, or an id is empty or holds white space.
+          UserError: a query comes twice, or a line cannot hold an id.
         """
         if query in self._seen:
             raise UserError(f"query {query!r} is there twice; give every query its own id.")
-        self._seen.add(_word(query, "a query's id"))
-        pairs = zip(documents, scores, strict=True)
-        self.file.writelines(
+        self._seen.add(_check_id(query, "a query's id"))
+        pairs = zip(documents, _falling(scores), strict=True)
+        for rank, (document, score) in enumerate(pairs, 1):
+            _check_id(document, f"a document id of query {query!r}")
             # 9 digits bring every float32 back
-            f"{query} Q0 {_word(document, 'a document id')} {rank} {score:.9g} {self._tag}\n"
-            for rank, (document, score) in enumerate(pairs, 1)
-        )
+            cells = (query, "Q0", document, str(rank), f"{score:.9g}", self._tag)
+            blank = any(x in query + document for x in SPACE)
+            self.file.write(("\t" if blank else " ").join(cells) + "\n")
 
 
 def write_run(
@@ -107,7 +113,7 @@ def write_run(
       tag: name of the run.
 
     Raises:
-      UserError: a query comes twice, or an id or the tag is empty or holds white space.
+      UserError: a query comes twice, or a line cannot hold an id or the tag.
     """
     with RunWriter(Path(path), tag) as writer:
         for query, documents, values in zip(query_ids, found_ids, scores, strict=True):
@@ -126,7 +132,7 @@ def read_run(path: str | Path) -> Run:
     """
     found: dict[str, dict[str, float]] = {}
     for place, line in _lines(Path(path)):
-        parts = line.split()
+        parts = split_columns(line, (6,))
         if len(parts) != 6:
             raise UserError(
                 f"{place} has {len(parts)} columns instead of 6 (query Q0 document rank score tag)."
@@ -149,9 +155,10 @@ def read_run(path: str | Path) -> Run:
 
 
 def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
-    """The qrels of a file: TREC's qrels, three columns, or BEIR's with their header line.
+    """Reads TREC's qrels, three columns, or BEIR's with their header line.
 
-    A relevance below 0 counts 0.
+    They are read as by a source of judged pairs, so that evaluations read the same. A relevance
+    below 0 counts 0.
 
     Args:
       path: the file.
@@ -161,44 +168,40 @@ def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
     Raises:
       UserError: it is no such file, or judges a pair twice with different relevance.
     """
-    found: dict[str, dict[str, list[float]]] = {}
-    columns, tabs = 0, False
-    for place, line in _lines(path, errors="replace"):
-        tabs = tabs or (not columns and "\t" in line)
-        cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t" if tabs else None)]
-        header = not columns and len(cells) in (3, 4) and not _is_number(cells[-1])
-        if len(cells) not in ((columns,) if columns else (3, 4)) or (header and not tabs):
-            raise UserError(
-                f"{path} holds no qrels: its lines need query, document and relevance, or TREC's "
-                f"query, 0, document and relevance; {place} has {len(cells)} columns."
-            )
-        columns = len(cells)
-        if header:
-            continue
-        if not _is_number(cells[-1]) or not math.isfinite(float(cells[-1])):
-            raise UserError(f"{place}: the relevance {cells[-1]!r} must be a finite number.")
-        relevance = max(0.0, float(cells[-1]))
-        values = found.setdefault(cells[0], {}).setdefault(cells[-2], [])
-        if duplicates == "refuse" and any(value != relevance for value in values):
-            raise UserError(
-                f"{place}: this pair has the relevance {relevance:g}, but {values[0]:g} before; "
-                "keep one of them, or say which counts, as in --duplicates=max."
-            )
-        values.append(relevance)
-    combine = _COMBINE.get(duplicates, max)  # of values that are all the same
-    return {
-        query: {document: float(combine(values)) for document, values in judged.items()}
-        for query, judged in found.items()
-    }
+    try:
+        table = judged_lines(path, "query", "document", "relevance") or read_csv(path, "\t")
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    if len(table.names) not in (3, 4):
+        raise UserError(
+            f"{path} holds no qrels: its lines need query, document and relevance, or TREC's "
+            f"query, 0, document and relevance; the first one has {len(table.names)} columns."
+        )
+    names = table.names[0], table.names[-2]
+    found = scan(table, names, (table.names[-1],))
+    ids = [found.texts[name] for name in names]
+    for name, each in zip(names, ids, strict=True):
+        if each.null_count:
+            first = int(np.flatnonzero(np.asarray(each.is_null()))[0])
+            raise UserError(f"{table.place(first)}: there is no {name}; give every pair its ids.")
+    relevance = np.maximum(found.numbers[table.names[-1]], 0)  # NaN stays
+    check_scores(relevance, table.names[-1], table.place)
+    (query, queries), (document, documents) = map(encode, ids)
+    first, relevance = distinct(query, document, relevance, table.place, duplicates)
+    out: FileQrels = {}
+    known = queries.to_pylist(), documents.to_pylist()
+    for q, d, value in zip(query[first], document[first], relevance[first], strict=True):
+        out.setdefault(known[0][q], {})[known[1][d]] = float(value)
+    return out
 
 
-def _lines(path: Path, errors: str = "strict") -> Iterator[tuple[str, str]]:
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines that are not empty, with their place; a UserError where the file cannot be read."""
     try:
         check_regular(path)
-        with path.open(encoding="utf-8-sig", errors=errors) as file:
+        with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
-                if line.strip():
+                if line.strip(SPACE):
                     yield f"{path}, line {number}", line
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
@@ -206,20 +209,26 @@ def _lines(path: Path, errors: str = "strict") -> Iterator[tuple[str, str]]:
         raise UserError(f"{path} is no text in UTF-8, so no run file.") from None
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _word(text: str, what: str) -> str:
-    """The text, if it is one word.
+def _check_id(text: str, label: str) -> str:
+    """The text, if a line of a run file can hold it.
 
     Raises:
-      UserError: it is not.
+      UserError: it is empty, begins or ends with white space, or has a tab or line end.
     """
-    if not text or re.search(r"\s", text):
-        raise UserError(f"{what} is {text!r}; a run file needs one word without white space.")
+    if not text or text != text.strip(SPACE) or re.search(r"[\t\n\r]", text):
+        raise UserError(
+            f"{label} is {text!r}; a run file cannot hold an empty id, white space around one, "
+            "tabs or line ends. Give it another id."
+        )
     return text
+
+
+def _falling(scores: Sequence[float] | np.ndarray) -> list[float]:
+    """The scores of a ranking as float32, best first, and ties below the one before them."""
+    given = np.array(scores, np.float32)
+    values = given.copy()
+    for place in range(1, len(given)) if (given[1:] == given[:-1]).any() else ():
+        if given[place] <= given[place - 1]:
+            below = np.nextafter(values[place - 1], np.float32(-np.inf))
+            values[place] = min(given[place], below)
+    return values.tolist()

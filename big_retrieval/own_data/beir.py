@@ -1,5 +1,6 @@
 """Queries, documents and judgements in files of their own: BEIR's folders and MS MARCO's."""
 
+import csv
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator
@@ -111,8 +112,10 @@ def _judged(file: Path) -> list[Record]:
 
 def _write_judged(file: Path, pairs: Iterable[Record]) -> str:
     durable.make_folder(file.parent)
-    lines = ("\t".join(str(pair[name]) for name in COLUMNS) for pair in pairs)
-    file.write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
+    with file.open("w", encoding="utf-8", newline="") as out:
+        rows = csv.writer(out, "excel-tab", lineterminator="\n")
+        rows.writerow(COLUMNS)
+        rows.writerows([pair[name] for name in COLUMNS] for pair in pairs)
     return str(file.absolute())
 
 

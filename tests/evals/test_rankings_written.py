@@ -116,7 +116,7 @@ def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
         evals.with_rankings({"other": object()})
 
 
-def test_bm25_writes_the_same_files_and_ids_keep_no_white_space(tmp_path: Path) -> None:
+def test_bm25_writes_the_same_files_and_ids_keep_their_blanks(tmp_path: Path) -> None:
     class Named(Records):
         def id(self, index: int) -> str:
             return f"number {index}"
@@ -131,7 +131,7 @@ def test_bm25_writes_the_same_files_and_ids_keep_no_white_space(tmp_path: Path) 
     columns = {"query": ("query",), "document": ("text",)}
     Bm25Evaluator(task, of, columns).run(rankings=tmp_path)
     run = read_run(tmp_path / "run.trec")
-    assert run["number%200"][0][0] == "number%202"
+    assert run["number 0"][0][0] == "number 2"
     assert read_values(tmp_path / "queries.csv")[0] == ["number 0"]
 
 
@@ -190,6 +190,18 @@ def test_a_run_with_other_ids_of_documents_is_said(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == ""
     assert values_of_run({"q1": [("corpus-1", 1.0)]}, qrels, ["MRR"])[1]["MRR"].tolist() == [0, 0]
     assert "is 'corpus-1' named as the qrels name theirs" in capsys.readouterr().err
+
+
+def test_ids_of_older_runs_and_queries_of_one_file_are_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    qrels = {"q 1": {"a b": 1.0}, "q2": {"c": 1.0}}
+    values_of_run({"q%201": [("a%20b", 1.0)], "q2": [("a b", 1.0)]}, qrels, ["MRR"])
+    captured = capsys.readouterr()
+    said = captured.err + captured.out
+    assert "1 ids of the run are not in the qrels, such as 'q%201', but 'q 1' is" in said
+    assert "1 of 2 judged queries have no results and count 0" in said
+    assert "1 of 2 queries of the run are not judged and not counted" in said
 
 
 def test_paired_tests() -> None:

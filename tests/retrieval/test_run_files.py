@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.trec import RunWriter, read_run, write_run
+from big_retrieval.evals.trec import RunWriter, read_qrels, read_run, write_run
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -18,8 +18,44 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert list(found) == ["q1", "ü"]
     assert [name for name, _ in found["q1"]] == ["b", "a"]  # by score
     assert [np.float32(score) for _, score in found["q1"]] == [np.float32(1 / 3), np.float32(0.1)]
-    assert found["ü"] == [("c", 1e-7), ("a", -2.5)]
+    assert found["ü"] == [("c", pytest.approx(1e-7)), ("a", -2.5)]
     assert [each.name for each in path.parent.iterdir()] == ["run.trec"]
+
+
+IDS = ["a b", "a%20b", "a+b", "a\u00a0b", "a\u3000b", "a\u2028b", '"a" b', '"a"', "50%", "a\vb"]
+
+
+def test_any_id_is_written_and_read_as_itself(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", IDS, [IDS] * len(IDS), [range(len(IDS), 0, -1)] * len(IDS))
+    found = read_run(tmp_path / "run")
+    assert list(found) == IDS
+    assert all([document for document, _ in ranking] == IDS for ranking in found.values())
+
+
+def test_equal_scores_are_written_so_that_any_reader_keeps_the_order(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", ["q"], [["a", "c", "b", "d"]], [[1.0, 1.0, 1.0, 0.5]])
+    scores = dict(read_run(tmp_path / "run")["q"])
+    assert len(set(map(np.float32, scores.values()))) == 4
+    assert list(scores) == ["a", "c", "b", "d"]
+    assert list(scores.values()) == pytest.approx([1, 1, 1, 0.5], abs=1e-6)
+
+
+def test_any_white_space_of_ascii_separates(tmp_path: Path) -> None:
+    lines = "1\tQ0\td1\t1\t2.0\tt\r\n1 Q0  d2 2 1.0 t\n 2 Q0 d\u00a03 1 1.0 t\n"
+    (tmp_path / "run").write_text(lines)
+    run = read_run(tmp_path / "run")
+    assert run == {"1": [("d1", 2.0), ("d2", 1.0)], "2": [("d\u00a03", 1.0)]}
+    (tmp_path / "qrels").write_text("1\t0\td1\t1\n1 0 d2 1\n2  0   d\u00a03  1\n")
+    assert read_qrels(tmp_path / "qrels") == {"1": {"d1": 1, "d2": 1}, "2": {"d\u00a03": 1}}
+
+
+def test_qrels_of_beir_have_quotes(tmp_path: Path) -> None:
+    lines = 'query-id\tcorpus-id\tscore\nq 1\t"""Weird""_Song"\t2\nq2\t"12""_Single"\t1\n'
+    (tmp_path / "qrels.tsv").write_text(lines)
+    expected = {"q 1": {'"Weird"_Song': 2.0}, "q2": {'12"_Single': 1.0}}
+    assert read_qrels(tmp_path / "qrels.tsv") == expected
+    (tmp_path / "bare.tsv").write_text('q 1\t"Weird"_Song\t2\nq2\t12"_Single\t1\n')
+    assert read_qrels(tmp_path / "bare.tsv") == expected
 
 
 def test_equal_scores_keep_their_order(tmp_path: Path) -> None:
@@ -55,9 +91,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("queries", "documents", "tag", "words"),
     [
-        (["a b"], [["d"]], "t", "a query's id is 'a b'"),
-        (["q"], [["d\te"]], "t", "a document id is"),
-        (["q"], [[""]], "t", "a document id is ''"),
+        ([" a"], [["d"]], "t", "a query's id is ' a'"),
+        (["q"], [["d\te"]], "t", "a document id of query 'q' is"),
+        (["q"], [["d\n"]], "t", "a document id of query 'q' is"),
+        (["q"], [[""]], "t", "a document id of query 'q' is ''"),
         (["q", "q"], [["d"], ["d"]], "t", "query 'q' is there twice"),
         (["q"], [["d"]], "my run", "the tag of a run is 'my run'"),
     ],

@@ -87,7 +87,8 @@ class ArrowTable(Table):
         opened_by: tuple[Any, ...] | None = None,
     ):
         self._table, self.name, self._place, self._opened_by = table, name, place, opened_by
-        self.columns = self._names = frozenset(table.column_names)
+        self.names = tuple(table.column_names)  # in the order of the file
+        self.columns = self._names = frozenset(self.names)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._opened_by is None:

@@ -8,8 +8,9 @@ query 0 document score                TREC's qrels; query document score, too
 
 import contextlib
 import json
+import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular, read_text
 
 JUDGED = (".qrels", ".qrel", ".trec", ".txt", ".tsv")  # endings of files without a header line
+SPACE = " \t\n\r\v\f"  # white space of ASCII
 TEXT_COLUMN = "text"  # of {id: "text"}
 
 
@@ -121,7 +123,7 @@ def judged_objects(path: Path, query: str, document: str, score: str) -> Table:
 def judged_lines(path: Path, query: str, document: str, score: str) -> ArrowTable | None:
     """Pairs without a header line: `query document score`, or TREC's `query 0 document score`.
 
-    Cells are separated by tabs where the first line has one, else by blanks.
+    Lines are cut as `split_columns` does.
 
     Args:
       path: the file, UTF-8; empty lines are skipped.
@@ -138,29 +140,41 @@ def judged_lines(path: Path, query: str, document: str, score: str) -> ArrowTabl
     check_regular(path)
     cells: list[list[str]] = [[], [], [], []]  # of all lines: the first, the second ... cells
     numbers: list[int] = []
-    separator, count = None, 0
+    counts: Sequence[int] = (3, 4)
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
+            here = split_columns(line, counts)
             if not numbers:
-                separator = "\t" if "\t" in line else None
-            here = [cell.strip() for cell in line.rstrip("\r\n").split(separator)]
-            if not numbers:
-                count = len(here)
-                if count not in (3, 4) or not _is_number(here[-1]):
+                if len(here) not in counts or not _is_number(here[-1]):
                     return None
-            if len(here) != count:
+                counts = (len(here),)
+            if len(here) not in counts:
                 raise UserError(
-                    f"{path}, line {number} has {len(here)} cells; the first line has {count}."
+                    f"{path}, line {number} has {len(here)} cells; the first line has {counts[0]}."
                 )
             numbers.append(number)
             for column, cell in zip(cells, here, strict=False):
                 column.append(cell)
     place = partial(_line, str(path.absolute()), np.array(numbers, np.int64))
-    scores = [as_number(x, score, place, i) for i, x in enumerate(cells[count - 1])]
-    table = _pairs_table((query, document, score), cells[0], cells[count - 2], scores)
+    scores = [as_number(x, score, place, i) for i, x in enumerate(cells[counts[0] - 1])]
+    table = _pairs_table((query, document, score), cells[0], cells[counts[0] - 2], scores)
     return ArrowTable(table, path.stem, place)
+
+
+def split_columns(line: str, counts: Collection[int]) -> list[str]:
+    """Cuts a line of qrels or of a run file into its cells.
+
+    Tabs separate if they give one of the expected counts: cells may then hold blanks. Otherwise any
+    white space of ASCII separates, as in trec_eval; other white space is part of an id.
+
+    Args:
+      line: with or without its end.
+      counts: expected numbers of cells.
+    """
+    cells = [cell.strip(SPACE) for cell in line.split("\t")]
+    return cells if len(cells) in counts else re.split(f"[{SPACE}]+", line.strip(SPACE))
 
 
 def _pairs_table(

@@ -157,9 +157,9 @@ class Pairing:
         name = f"{self._ids[1][int(self._rows[first])].as_py()!r:.80} in {self._at(first)}"
         alone = len(np.unique(query)) - len(np.unique(query[here]))
         self.notes.append(
-            f"{int((~here).sum()):,} of {len(here):,} pairs {why}, the first one {name}: evaluations "
-            f"count these documents as not found ({alone:,} queries have no other), and nothing is "
-            "trained on them"
+            f"{int((~here).sum()):,} of {len(here):,} pairs {why}, the first one {name}: "
+            f"evaluations count these documents as not found ({alone:,} queries have no other), "
+            "and nothing is trained on them"
         )
 
     def _at(self, index: int) -> str:
