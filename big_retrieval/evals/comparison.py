@@ -255,9 +255,7 @@ def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
     if lacking := len(qrels.keys() - run.keys()):
         log.info(f"{lacking:,} of {len(qrels):,} judged queries have no results and count 0")
     if ignored := len(run.keys() - qrels.keys()):
-        log.warning(
-            f"{ignored:,} of {len(run):,} queries of the run are not judged and not counted"
-        )
+        log.info(f"{ignored:,} of {len(run):,} queries of the run are not judged and not counted")
     values = [_values(run.get(query, []), qrels[query], metrics) for query in queries]
     return queries, {name: np.array([each[name] for each in values]) for name in metrics}
 

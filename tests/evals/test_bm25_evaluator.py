@@ -1,5 +1,6 @@
 """Ranking evaluators answered by BM25, against metrics worked out by hand."""
 
+import csv
 import json
 import math
 from dataclasses import replace
@@ -14,8 +15,15 @@ from big_retrieval.config import Config, ImageField, Ranking, Retrieval, TextFie
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
-from big_retrieval.evals.bm25 import make_bm25_evaluators, side_texts, text_columns
+from big_retrieval.evals.bm25 import (
+    Bm25Evaluator,
+    make_bm25_evaluators,
+    side_texts,
+    text_columns,
+)
+from big_retrieval.evals.comparison import values_of_run
 from big_retrieval.evals.judged import chosen_queries
+from big_retrieval.evals.trec import read_qrels, read_run
 
 QUERIES = {"q1": "red circle", "q2": "unseen words", "q3": "Acme", "q4": ""}
 DOCUMENTS = {
@@ -164,3 +172,33 @@ def test_judged_documents_that_are_missing_count_as_not_found(
     expected = {"nDCG@10": 1 / (1 + 1 / math.log2(3)) / 2, "MRR": 1 / 2, "R@10": 1 / 4}
     assert found == pytest.approx({f"ranking/test/{name}": x for name, x in expected.items()})
     assert "2 queries against 5 documents by BM25, 1 qrels and 2 of documents that" in said[-2]
+
+
+def test_compare_has_the_numbers_of_evaluate(tmp_path: Path) -> None:
+    """For ids of any form and tied scores, of which the wrong document goes first."""
+    ids = ["a b", "a%20b", '"Weird"_Song', '12"_Single', "a\u00a0b", "d'", "50%", "zz"]
+    (tmp_path / "qrels").mkdir()
+    rows = {
+        "corpus": [{"_id": x, "text": f"apple w{i // 4}"} for i, x in enumerate(ids)],
+        "queries": [{"_id": f"q {x}", "text": f"apple w{i // 4}"} for i, x in enumerate(ids)],
+    }
+    for name, each in rows.items():
+        text = "".join(json.dumps(row) + "\n" for row in each)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    qrels = tmp_path / "qrels" / "test.tsv"
+    with qrels.open("w", newline="") as file:
+        table = csv.writer(file, "excel-tab")
+        pairs = [(f"q {x}", x, 1 + i % 2) for i, x in enumerate([*ids[:-1], "gone"])]
+        table.writerows([("query-id", "corpus-id", "score"), *pairs])
+    data = configs.Beir(path=str(tmp_path))
+    metrics = ("nDCG@10", "MRR", "R@3", "MAP")
+    evaluator = Bm25Evaluator(
+        Ranking(data=data, metrics=metrics),
+        make_source(data),
+        {"query": ("query",), "document": ("text",)},
+    )
+    expected = evaluator.run(rankings=tmp_path)
+    run = read_run(tmp_path / "run.trec")
+    _, values = values_of_run(run, read_qrels(qrels), metrics)
+    assert {name: each.mean() for name, each in values.items()} == pytest.approx(expected)
+    assert 0 < expected["MRR"] < 0.5
