@@ -22,6 +22,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of, record_at
 from big_retrieval.data.duplicates import look
+from big_retrieval.data.fields.contents import of_text
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.images.decoding import Encoded, picture
@@ -224,7 +225,7 @@ def histogram(score: np.ndarray) -> str:
 def _describe_texts(name: str, reader: Any, texts: list[tuple[Text, ...]]) -> list[str]:
     """Lines about one text field: how many, how long, how often the same."""
     flat = [text for several in texts for text in several]
-    duplicates = len(flat) - len(set(flat))
+    duplicates = len(flat) - len(set(map(of_text, flat)))
     common = Counter(flat).most_common(1)[0]
     lines = [
         f"{name:<11} {len(flat) / len(texts):.2f} a record, {duplicates} duplicates"

@@ -15,6 +15,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource, texts_of
+from big_retrieval.data.text.normalize import find_words
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.graded import mean_metrics
@@ -25,7 +26,6 @@ from big_retrieval.evals.top_k import check_depth, top
 from big_retrieval.runtime.extras import Extras
 
 log = logging.getLogger(__name__)
-WORD = r"(?u)\b\w+\b"  # words of one letter, too
 
 
 class Bm25:
@@ -33,7 +33,7 @@ class Bm25:
 
     A document's score is the sum over the query's words of log(1 + (N - n + 0.5) / (n + 0.5)) times
     f / (f + k1 (1 - b + b length / mean length)), where n of N documents have the word, this one f
-    times. Words are runs of letters and digits in lower case; none is left out or stemmed.
+    times. Words are those of `find_words`; none is left out or stemmed.
 
     Args:
       documents: texts; an empty one is never found.
@@ -47,7 +47,7 @@ class Bm25:
     def __init__(self, documents: Sequence[str], *, k1: float = 1.2, b: float = 0.75):
         self._library, self._index = _library(), None
         self._documents = len(documents)
-        words = _words(self._library, documents)
+        words = list(map(find_words, documents))
         if any(words):
             self._index = self._library.BM25(method="lucene", k1=k1, b=b, backend="numpy")
             self._index.index(words, show_progress=False)
@@ -75,7 +75,7 @@ class Bm25:
         indices = np.full((len(queries), depth), -1, np.int32)
         scores = np.full((len(queries), depth), -np.inf, np.float32)
         best = np.array([0.0 if len(found) else np.nan for found in right], np.float32)
-        for number, query in enumerate(_words(self._library, queries)):
+        for number, query in enumerate(map(find_words, queries)):
             known = [] if self._index is None else self._index.get_tokens_ids(query)
             if self._index is None or not known:
                 continue
@@ -95,7 +95,7 @@ class Bm25:
         """
         if self._index is None:
             return []
-        counts = collections.Counter(_words(self._library, [query])[0])
+        counts = collections.Counter(find_words(query))
         lists, found = self._index.scores, []
         for word, count in counts.items():
             for column in self._index.get_tokens_ids([word]):
@@ -122,7 +122,7 @@ class Bm25:
         """How often queries have each word, float32 [Q, W]; times `weights` they are the scores."""
         rows = [
             [] if self._index is None else self._index.get_tokens_ids(words)
-            for words in _words(self._library, queries)
+            for words in map(find_words, queries)
         ]
         pointers = np.cumsum([0, *map(len, rows)])
         columns = np.array([column for row in rows for column in row], np.int64)
@@ -142,12 +142,6 @@ def _library() -> Any:
         ) from None
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it tells of every index
     return bm25s
-
-
-def _words(library: Any, texts: Sequence[str]) -> list[list[str]]:
-    return library.tokenize(
-        list(texts), token_pattern=WORD, stopwords=[], return_ids=False, show_progress=False
-    )
 
 
 @dataclass(frozen=True)

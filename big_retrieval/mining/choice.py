@@ -1,16 +1,14 @@
 """Which of the documents that were found for a query become its hard negatives."""
 
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tokenizers import Regex, pre_tokenizers
 
-# Runs of letters, digits and marks, or one other character that can be seen.
-_WORDS = Regex(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
-_SPLITTER = pre_tokenizers.Split(_WORDS, "removed", invert=True)  # type: ignore[arg-type]
+from big_retrieval.data.text.normalize import WORD, find_words, normalize_text
+
+SYMBOL = r"[^\p{Z}\p{C}]"  # any other character that can be seen
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class QueryResults:
       query: its number.
       documents: their numbers, best first, [n].
       scores: of these, [n].
-      right: the numbers of its right documents.
+      right: the numbers of its right documents, and of those of other queries with its text.
       best_right: the best score of a right document, found or not; NaN if no right document has a
         score.
     """
@@ -87,7 +85,7 @@ def choose(
       itself: whether a document is the query.
     """
     most = ceiling(found.best_right, options)
-    known = {text_of(number) for number in found.right}
+    known = {_key(text_of(number)) for number in found.right}
     words = [words_of(answer) for answer in answers]
     left: list[Chosen] = []
     wrong = 0  # that were passed, to skip the first ones
@@ -102,14 +100,14 @@ def choose(
         why = (
             "first ranks" if wrong <= options.skip
             else "score too near" if not score <= most
-            else "same text" if text in known
+            else "same text" if _key(text) in known
             else "answer inside" if has_answer(text, words)
             else ""
         )  # fmt: skip
         if why:
             dropped[why] += 1
             continue
-        known.add(text)
+        known.add(_key(text))
         left.append(Chosen(number, score, rank))
     return _drawn(left, found.query, options) if options.draw else left
 
@@ -138,10 +136,14 @@ def _drawn(left: list[Chosen], query: int, options: MiningOptions) -> list[Chose
     return [left[place] for place in places.tolist()]
 
 
+def _key(text: str) -> str:
+    """Equal for copies of a text."""
+    return normalize_text(text, ignore_case=True)
+
+
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text: canonically decomposed (NFD), in lower case, split by `_SPLITTER`."""
-    normal = unicodedata.normalize("NFD", text).lower()
-    return tuple(word for word, _ in _SPLITTER.pre_tokenize_str(normal))
+    """The words of a text and all other characters that can be seen, as in DPR's evaluation."""
+    return tuple(find_words(text, f"{WORD}|{SYMBOL}"))
 
 
 def has_answer(text: str, answers: Sequence[tuple[str, ...]]) -> bool:

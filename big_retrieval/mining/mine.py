@@ -110,7 +110,7 @@ def _rows(
             number,
             found[place][present].tolist(),
             scores[place][present].tolist(),
-            set(task.right[number]),
+            task.right_of_text[number],
             float(best_right[place]),
         )
         itself = functools.partial(task.itself, number)

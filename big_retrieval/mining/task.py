@@ -1,8 +1,11 @@
 """What is mined: queries, documents, and which documents are right for which query."""
 
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection as AnyOf
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.config.sources import Source
 from big_retrieval.data.build import make_readers, make_source
+from big_retrieval.data.fields.contents import of_text
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.formats.records import Records
@@ -21,6 +25,7 @@ from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.passages.published import has_titles
 from big_retrieval.data.sources import RecordSource, is_absent, value_of
+from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.rankings import id_of
 
@@ -80,8 +85,19 @@ class Task:
         known = all(hasattr(source, "id") for source in (self.queries, self.documents))
         if self.judged and known and id_of(self.queries, query) == self.document_id(document):
             return True
-        question, (_, text) = self.question(query).split(), self.text(document)
-        return question in (text.split(), self.whole_text(document).split())
+        texts = self.question(query), self.text(document)[1], self.whole_text(document)
+        question, *keys = (normalize_text(text, ignore_case=True) for text in texts)
+        return question in keys
+
+    @cached_property
+    def right_of_text(self) -> Sequence[AnyOf[int]]:
+        """The right documents of each query and of all other queries with its text."""
+        found: defaultdict[str, set[int]] = defaultdict(set)
+        keys = []
+        for number, right in enumerate(self.right):
+            keys.append(normalize_text(self.question(number), ignore_case=True))
+            found[keys[-1]].update(right)
+        return [found[key] for key in keys]
 
 
 def source_of_path(path: str, split: str, duplicates: DuplicatePolicy) -> Source:
@@ -174,7 +190,7 @@ def pairs_task(
         raise UserError(f"{source.name} has no record with a query and a document to mine for.")
     places = read.places(collection)
     first = 0 if collection is None else len(collection)
-    own = [text for text, number in read.texts.items() if places[number] >= first]
+    own = [text for text, place in zip(read.texts, places, strict=True) if place >= first]
     rows = [{document.field.column: text} | _title(document, title) for title, text in own]
     return Task(
         Records(Rows(read.queries, "queries"), image=(), text=""),
@@ -191,14 +207,15 @@ class _Reading:
     Attributes:
       queries: a row for each query.
       right: for each the numbers of its right documents.
-      texts: title and text of every document -> its number.
+      texts: title and text of every document, by number.
     """
 
     def __init__(self, query: FieldReader, document: FieldReader):
         self._query, self._document = query, document
         self.queries: list[dict[str, Any]] = []
         self.right: list[dict[int, None]] = []
-        self.texts: dict[tuple[str, str], int] = {}
+        self.texts: list[tuple[str, str]] = []
+        self._numbers: dict[Hashable, int] = {}
         self._asked: dict[str, int] = {}
 
     def add(self, source: RecordSource, index: int) -> None:
@@ -210,7 +227,7 @@ class _Reading:
         except Damaged:
             return
         words = said if isinstance(said, str) else " ".join(filter(None, said))
-        place = self._asked.setdefault(words, len(self.queries))
+        place = self._asked.setdefault(normalize_text(words), len(self.queries))
         if place == len(self.queries):
             self.queries.append({self._query.field.column: words, ANSWERS: [], "id": str(place)})
             self.right.append({})
@@ -222,7 +239,10 @@ class _Reading:
             self._number((item.title if self._document.field.title else "", item.text))
 
     def _number(self, text: tuple[str, str]) -> int:
-        return self.texts.setdefault(text, len(self.texts))
+        number = self._numbers.setdefault(of_text(text), len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number
 
     def places(self, collection: Collection | None) -> list[int]:
         """Where each text stands: in the collection, or behind it in the order of the numbers."""
@@ -234,7 +254,7 @@ class _Reading:
             except Damaged:
                 continue
             key = (each["title"] if self._document.field.title else "", each["text"])
-            number = self.texts.get(key, -1)
+            number = self._numbers.get(of_text(key), -1)
             if number >= 0 and found[number] < 0:
                 found[number] = row
         behind = itertools.count(0 if collection is None else len(collection))

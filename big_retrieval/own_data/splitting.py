@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import is_absent
+from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged
 from big_retrieval.own_data.columns import is_image_file, verdict_of
 
@@ -150,10 +151,10 @@ def _whole(file: str) -> int:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts of a cell without capitals and white space that says nothing."""
+    """The keys of the texts of a cell, whatever their capitals."""
     for text in value if isinstance(value, list | tuple | np.ndarray) else [value]:
         if not is_absent(text):
-            yield " ".join(str(text).lower().split())
+            yield normalize_text(str(text), ignore_case=True)
 
 
 def hash_of(data: bytes) -> int:

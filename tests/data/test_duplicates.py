@@ -52,9 +52,8 @@ def source(records: Listed) -> Records:
 
 def test_what_counts_as_the_same() -> None:
     assert of_text(" a cat\n") == of_text("a cat") == of_text(("", "a cat "))
-    assert (
-        len({of_text(x) for x in ("a cat", "A cat", "a  cat", ("a", "cat"), ("a ", " cat"))}) == 4
-    )
+    different = ("a cat", "A cat", ("a", "cat"), "acat")
+    assert len(set(map(of_text, different))) == len(different)
     file = b"a file"
     assert of_image(Encoded(file, "here")) == of_image(file) == of_image({"bytes": file})
     assert of_image("a.png") == of_image({"bytes": None, "path": "a.png"}) == "a.png"

@@ -7,7 +7,6 @@ from big_retrieval.data.judged.four_way import (
     SPLITS,
     SplitOptions,
     draw,
-    normal_text,
     on_both_sides,
     split_of,
 )
@@ -67,12 +66,6 @@ def test_leaks_are_found() -> None:
     trains = np.array([True, False, True, False])
     assert on_both_sides(["b", "b", "a", "a"], trains) == ["a", "b"]
     assert on_both_sides(["b", "c", "b", "a"], trains) == []
-
-
-def test_texts_that_differ_in_nothing_that_counts() -> None:
-    assert normal_text("  Red\tSHOE \n") == normal_text("red shoe")
-    assert normal_text("STRASSE") == normal_text("straße")
-    assert normal_text("red shoe") != normal_text("red shoes")
 
 
 @pytest.mark.parametrize(

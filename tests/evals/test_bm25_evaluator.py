@@ -188,8 +188,8 @@ def test_compare_has_the_numbers_of_evaluate(tmp_path: Path) -> None:
     qrels = tmp_path / "qrels" / "test.tsv"
     with qrels.open("w", newline="") as file:
         table = csv.writer(file, "excel-tab")
-        pairs = [(f"q {x}", x, 1 + i % 2) for i, x in enumerate([*ids[:-1], "gone"])]
-        table.writerows([("query-id", "corpus-id", "score"), *pairs])
+        pairs = [(f"q {x}", x, 1 + i % 2) for i, x in enumerate(ids)]
+        table.writerows([("query-id", "corpus-id", "score"), *pairs, ("q zz", "gone", 1)])
     data = configs.Beir(path=str(tmp_path))
     metrics = ("nDCG@10", "MRR", "R@3", "MAP")
     evaluator = Bm25Evaluator(
@@ -201,4 +201,4 @@ def test_compare_has_the_numbers_of_evaluate(tmp_path: Path) -> None:
     run = read_run(tmp_path / "run.trec")
     _, values = values_of_run(run, read_qrels(qrels), metrics)
     assert {name: each.mean() for name, each in values.items()} == pytest.approx(expected)
-    assert 0 < expected["MRR"] < 0.5
+    assert 0 < expected["MRR"] < 1

@@ -201,6 +201,33 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_
     ]
 
 
+def test_no_copy_of_a_right_document_is_mined(command: Any, tmp_path: Path) -> None:
+    """Nor a right document of the same question under another id."""
+    right = "the Cafe\u0301 of Paris"
+    copies = [
+        f"{right} ", "the  Cafe\u0301 of Paris", f"\ufeff{right}", "the Caf\u00e9 of\u00a0Paris\n",
+        "the cafe\u0301 of paris",
+    ]  # fmt: skip
+    texts = dict(enumerate([right, *copies, "the other Caf\u00e9", "a Caf\u00e9 in Rome"]))
+    rows = {
+        "corpus": [{"_id": str(i), "title": "", "text": text} for i, text in texts.items()],
+        "queries": [
+            {"_id": "q1", "text": "Caf\u00e9  of Paris"},
+            {"_id": "q2", "text": "Cafe\u0301 of paris"},
+        ],
+    }
+    (tmp_path / "beir" / "qrels").mkdir(parents=True)
+    for name, each in rows.items():
+        lines = [json.dumps(row) + "\n" for row in each]
+        (tmp_path / "beir" / f"{name}.jsonl").write_text("".join(lines))
+    qrels = "query-id\tcorpus-id\tscore\nq1\t0\t1\nq1\tgone\t1\nq2\t6\t1\n"
+    (tmp_path / "beir" / "qrels" / "train.tsv").write_text(qrels)
+    command(BM25=True, DATA=str(tmp_path / "beir"), OUT=str(tmp_path / "mined.jsonl"))
+    mined = read(tmp_path / "mined.jsonl")
+    assert [[x["passage_id"] for x in row["positive_ctxs"]] for row in mined] == [["0"], ["6"]]
+    assert [[x["passage_id"] for x in row["hard_negative_ctxs"]] for row in mined] == [["7"]] * 2
+
+
 def test_a_run_that_was_stopped_goes_on(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -1,7 +1,7 @@
 """What tells whether two records hold the same text or image, and the ids made of it.
 
-Contents are plain values that can be compared and hashed: a text without the white space around it,
-a title and a text, the path of an image, or the digest of an image's bytes or pixels.
+Contents are plain values that can be compared and hashed: a text as `normalize_text` has it, a
+title and a text, the path of an image, or the digest of an image's bytes or pixels.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ import numpy as np
 
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.sources import Record
+from big_retrieval.data.text.normalize import normalize_text
 
 if TYPE_CHECKING:
     from big_retrieval.data.fields.reader import Drawing, FieldReader
@@ -52,10 +53,10 @@ class ContentIds:
 
 
 def of_text(text: str | tuple[str, str]) -> Hashable:
-    """A text, or a title and a text, without white space around it; an empty title is none."""
+    """The key of a text, or of a title and a text; an empty title is none."""
     if isinstance(text, str):
-        return text.strip()
-    title, body = (each.strip() for each in text)
+        return normalize_text(text)
+    title, body = map(normalize_text, text)
     return (title, body) if title else body
 
 

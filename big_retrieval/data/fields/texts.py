@@ -91,7 +91,7 @@ class TextReader(FieldReader):
         return len(source_texts(source, index, self))
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        """All texts of the record, without white space around them."""
+        """The keys of all texts of the record."""
         return tuple(of_text(text) for text in source_texts(source, index, self))
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:

@@ -52,11 +52,6 @@ class SplitOptions:
     group_column: str = ""
 
 
-def normal_text(text: str) -> str:
-    """A text without capitals and white space that says nothing: equal ones are the same query."""
-    return " ".join(text.casefold().split())
-
-
 def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions) -> FourWaySplit:
     """Draws which queries and documents are for training, and which queries are for development.
 

@@ -26,11 +26,11 @@ from big_retrieval.data.judged.four_way import (
     FourWaySplit,
     SplitOptions,
     draw,
-    normal_text,
     on_both_sides,
     split_of,
 )
 from big_retrieval.data.judged.graded import GradedPairs, SideRecords
+from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
@@ -105,7 +105,7 @@ def _text_of(side: SideRecords, index: int) -> str:
     for column in side.text_columns:
         with contextlib.suppress(Damaged):
             found += side.texts(index, column)
-    return "\n".join(map(normal_text, found))
+    return "\n".join(normalize_text(text, ignore_case=True) for text in found)
 
 
 def _groups(documents: SideRecords, ids: list[str], column: str) -> list[str]:

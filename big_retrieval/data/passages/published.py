@@ -15,6 +15,7 @@ from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.sources import BaseSource, Record, as_texts, as_utf8, is_absent
+from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged
 from big_retrieval.io.regular import check_regular
 
@@ -120,12 +121,12 @@ def dpr_record(config: Dpr, row: Record, place: str) -> Record:
     right = [each for each in _passages(row, POSITIVES, clean, place) if each["text"].strip()]
     if not right:
         raise Damaged(place, f"{POSITIVES!r} has no passage with a text")
-    known = {each["text"] for each in right}
+    known = {normalize_text(each["text"]) for each in right}
     negatives = [
         {"title": each["title"], "text": each["text"], "pool": pool}
         for pool, key in enumerate(config.negatives)
         for each in _passages(row, key, clean, place)
-        if each["text"] not in known
+        if normalize_text(each["text"]) not in known
     ]
     answers = row.get("answers", row.get("answer"))
     return {
@@ -206,12 +207,12 @@ class TripleReader:
         if self.documents is not None:
             pairs = zip(texts, right, strict=True)
             texts = [{**each, "document_id": str(item)} for each, item in pairs]
-        same = {each["text"] for each in texts}
+        same = {normalize_text(each["text"]) for each in texts}
         negatives = [self._document(each, place) for each in wrong if each not in right]
         return {
             "query": text,
             **right_ones(texts, self.positive),
-            "negatives": [each for each in negatives if each["text"] not in same],
+            "negatives": [x for x in negatives if normalize_text(x["text"]) not in same],
             **known,
         }
 
