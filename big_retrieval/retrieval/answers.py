@@ -23,10 +23,13 @@ def answer(searcher: IndexSearcher, query: str, depth: int) -> None:
     except Damaged as problem:
         raise UserError(str(problem)) from None
     for rank, document in enumerate(found, 1):
-        print(f"{rank:>3}  {document.score:<9.4f} {document.id}  {document.shown}".rstrip())
+        shown = " ".join([document.id, "", *document.shown.split()])
+        lines = [f"{rank:>3}  {document.score:<9.4f} {shown}".rstrip()]
         if document.words:
             words = ", ".join(f"{word} {value:.3g}" for word, value in document.words[:8])
-            print(f"     {words}")
+            lines.append(f"     {words}")
+        for line in lines:
+            print(screen.visible(line).replace("\n", "\\n"))
     if not found:
         print("nothing found: no document shares a word with the query")
     sys.stdout.flush()
@@ -55,6 +58,6 @@ def converse(searcher: IndexSearcher, depth: int) -> None:
             if line:
                 answer(searcher, line, depth)
         except UserError as problem:
-            print(f"error: {problem}", file=sys.stderr, flush=True)
+            print(f"error: {screen.visible(str(problem))}", file=sys.stderr, flush=True)
         if screen.closed():
             return

@@ -55,7 +55,7 @@ class ScreenHandler(logging.Handler):
         parts += [f"{record.levelname.lower()}:"] if record.levelno != logging.INFO else []
         about = _about.get()
         parts += [f"{about}:"] if about else []
-        return " ".join([*parts, record.getMessage()])
+        return " ".join([*parts, screen.visible(record.getMessage())])
 
     def emit(self, record: logging.LogRecord) -> None:
         """Shows a message; nothing that happens ends the caller."""

@@ -5,6 +5,8 @@ also those of libraries. On a guarded stream
 
 * a closed pipe (`| head -3`) is replaced by the null device, and the command goes on;
 * characters that the terminal's encoding lacks come as `\\xe9` instead of an exception;
+* on standard output, control characters of ids, captions and file names come as `\\x1b`, since they
+  could write over other lines (`messages` does the same for messages);
 * in a command whose output is only a log of its work, such as training, text that cannot be
   written (a full disk under a log file, a terminal that is gone) or that nobody takes for
   `PATIENCE` seconds (a paused pager) is dropped.
@@ -17,6 +19,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import select
 import stat
 import sys
@@ -24,6 +27,8 @@ from typing import Any, TextIO
 
 PATIENCE = 10.0  # seconds that a reader of a log may do nothing
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN)
+# All but tabs, line ends, and the carriage return that begins or ends a line that is written over.
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|(?<!^)\r(?!\n|\Z)")
 _closed: set[int] = set()  # file descriptors whose reader has gone away
 
 
@@ -88,6 +93,19 @@ class _Guarded(io.FileIO):
             print(f"warning: {text}; the command goes on without it", file=sys.stderr, flush=True)
 
 
+def visible(text: str) -> str:
+    """Returns a text whose control characters are written out, as `\\x1b`: terminals obey them."""
+    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+class _Visible(io.TextIOWrapper):
+    """A stream of `visible` text."""
+
+    def write(self, text: str) -> int:
+        super().write(visible(text))
+        return len(text)
+
+
 def guard(*, log: bool) -> None:
     """Guards standard output and error, and reads standard input whatever its bytes.
 
@@ -130,7 +148,9 @@ def _guarded(stream: Any, number: int, log: bool) -> TextIO:
     """The same stream over a guarded file descriptor; stream is None where it was closed."""
     raw: Any = _Guarded(number, log)
     through = bool(getattr(stream, "write_through", False))
-    return io.TextIOWrapper(
+    # Progress bars of libraries control the terminal; they are on standard error.
+    kind = _Visible if number == 1 else io.TextIOWrapper
+    return kind(
         raw if through else io.BufferedWriter(raw),
         encoding=getattr(stream, "encoding", None) or "utf-8",
         errors="backslashreplace",

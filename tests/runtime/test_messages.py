@@ -65,6 +65,14 @@ def test_a_message_says_what_it_is_about(capsys: pytest.CaptureFixture[str]) -> 
     assert found.err == "warning: retrieval/test: cut short\n"
 
 
+def test_control_characters_in_messages_are_written_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    messages.show()
+    logging.getLogger("big_retrieval.x").warning("skipped: \x1b[2Ja.png\n  next line")
+    assert capsys.readouterr().err == "warning: skipped: \\x1b[2Ja.png\n  next line\n"
+
+
 def test_nothing_is_shown_and_other_handlers_hear_all_before_anybody_asks(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

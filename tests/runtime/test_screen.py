@@ -48,6 +48,17 @@ def test_a_closed_pipe_becomes_the_null_device(pipe: tuple[int, int], log: bool)
     screen._closed.discard(writer)
 
 
+def test_control_characters_of_data_are_written_out(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    stream = screen._guarded(None, 1, False)
+    stream = type(stream)(io.BufferedWriter(_Guarded(writer, log=False)), encoding="utf-8")
+    print("\x1b]0;title\x07 \x9b2J \x7f\b a\rb", "tab\t é ✓ 🙂", file=stream, flush=True)
+    print("\r 1 of 2", end="", file=stream, flush=True)  # a line that is written over
+    print("\r", end="", file=stream, flush=True)
+    found = os.read(reader, 1000).decode()
+    assert found == ("\\x1b]0;title\\x07 \\x9b2J \\x7f\\x08 a\\x0db tab\t é ✓ 🙂\n\r 1 of 2\r")
+
+
 def test_a_full_disk_under_a_log_is_no_error_and_under_a_result_is_one() -> None:
     with Path("/dev/full").open("wb") as full:
         print("a log line", file=text(full.fileno(), log=True), flush=True)
