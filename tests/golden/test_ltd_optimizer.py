@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.config import Optimizer, Phase, Schedule
+from big_retrieval.config import Optimizer, ParameterGroup, Phase, Schedule
 from big_retrieval.train.averaging import Average, snapshots
 from big_retrieval.train.optimizer import make_updates
 from big_retrieval.train.schedules import Timeline
@@ -27,14 +27,18 @@ both_precisions = pytest.mark.parametrize("precision", ["float64", "float32"])
 @both_precisions
 @pytest.mark.parametrize("by", ["column", "row"])
 def test_adamp(case: Case, precision: str, by: str) -> None:
-    """A kernel is stored by output column here; a table, like all of theirs, by row."""
+    """A kernel is stored by output column here; a table, like all of theirs, by row.
+
+    The reference decays vectors, too.
+    """
     import flax.linen as nn
 
     keys = {name: float(case[name]) for name in ("eps", "delta")}
     keys |= {"b1": float(case["beta1"]), "b2": float(case["beta2"])}
     rule = configs.AdamP(**keys, decay_ratio=float(case["wd_ratio"]))  # type: ignore
     decay = float(case["weight_decay"])
-    config = Optimizer(rule, float(case["lr"]), CONSTANT, weight_decay=decay, clip_norm=None)
+    lr, groups = float(case["lr"]), {"all": ParameterGroup(".*", decay_vectors=True)}
+    config = Optimizer(rule, lr, CONSTANT, weight_decay=decay, clip_norm=None, groups=groups)
 
     def ours(x: np.ndarray) -> np.ndarray:
         return x if by == "row" else x.T
@@ -57,7 +61,8 @@ def test_adamp(case: Case, precision: str, by: str) -> None:
                 expected = case[f"{name}_after"][i]
                 found = ours(np.asarray(params[name])) if name == "w" else params[name]
                 np.testing.assert_allclose(found, expected, **TOLERANCE[precision])
-            moved = np.asarray(params["w"]) - before
+            # Without the weight decay of scale-invariant weights, their update has no radial part.
+            moved = np.asarray(params["w"]) - (1 - lr * decay * rule.decay_ratio) * before
             plain += abs(np.sum(moved * before)) > 1e-3 * np.sqrt(np.sum(moved**2))
         assert 0 < plain < steps, "steps with and without the projection are there"
 
