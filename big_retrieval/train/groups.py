@@ -13,8 +13,10 @@ from big_retrieval.train.phases import Span
 from big_retrieval.train.schedules import Rate, Timeline, make_schedule
 
 PATH = "config.optimizer"
-# Tables of which every row is one learned vector: decaying them pulls tokens to the origin.
-NEVER_DECAYED = r".*(class_embedding|position_embedding)"
+# Tables whose rows are learned vectors, which decay would pull to 0: by their first logical axis,
+# and of towers without such names by their own.
+NEVER_DECAYED_AXES = ("class_token", "position", "relative")
+NEVER_DECAYED = r".*(class|end|position)_embedding"
 
 
 def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
@@ -136,8 +138,8 @@ def schedule_of(
     return f"{PATH}.{key}", schedule, steps
 
 
-def decay_of(config: Optimizer, group: ParameterGroup, name: str, x: Any) -> float:
-    """The weight decay of a parameter x of a group."""
+def decay_of(config: Optimizer, group: ParameterGroup, name: str, x: Any, axis: str) -> float:
+    """The weight decay of a parameter x of a group, whose first logical axis is `axis`."""
     rate = config.weight_decay if group.weight_decay is None else group.weight_decay
-    spared = x.ndim < 2 or re.fullmatch(NEVER_DECAYED, name)
+    spared = x.ndim < 2 or axis in NEVER_DECAYED_AXES or re.fullmatch(NEVER_DECAYED, name)
     return 0.0 if spared and not group.decay_vectors else rate

@@ -25,7 +25,8 @@ from big_retrieval.train.groups import assign, decay_of, has_own_rate, rate_of, 
 from big_retrieval.train.phases import Span, spans
 from big_retrieval.train.schedules import Rate, Timeline
 
-_TABLES = ("vocab", "position", "class_token")  # logical first axes of weights stored by row
+# Logical first axes of weights stored by row, all others by column.
+_TABLES = ("vocab", "position", "class_token")
 _REST = ParameterGroup(pattern=".*")  # of parameters that are in no group
 
 
@@ -176,7 +177,8 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
         train, or what a rule of a group says about its own keys.
     """
     found = spans(config.phases, timeline)
-    axes, params = _output_axes(params), nn.unbox(params)
+    axes, params = _first_axes(params), nn.unbox(params)
+    outputs = {name: 0 if axis in _TABLES else -1 for name, axis in axes.items()}
     flat = names_of(params)
     owner = assign(config, list(flat))
     groups = {"": _REST, **config.groups}
@@ -195,8 +197,8 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
     partitions = {}
     for number, ((_, phases), names) in enumerate(together.items()):
         path, rule = rule_of(config, owner[names[0]])
-        decay = {n: decay_of(config, groups[owner[n]], n, flat[n]) for n in names}
-        context = UpdateRuleContext(path, tree_of(decay), tree_of({n: axes[n] for n in names}))
+        decay = {n: decay_of(config, groups[owner[n]], n, flat[n], axes[n]) for n in names}
+        context = UpdateRuleContext(path, tree_of(decay), tree_of({n: outputs[n] for n in names}))
         tx = _with_decay(rule, context)
         partitions[f"{rule.type}_{number}"] = Partition(tuple(names), frozenset(phases), tx)
     clipped = frozenset(name for name in flat if groups[owner[name]].clip)
@@ -217,11 +219,11 @@ def _with_decay(rule: UpdateRule, context: UpdateRuleContext) -> optax.GradientT
     return optax.chain(tx, decay)
 
 
-def _output_axes(params: Any) -> dict[str, int]:
-    """By name: the axis of outputs. Tables are stored by row, all other weights by column."""
+def _first_axes(params: Any) -> dict[str, str]:
+    """By name: the first logical axis; "" if the parameter has none."""
 
-    def axis(x: Any) -> int:
+    def axis(x: Any) -> str:
         names = x.names if isinstance(x, nn.Partitioned | nn.LogicallyPartitioned) else ()
-        return 0 if names and names[0] in _TABLES else -1
+        return (names[0] if names else None) or ""
 
     return {name: axis(x) for name, x in names_of(params).items()}

@@ -1,6 +1,7 @@
 """Schedules, update rules, groups, decay, clipping, freezing, phases; on a few small arrays."""
 
 import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -8,16 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 
 from big_retrieval import config as configs
 from big_retrieval.config import GroupRate, Optimizer, ParameterGroup, Phase, Schedule
 from big_retrieval.errors import UserError
+from big_retrieval.losses.objective import make_objective
+from big_retrieval.models.towers import make_model
 from big_retrieval.train import optax_names
 from big_retrieval.train.averaging import Average, initial_share, snapshots
-from big_retrieval.train.optimizer import Updates, make_updates, names_of
+from big_retrieval.train.optimizer import Updates, make_updates, names_of, tree_of
 from big_retrieval.train.phases import spans
 from big_retrieval.train.schedules import Timeline, make_schedule
 from big_retrieval.train.short_runs import short_run_warnings
+from big_retrieval.train.state import abstract_variables
+from tests.helpers import raw_config
 
 PARAMS = {
     "image": {
@@ -177,6 +183,25 @@ def test_decay_spares_vectors_scalars_and_position_tables() -> None:
     for name, change in one_update(dataclasses.replace(PLAIN, weight_decay=0.5)).items():
         expected = -0.15 if name.endswith("kernel") else -0.1
         np.testing.assert_allclose(change, expected, rtol=1e-5, err_msg=name)
+
+
+def test_decay_spares_every_table_of_tokens_and_positions() -> None:
+    """The class tokens of a causal text tower (pool "last") are in a table of their own."""
+    c = raw_config()
+    c.towers.text.update(causal=True, pool="last", norm="pre", relative_positions=8)
+    config = configs.load(c)
+    model = make_model(config, 128)
+    boxed, _ = abstract_variables(model, make_objective(config, 128))
+    updates = make_updates(dataclasses.replace(PLAIN, weight_decay=0.5), boxed, Timeline(8))
+    flat = names_of(jax.tree.map(lambda x: jnp.ones(x.shape), nn.unbox(boxed)))
+    zeros = jax.tree.map(jnp.zeros_like, flat)
+    params, state = tree_of(flat), updates.init(tree_of(flat))
+    moved = names_of(updates.update(0, tree_of(zeros), state, params, jnp.asarray(0))[0])
+    decayed = {name: bool(jnp.any(x != 1)) for name, x in moved.items()}
+    tables = [name for name in flat if re.search("(class|end|position)_emb|relative_bias", name)]
+    assert len(tables) == 5, tables
+    assert not any(decayed[name] for name in tables)
+    assert decayed["text/token_embedding"]
 
 
 def test_decay_of_groups() -> None:
