@@ -49,6 +49,11 @@ class ArrayField(EncodedField):
             )
         if not self.column and not self.file and not self.generated:
             yield f"{path} has neither column nor file; name where its arrays stand."
+        if self.file and self.generated:
+            yield (
+                f"{path}.file is {self.file!r}, but {path}.generated gives random values instead: "
+                f"set {path}.generated=False (and give the data that the file belongs to)."
+            )
         text = config.fields.get(self.aligned_with)
         if self.aligned_with and (text is None or text.modality != "text"):
             known = ", ".join(n for n, f in config.fields.items() if f.modality == "text") or "none"
@@ -88,4 +93,5 @@ class ArrayField(EncodedField):
 
     def runlocal(self) -> "ArrayField":
         """Random values, as generated records have none; of the same shape, which losses know."""
-        return dataclasses.replace(self, file="", generated=True, head=self.head.runlocal())
+        small: Any = self.shrunk()
+        return dataclasses.replace(small, file="", generated=True)

@@ -41,6 +41,7 @@ class Field(Part):
       head: behind the tower.
       length: tokens of a text at most; 0: it is none.
       title: column of a text's title; "": it has none.
+      generated: whether records without its column get random values; starts say so.
     """
 
     kind: ClassVar[str] = "field"
@@ -56,6 +57,7 @@ class Field(Part):
     head: Any = Projection()
     length: Any = 0
     title: Any = ""
+    generated: Any = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """What is wrong with its own keys, a sentence each; towers and heads are checked elsewhere.
@@ -110,10 +112,14 @@ class Field(Part):
         return {self.column: value}
 
     def runlocal(self) -> "Field":
-        """The same, small, for `:runlocal`; its head has to shrink as those of other fields do.
+        """The same, small, for `:runlocal` on generated data: by default that of `shrunk`.
 
         A column that generated records lack needs values of its own making, see `ArrayField`.
         """
+        return self.shrunk()
+
+    def shrunk(self) -> "Field":
+        """The same, small, for `:runlocal` on kept data: it reads what it read before."""
         part: Any = self
         if not any(key.name == "head" for key in dataclasses.fields(part)):
             return self

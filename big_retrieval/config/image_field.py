@@ -78,7 +78,7 @@ class ImageField(EncodedField):
         reads = {"size": self.size, "resize": self.eval_resize}
         return TorchForm("normalised", keys(self, "mean", "std"), call=("pixels",), reads=reads)
 
-    def runlocal(self) -> "ImageField":
+    def shrunk(self) -> "ImageField":
         return dataclasses.replace(
             self,
             size=32,

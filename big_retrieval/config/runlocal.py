@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -55,13 +56,48 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     computation is in float32 and without dropout. The data become generated scenes, unless
     `keep_data`, or unless the command line says where they are: by the config's argument `data`, or
     by keys such as `--config.data.path`. Of evaluators, those of the kept data stay: with keys, the
-    ones whose data are given, too.
+    ones whose data are given, too. Fields keep their columns and files on kept data, and may make
+    up values on generated data. A log line names what is left out.
 
     Args:
       c: the config to change.
       keep_data: keep data and evaluators; None: only where the command line gives them.
     """
+    before = c.to_dict()
     c.unlock()
+    _shrink(c, keep_data)
+    if lost := _left_out(before, c.to_dict()):
+        log.info(
+            f":runlocal leaves out {', '.join(lost)}: its towers are small, and its data are "
+            "generated unless they are given"
+        )
+    return c
+
+
+def _left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Files, weights, hard negatives and evaluators of a config that its small form has not.
+
+    Of a field all keys by which the values of kept and of generated data differ.
+    """
+    lost = [f"config.init.{name}" for name in before["init"]]
+    for kind in ("tokenizer", "towers", "losses"):
+        for path, old, new in schema.differences(before[kind], after[kind], f"config.{kind}"):
+            lost += [path] if isinstance(old, str) and old and not new else []
+    for name, group in before["fields"].items():
+        path = f"config.fields.{name}"
+        kept = schema.to_plain(schema.parse_part(Field, group, path).shrunk())
+        now = json.loads(json.dumps(after["fields"][name]))
+        changed = [key for key, *_ in schema.differences(kept, now, path)]
+        lost += [key for key in changed if not key.endswith(".column")]
+    if before["negatives"]["count"] and not after["negatives"]["count"]:
+        lost.append("config.negatives")
+    if before["data"] != after["data"]:
+        lost += [f"config.evals.{name}" for name in before["evals"] if name not in after["evals"]]
+    return lost
+
+
+def _shrink(c: Editable, keep_data: bool | None) -> Editable:
+    """See `runlocal`."""
     keep, keys = ARGUMENT in _given.get() if keep_data is None else keep_data, _file_keys()
     own = {key.split(".")[1] for key in keys if key.startswith("evals.")}
     own = set(c.evals) if keep else own & set(c.evals)
@@ -78,16 +114,17 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     for name, group in list(c.towers.items()):
         small = schema.parse_part(Tower, group, f"config.towers.{name}").runlocal()
         c.towers[name] = schema.to_config_dict(small)
+    data = None if keep else schema.parse_part(Source, c.data, "config.data").runlocal()
+    made_up = data is not None and data.generated
     for name, group in list(c.fields.items()):
-        part = schema.parse_part(Field, group, f"config.fields.{name}").runlocal()
-        c.fields[name] = schema.to_config_dict(part)
+        field = schema.parse_part(Field, group, f"config.fields.{name}")
+        c.fields[name] = schema.to_config_dict(field.runlocal() if made_up else field.shrunk())
     for name, group in c.losses.items():
         small = schema.parse_part(Loss, group, f"config.losses.{name}").runlocal()
         c.losses[name] = schema.to_config_dict(small)
     c.init = ml_collections.ConfigDict()
-    if keep:
+    if data is None:
         return _with_own_data(c, own)
-    data = schema.parse_part(Source, c.data, "config.data").runlocal()
     image, text = _field(c, modality="image"), _field(c, modality="text")
     if isinstance(data, Scenes) and not image and _field(c, "document", "text"):
         data = GradedScenes()  # texts on both sides, which scenes do not have
@@ -95,15 +132,14 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     if not data.generated:
         c.evals = _evaluators_of_own_data(c.evals)
         return c
-    kept = {name: c.evals[name] for name in own}
+    kept = {**_own_evaluators(c.evals), **{name: c.evals[name] for name in own}}
     graded, scored = data.graded, bool(c.labels.score)
     modes = next((ev.modes for ev in c.evals.values() if ev.get("modes")), ())
-    c.evals = _own_evaluators(c.evals)
+    c.evals = ml_collections.ConfigDict()
     c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
     if graded:
         _graded_scenes(c, scored, modes)
-        c.evals.update(kept)
-        return c
+        return _with_evaluators(c, kept)
     sides: dict[str, Any] = {side: _field(c, side) for side in ("query", "document")}
     test = Scenes(split="test", count=200)
     c.evals.test = schema.to_config_dict(Retrieval(data=test, modes=modes, **sides))
@@ -111,7 +147,13 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
         colours = Scenes(split="colours", count=100)
         small = ZeroShot(data=colours, image=image, text=text)
         c.evals.colours = schema.to_config_dict(small)
-    c.evals.update(kept)
+    return _with_evaluators(c, kept)
+
+
+def _with_evaluators(c: Editable, evals: Mapping[str, Editable]) -> Editable:
+    """Adds evaluators, which replace those of the same names."""
+    for name, group in evals.items():
+        c.evals[name] = group
     return c
 
 
@@ -162,6 +204,7 @@ def _evaluators_of_own_data(evals: Editable) -> Editable:
         if data is not None and not data.generated:
             data = data.runlocal()
             if data.generated:
+                log.info(f"left out: config.evals.{name}, whose data :runlocal does not read")
                 continue
         small = small if data is None else dataclasses.replace(small, data=data)  # type: ignore
         out[name] = schema.to_config_dict(small)
@@ -188,9 +231,9 @@ def _start(phase: Editable) -> float:
     return phase.start_step or phase.start_epoch or 0
 
 
-def _own_evaluators(evals: Editable) -> Editable:
+def _own_evaluators(evals: Editable) -> dict[str, Editable]:
     """Evaluators that `runlocal` has no other for, which shrink themselves."""
-    out = ml_collections.ConfigDict()
+    out = {}
     for name, group in evals.items():
         small = schema.parse_part(Evaluator, group, f"config.evals.{name}").runlocal()
         if small is not None:

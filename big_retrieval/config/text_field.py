@@ -79,10 +79,12 @@ class TextField(EncodedField):
         return TorchForm("", call=("ids", "mask"), reads=reads)
 
     def runlocal(self) -> "TextField":
+        return dataclasses.replace(self.shrunk(), title="")
+
+    def shrunk(self) -> "TextField":
         return dataclasses.replace(
             self,
             length=min(self.length, 32),
-            title="",
             word_dropout=0.0,
             word_deletion=0.0,
             head=self.head.runlocal(),

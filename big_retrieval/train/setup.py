@@ -58,6 +58,10 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)
     readers = make_readers(config, tokenizer, source)
+    for name, field in config.fields.items():
+        if field.generated:
+            column = field.column and f" where records have no column {field.column!r}"
+            log.info(f"config.fields.{name}: random values{column} (its key generated is True)")
     try_record(source, readers, make_labels(config), make_negatives(config))
     contents = content_ids(config, source, readers)
     total_steps = run_length(config, len(source))

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from typing import Any
 
 import pytest
 from absl import flags
@@ -11,6 +12,7 @@ from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.config.file import ConfigFile
 from big_retrieval.config.runlocal import command_line
+from big_retrieval.errors import UserError
 from tests.helpers import ROOT
 
 
@@ -84,3 +86,41 @@ def test_tars_become_pairs_though_their_columns_are_of_another_type(
     assert (data.type, data.path, data.image, data.text) == (
         "pairs", full.data.path, "image", "captions"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("arg", ["runlocal", "runlocal,data=here"])
+def test_files_of_fields_are_kept_with_the_data_and_named_where_they_are_not(
+    arg: str, said: list[str]
+) -> None:
+    c, kept = shrunk("emoji_ltd", arg=arg), "data" in arg
+    target: Any = c.fields["target"]
+    assert (target.file, target.generated) == (("targets.npy", False) if kept else ("", True))
+    assert kept != (":runlocal leaves out config.fields.target.file" in "".join(said))
+    check(c)
+
+
+def test_what_shrinking_leaves_out_is_named(said: list[str]) -> None:
+    c = recipe.small()
+    c.data = recipe.entry(configs.Pairs(), path="mine.csv")
+    c.init.image = recipe.entry(configs.Init(), path="vit.npz")
+    c.tokenizer.update(type="auto", path="bert")
+    c.fields.text.title = "name"
+    small = configs.load(recipe.runlocal(c.copy_and_resolve_references(), keep_data=True))
+    assert small.fields["text"].title == "name"
+    assert ":runlocal leaves out config.init.image, config.tokenizer.path: " in said[-1]
+    recipe.runlocal(c, keep_data=False)
+    assert ", config.tokenizer.path, config.fields.text.title: " in said[-1]
+
+
+def test_an_evaluator_of_ones_own_is_not_replaced_by_one_of_its_name() -> None:
+    c = recipe.small()
+    c.evals = {"test": recipe.entry(configs.Geometry())}
+    found = configs.load(recipe.runlocal(c))
+    assert found.evals["test"].type == "geometry"
+
+
+def test_random_values_cannot_stand_for_a_file_that_is_named() -> None:
+    c = recipe.runlocal(recipe.small())
+    c.fields.goal = recipe.entry(configs.ArrayField(), file="a.npy", shape=(3,), generated=True)
+    with pytest.raises(UserError, match=r"goal\.file is 'a\.npy', but .* gives random values"):
+        check(configs.load(c))

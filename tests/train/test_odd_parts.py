@@ -4,6 +4,7 @@ import dataclasses
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.losses.function import Context, LossFunction, Result
 from big_retrieval.train.build import BuiltModel, build_model
+from big_retrieval.train.setup import set_up
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import tiny
 
@@ -180,3 +182,10 @@ def test_a_record_that_is_damaged_for_a_reason_gets_its_place_where_it_is_read()
     assert (found.value.place, found.value.why) == ("mine.csv, row 3", "there is no colour")
     assert str(found.value) == "mine.csv, row 3: there is no colour."
     assert pickle.loads(pickle.dumps(found.value)).args == found.value.args
+
+
+def test_a_start_names_a_field_whose_values_are_made_up(tmp_path: Path, said: list[str]) -> None:
+    target = recipe.entry(configs.ArrayField(), shape=(5,), column="goal", generated=True)
+    set_up(tiny(fields__goal=target), tmp_path, jax.devices()[:1])
+    (line,) = [x for x in said if "random values" in x]
+    assert line.startswith("config.fields.goal: random values where records have no column 'goal'")
