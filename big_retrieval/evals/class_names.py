@@ -7,14 +7,20 @@ holds what labels call the classes, in the same order: ["n01440764", "n01443537"
 """
 
 import json
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
 
+log = logging.getLogger(__name__)
 KEYS = {"classes": ("classes",), "prompts": ("prompts", "templates")}
+SHOWN = 5  # classes with the same names that a warning has
 MOST_TEXTS = 12  # of a class and prompt, where classes have different numbers of names
 
 Class = str | tuple[str, ...]  # its name, or several of them
@@ -93,6 +99,26 @@ def filled(classes: Sequence[Class], prompts: Sequence[str]) -> list[str]:
     each = _texts_each(classes)
     named = [names_of(one) * (each // len(names_of(one))) for one in classes]
     return [prompt.replace("{}", name) for names in named for name in names for prompt in prompts]
+
+
+def same_classes(classes: Sequence[Class]) -> np.ndarray | None:
+    """The first class with the names of each one, whatever their capitals, int64 [C]; warns.
+
+    None: all names differ.
+    """
+    first: dict[frozenset[str], int] = {}
+    keys = ({normalize_text(x, ignore_case=True) for x in names_of(each)} for each in classes)
+    same = np.array([first.setdefault(frozenset(key), i) for i, key in enumerate(keys)])
+    later = np.flatnonzero(same != np.arange(len(same))).tolist()
+    if not later:
+        return None
+    names = [f"{names_of(classes[i])[0]!r} ({same[i]} and {i})" for i in later]
+    more = f" and {len(later) - SHOWN:,} more" if len(later) > SHOWN else ""
+    log.warning(
+        f"classes have the same names: {', '.join(names[:SHOWN])}{more}; where scores are equal, "
+        "images are taken for the first one, as by argmax, and those of the other count as wrong"
+    )
+    return same
 
 
 def _texts_each(classes: Sequence[Class]) -> int:

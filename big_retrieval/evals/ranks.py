@@ -284,12 +284,18 @@ def _without_nan(scores: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
 
 
-def class_ranks(scores: Any, labels: Any) -> Any:
+def class_ranks(scores: Any, labels: Any, same: np.ndarray | None = None) -> Any:
     """The rank of each row's class, from 1, [n]; ties and NaN count against the model.
 
     Args:
       scores: [n, C] of numpy or jax.
       labels: the classes, [n].
+      same: the first class with the names of each one, [C]: where the scores of such classes are
+        equal, too, the first one goes first, as by argmax; None: all names differ.
     """
     right = scores[np.arange(len(labels)), labels][:, None]  # [n, 1]
-    return (~(scores < right)).sum(axis=1)  # itself counted
+    ahead = ~(scores < right)  # [n, C], itself counted
+    if same is not None:
+        twins = (same[None, :] == same[labels][:, None]) & np.isclose(scores, right)
+        ahead = np.where(twins, np.arange(len(same)) <= labels[:, None], ahead)
+    return ahead.sum(axis=1)

@@ -1,6 +1,7 @@
 """Zero-shot classification: the class whose prompts lie nearest to the image."""
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -20,7 +21,14 @@ from big_retrieval.data.sources import RecordSource, TextRecords, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.bags import bags_of, in_mode
-from big_retrieval.evals.class_names import Class, ListedClasses, filled, names_of, read_names
+from big_retrieval.evals.class_names import (
+    Class,
+    ListedClasses,
+    filled,
+    names_of,
+    read_names,
+    same_classes,
+)
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.intervals import few_queries_note
@@ -148,10 +156,11 @@ class ZeroShotEvaluator:
         return read_names(file, path) if file else ListedClasses()
 
     def _names(self) -> tuple[str, ...]:
-        """All names in a label column that has names, sorted."""
+        """All names in a label column that has names, sorted; numbers name nothing."""
         label, count = self.config.label, len(self.source)
         found = (value_of(self.source, index, label) for index in range(count))
-        return tuple(sorted({name for name in found if isinstance(name, str)}))
+        names = {name for name in found if isinstance(name, str)}
+        return () if all(name.strip().isdecimal() for name in names) else tuple(sorted(names))
 
     def check(self) -> None:
         """Reads the first image and all labels.
@@ -166,18 +175,26 @@ class ZeroShotEvaluator:
         """The class number of every record, int64 [n].
 
         Args:
-          classes: their names; a label is a number, one of all names, or an id of the file.
+          classes: their names; a label is a number (also written as text), one of all names, or
+            an id of the file.
 
         Raises:
           UserError: a label is neither.
         """
-        numbers = {name: i for i, each in enumerate(classes) for name in names_of(each)}
+        numbers: dict[str, int] = {}
+        for i, each in enumerate(classes):
+            for name in names_of(each):
+                numbers.setdefault(name, i)  # of equal names the first, as scores have it
         if not self.config.classes:  # else the file's ids are those of other classes
             numbers |= {name: i for i, name in enumerate(self._listed.ids)}
         column, found = self.config.label, np.empty(len(self.source), np.int64)  # [n]
         for index in range(len(found)):
             value: Any = value_of(self.source, index, column)
-            label: Any = numbers.get(value, value) if isinstance(value, str) else value
+            label: Any = value
+            if isinstance(value, str):
+                text = value.strip()
+                label = numbers.get(value, numbers.get(text, text))
+                label = int(text) if label == text and re.fullmatch("[0-9]+", text) else label
             whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
             if not whole or not 0 <= label < len(classes):
                 raise UserError(
@@ -205,7 +222,8 @@ class ZeroShotEvaluator:
 
         Returns:
           `accuracy` and, with more than five classes, `top5_accuracy`; `<mode>/accuracy` and so on
-          of modes. Ties count against the model.
+          of modes. Ties count against the model; of classes with the same names the first one is
+          taken.
         """
         c = self.config
         classes, prompts = self.prompts()
@@ -220,11 +238,12 @@ class ZeroShotEvaluator:
             self.encoder, weights, self.source, c.image, self.readers[c.image], self.reading
         )
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
+        same = same_classes(classes)
         scores = self._scores(images, of_texts, len(classes))
-        place = class_ranks(scores, labels[records])
+        place = class_ranks(scores, labels[records], same)
         values = _values(place, len(classes), "")
         for mode, own, other in self._in_modes(images, of_texts, texts):
-            found = class_ranks(self._scores(own, other, len(classes)), labels[records])
+            found = class_ranks(self._scores(own, other, len(classes)), labels[records], same)
             values |= _values(found, len(classes), f"{mode}/")
         if rankings is not None:
             write_values(rankings, [str(record) for record in records], values, extras)

@@ -88,7 +88,8 @@ def _trained_here(folder: Path, like: Config | None, batch_size: int) -> Trained
         model = put_together(folder, config, tokenizer, weights, batch_size)
     if like is None:
         return model
-    config = dataclasses.replace(model.config, data=like.data, evals=like.evals)
+    taken = {key: getattr(like, key) for key in ("data", "evals", "best_metric", "final_weights")}
+    config = dataclasses.replace(model.config, **taken)
     return dataclasses.replace(model, config=config)
 
 

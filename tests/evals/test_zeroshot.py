@@ -158,6 +158,22 @@ def test_ties_and_nan_count_against_the_model(folder: Path, value: float) -> Non
     assert found == {"accuracy": 0.0, "top5_accuracy": 0.0}
 
 
+def test_of_classes_with_the_same_names_the_first_is_taken(folder: Path, said: list[str]) -> None:
+    """As by CLIP's argmax: images of the first are right, those of the second wrong."""
+    names = ("red", "green", "blue", "RED ", "white", "grey")
+    images, prompts = draw("geodesic", RECORDS), draw("geodesic", 6, seed=1)[[0, 1, 2, 0, 4, 5]]
+    scores = plain_class_scores("geodesic", images, prompts[:, None])
+    for label in range(6):
+        encoder = Preset({"image": images, "text": prompts})
+        source = labelled(folder, [label] * RECORDS)
+        found = evaluator(source, encoder, classes=names, prompts=("{}",)).run({})
+        assert found["accuracy"] == np.mean(scores.argmax(axis=1) == label)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+        assert found["top5_accuracy"] == np.mean((order == label).any(axis=1))
+    assert scores.argmax(axis=1).tolist().count(0)
+    assert "classes have the same names: 'RED ' (0 and 3); where scores are equal" in said[1]
+
+
 def test_no_top5_with_five_classes(folder: Path) -> None:
     embeddings = {"image": draw("geodesic", RECORDS), "text": draw("geodesic", 15)}
     found = evaluator(labelled(folder, [0] * RECORDS), Preset(embeddings), classes=CLASSES[:5]).run(
@@ -166,7 +182,7 @@ def test_no_top5_with_five_classes(folder: Path) -> None:
     assert found.keys() == {"accuracy"}
 
 
-@pytest.mark.parametrize("label", [6, -1, "purple", 1.0, True, None])
+@pytest.mark.parametrize("label", [6, -1, "purple", "-1", "1.0", 1.0, True, None])
 def test_a_label_without_a_class_is_named_before_anything_is_encoded(
     folder: Path, label: Any
 ) -> None:
@@ -187,6 +203,17 @@ def test_labels_may_be_names(folder: Path) -> None:
     task = evaluator(labelled(folder, names), Preset({}), classes=())
     assert task.prompts()[0] == ("blue", "red")
     assert task.labels(("blue", "red")).tolist() == [0, 1, 0]
+
+
+def test_labels_may_be_numbers_written_as_text(folder: Path) -> None:
+    labels = ["5", "0\n", "red"]
+    assert evaluator(labelled(folder, labels), Preset({})).labels(CLASSES).tolist() == [5, 0, 0]
+    task = evaluator(labelled(folder, ["1"]), Preset({}))
+    assert task.labels(("1", "0")).tolist() == [0]  # a name, where one is called so
+    with pytest.raises(UserError, match="label column 'label' is 6; it must be a class name or"):
+        evaluator(labelled(folder, ["6"]), Preset({})).labels(CLASSES)
+    with pytest.raises(UserError, match="has no classes and prompts"):
+        evaluator(labelled(folder, ["6"]), Preset({}), classes=()).prompts()
 
 
 def test_classes_of_several_names_in_a_file(folder: Path) -> None:

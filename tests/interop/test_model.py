@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,10 +177,12 @@ def test_written_and_loaded(tmp_path: Path) -> None:
 
 def test_a_run_of_ours_with_other_evaluators(tmp_path: Path) -> None:
     model = import_model(str(with_words("open_clip", tmp_path)))
-    write_model(model, tmp_path / "ours")
+    best = replace(model.config, best_metric="retrieval/own/R@1", final_weights="best")
+    write_model(replace(model, config=best), tmp_path / "ours")
     like = tiny()
     again = import_model(str(tmp_path / "ours"), like=like)
     assert (again.config.evals, again.config.data) == (like.evals, like.data)
+    assert (again.config.best_metric, again.config.final_weights) == ("", "last")
     assert again.config.fields == model.config.fields
     np.testing.assert_array_equal(again.encode_texts(TEXTS), model.encode_texts(TEXTS))
     with pytest.raises(UserError, match=r"a run of ours: leave tokenizer, pool and head out"):
