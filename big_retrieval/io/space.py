@@ -78,7 +78,8 @@ def no_space(problem: BaseException, path: Path | None = None) -> UserError:
       path: the output of the command; None if unknown. If only the folder of temporary files is
         full, the message names that.
     """
-    name, temporary = getattr(problem, "filename", None), Path(os.environ.get("TMPDIR", "/tmp"))
+    name = getattr(problem, "filename2", None) or getattr(problem, "filename", None)  # of a copy
+    temporary = Path(os.environ.get("TMPDIR", "/tmp"))
     if isinstance(name, str):
         path = Path(name)
     elif is_full(temporary) and not (path and is_full(path)):

@@ -64,6 +64,7 @@ class _Guarded(io.FileIO):
                 os.dup2(null, self.fileno())  # for C++ libraries and child processes, too
                 os.close(null)
             elif not self._log:
+                problem.filename = "/dev/stdout" if self.fileno() == 1 else "/dev/stderr"
                 raise
             self._tell(f"the output cannot be written ({problem.strerror})")
         return size

@@ -18,7 +18,7 @@ from big_retrieval import cli
 from big_retrieval.cli import levels
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable, manifest
-from big_retrieval.io.space import free_space, is_full, reason, remedy
+from big_retrieval.io.space import free_space, is_full, no_space, reason, remedy
 from big_retrieval.runtime import locks
 from big_retrieval.train import checkpoint
 from big_retrieval.train.checkpoint import Checkpoints, write_model
@@ -128,6 +128,9 @@ def test_a_command_whose_output_does_not_fit_names_it(tmp_path: Path, problem: E
     sentence = rf"{out} cannot be written: {words} \(.* are free\); make room for it, then repeat "
     with pytest.raises(UserError, match=sentence), cli.owning(locks.beside(out), out):
         raise problem
+    copying = OSError(28, "No space left on device", "/from", None, "/to")
+    with pytest.raises(UserError, match=r"^/to cannot be written: No space left on device"):
+        raise no_space(copying, out)
     with pytest.raises(ValueError, match="a bug"), cli.owning(locks.beside(out), out):
         raise ValueError("a bug")
 
