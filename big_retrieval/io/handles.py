@@ -101,7 +101,10 @@ class RandomAccessFile:
           UserError: the file was changed since its places were looked up.
         """
         file = reopen(_Descriptor, self._path, self._stamp)
-        return os.pread(file.number, stop - start, start)
+        found = os.pread(file.number, stop - start, start)
+        if len(found) < stop - start:  # at the end, or the file was cut
+            check_unchanged(self._path, self._stamp, file.number)
+        return found
 
 
 class MappedFile:
