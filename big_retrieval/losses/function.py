@@ -3,12 +3,13 @@
 A loss never sees a tower, an optimizer or a mesh. `big_retrieval.config.Loss.build` makes a loss.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import flax.linen as nn
 import flax.struct
 import jax
+import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
 
@@ -26,12 +27,30 @@ class Context:
       batch: ids, weights and masks of the rows, and the fields themselves.
       scalars: the learned scalars of this loss.
       step: number of finished steps, for factors that are warmed up; int32 [].
+      logged: False at steps whose metrics nobody reads, where costly metrics may be left out
+        (`metrics_if_logged`); bool [].
     """
 
     reps: Reps
     batch: Batch
     scalars: Scalars = flax.struct.field(default_factory=dict)
     step: Any = 0
+    logged: Any = True
+
+
+def metrics_if_logged(
+    logged: jax.Array | bool, measure: Callable[[], dict[str, jax.Array]]
+) -> dict[str, jax.Array]:
+    """Returns the metrics of `measure` at logged steps, and NaN at all others without computing.
+
+    Args:
+      logged: of the context.
+      measure: computes metrics [] by name, of arrays without gradient (`jax.lax.stop_gradient`).
+    """
+    if logged is True:
+        return measure()
+    unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(measure))
+    return jax.lax.cond(logged, measure, lambda: unknown)
 
 
 class LossFunction:

@@ -65,6 +65,7 @@ class Objective:
         scalars: Mapping[str, Any],
         step: jax.Array | int = 0,
         multipliers: Mapping[str, Multiplier] | None = None,
+        logged: jax.Array | bool = True,
     ) -> Result:
         """The total [] and metrics [] of a global batch; pure.
 
@@ -74,6 +75,7 @@ class Objective:
           scalars: the learned ones, by loss.
           step: number of finished steps.
           multipliers: of the constraints; None: there are none.
+          logged: see `Context`.
 
         Returns:
           With several losses `<loss>/loss` is L of each, and metrics are named
@@ -81,7 +83,7 @@ class Objective:
         """
         parts, metrics = [], {}
         for name, loss in self.losses.items():
-            value, found = loss(Context(reps, batch, scalars.get(name, NOTHING), step))
+            value, found = loss(Context(reps, batch, scalars.get(name, NOTHING), step, logged))
             if name in self.constraints:
                 assert multipliers is not None
                 part = constraint.penalty(self.constraints[name], multipliers[name], value)

@@ -12,7 +12,7 @@ from big_retrieval.config.vdr import top_k_of_documents
 from big_retrieval.losses import activity
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import QueryAndDocumentFields, pair_weights
-from big_retrieval.losses.function import Context, Result
+from big_retrieval.losses.function import Context, Result, metrics_if_logged
 from big_retrieval.losses.pairs import PairLossFunction
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import LexicalBatch, vdr_loss
@@ -30,9 +30,7 @@ class ContrastiveLoss(PairLossFunction[Contrastive]):
         )
         loss, metrics = self.sum_of_terms(one, context, part.terms, scale)
         if self.lexical:
-            penalty, found = sparsity(
-                part.sparsity, self.sides, context.reps, context.batch, context.step
-            )
+            penalty, found = sparsity(part.sparsity, self.sides, context)
             loss, metrics = loss + penalty, metrics | found
         return loss, {**metrics, "logit_scale": scale}
 
@@ -81,7 +79,7 @@ class VdrLoss(PairLossFunction[Vdr]):
             ("query", query, query_present),
             ("document", document, document_present),
         ):
-            metrics |= _active(name, side, batch, present, self._gates[name])[0]
+            metrics |= _active(name, side, context, present, self._gates[name])[0]
         return loss, {**metrics, "logit_scale": scale}
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
@@ -125,17 +123,18 @@ def lexical_side(
 
 
 def _active(
-    name: str, side: LexicalBatch, batch: Batch, present: jax.Array | None, top_k: int | None
+    name: str, side: LexicalBatch, context: Context, present: jax.Array | None, top_k: int | None
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """`activity` of a side under its name, and which rows count, bool [B]."""
+    batch, side = context.batch, jax.lax.stop_gradient(side)
     valid = batch.valid if present is None else batch.valid & present
-    found = activity.activity(side.embeddings, side.bow, valid, top_k)
+    found = metrics_if_logged(
+        context.logged, lambda: activity.activity(side.embeddings, side.bow, valid, top_k)
+    )
     return {f"{metric}_{name}": value for metric, value in found.items()}, valid
 
 
-def sparsity(
-    config: Sparsity, sides: QueryAndDocumentFields, reps: Reps, batch: Batch, step: jax.Array | int
-) -> Result:
+def sparsity(config: Sparsity, sides: QueryAndDocumentFields, context: Context) -> Result:
     """The regulariser of both sides at a step, [], and what they have active.
 
     lambda_side * FLOPS(side) each, lambda growing with the square of the steps done.
@@ -143,15 +142,14 @@ def sparsity(
     Args:
       config: the factors and their warm-up.
       sides: the fields of both sides.
-      reps: dense representations.
-      batch: which rows are valid.
-      step: steps that are done.
+      context: dense representations, which rows are valid, and steps that are done.
     """
     total, metrics = jnp.zeros(()), {}
+    reps, batch, step = context.reps, context.batch, context.step
     share = jnp.minimum(1.0, step / config.warmup_steps) ** 2 if config.warmup_steps else 1.0
     for name, factor in (("query", config.query), ("document", config.document)):
         side, present = lexical_side(sides, reps, batch, name)
-        found, valid = _active(name, side, batch, present, None)
+        found, valid = _active(name, side, context, present, None)
         metrics |= found
         if factor:
             metrics[f"flops_{name}"] = activity.flops(side.embeddings, valid)

@@ -33,6 +33,7 @@ from big_retrieval.train.progress import TrainingProgress
 from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.state import TrainState
+from big_retrieval.train.step import is_logged
 from big_retrieval.train.stop import StopSignal
 
 log = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ def _steps(
             progress.step(batches.lap())
             due = run.due(step)
             stopping = stop.requested(step) or step == steps.stop
-            logging = step % config.log_every == 0 or step == run.total_steps
+            logging = is_logged(config, step, run.total_steps)
             saving = run.saves(step, due) or stopping
             if logging or saving or due:
                 values = _read(run, state, out, checkpoints)

@@ -33,7 +33,7 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
 def make_loss(
     model: RetrievalModel, objective: Objective, microbatch: int | None
 ) -> Callable[..., Any]:
-    """The loss as a function of (parameters, batch, key, batch_stats, steps done, multipliers).
+    """The loss of (parameters, batch, key, batch_stats, steps done, multipliers, logged).
 
     It returns (scalar, (metrics, batch_stats)), the running averages of batch norms moved by what
     was seen: once, by the mean over all slices.
@@ -53,6 +53,7 @@ def make_loss(
         batch_stats: Any = None,
         step: jax.Array | int = 0,
         multipliers: Any = None,
+        logged: jax.Array | bool = True,
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
         count = batch.valid.shape[0]
 
@@ -98,10 +99,15 @@ def make_loss(
         encoded = {name: part for name, part in params.items() if name != "scalars"}
         reps, moved = in_slices(encode, encoded, inputs, microbatch)
         scalars = params.get("scalars", {})
-        value, metrics = objective(reps, batch, scalars, step, multipliers)
+        value, metrics = objective(reps, batch, scalars, step, multipliers, logged)
         return value, (metrics, moved)
 
     return loss
+
+
+def is_logged(config: Config, step: Any, total_steps: int) -> Any:
+    """Returns True if the metrics of a step (from 1) are logged; an int or int32 [] `step`."""
+    return (step % config.log_every == 0) | (step == total_steps)
 
 
 def make_step(
@@ -125,14 +131,16 @@ def make_step(
       average: of the parameters.
       phase: its number in `updates.spans`.
     """
-    how = updates.spans[phase].phase
+    how, total_steps = updates.spans[phase].phase, updates.timeline.total_steps
     prefixes = tuple(f"{part.prefix(name)}/" for name, part in config.evals.items())
     loss_fn = make_loss(model_of(model, how), objective, config.microbatch)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
+        # True at every step needs no branch in the program.
+        logged = config.log_every == 1 or is_logged(config, state.step + 1, total_steps)
         (loss, (metrics, batch_stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            state.params, batch, key, state.batch_stats, state.step, state.multipliers
+            state.params, batch, key, state.batch_stats, state.step, state.multipliers, logged
         )
         params, opt_state, moved = updates.update(
             phase, grads, state.opt_state, state.params, state.step

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, LogitScale, Sparsity, Vdr
-from big_retrieval.losses.activity import ALL, activity, flops, warnings
+from big_retrieval.losses.activity import ALL, WATCHED, activity, flops, warnings
 from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.pair_losses import ContrastiveLoss, VdrLoss, lexical_side
@@ -134,6 +134,29 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
         found.append({"loss": float(loss)} | {name: float(x) for name, x in metrics.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
     assert found[0]["nonzero_document"] > 0
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_steps_that_are_not_logged_have_the_same_loss_and_no_activity(gated: bool) -> None:
+    objective: Any = contrastive(query=0.2, document=0.1)
+    if gated:
+        objective = VdrLoss(Vdr(top_k=2), SIDES, LOGIT_SCALE, False, True)
+    (query, bow, valid), (title, others, _) = arrays(2), arrays(3)
+
+    @jax.jit
+    def run(query: jax.Array, logged: Any) -> Any:
+        embedded = reps(query, title, {"query": bow, "title": others})  # type: ignore
+        return objective(Context(embedded, batch(valid, None), SCALARS, 0, logged))
+
+    step = jax.value_and_grad(run, has_aux=True)
+    (loss, metrics), slope = step(jnp.asarray(query), jnp.asarray(False))
+    (expected, measured), gradient = step(jnp.asarray(query), jnp.asarray(True))
+    np.testing.assert_array_equal(slope, gradient)
+    assert loss == expected
+    for name, value in metrics.items():
+        assert np.isnan(value) == (name.rpartition("_")[0] in (*WATCHED, "expansion")), name
+        assert np.isfinite(measured[name])
+    assert np.isnan(metrics["nonzero_query"])
 
 
 def test_a_side_of_two_fields_has_the_words_of_both() -> None:

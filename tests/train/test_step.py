@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Config, recipe
 from big_retrieval.errors import UserError
+from big_retrieval.losses.activity import WATCHED
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.step import abstract_batch, compile_step
-from tests.helpers import ema, losses, tiny
+from tests.helpers import ema, lexical_texts, losses, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -120,6 +122,27 @@ def test_average_follows_its_recursion() -> None:
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), plain(state.ema), average
     )
     assert state.weights is state.ema
+
+
+@pytest.mark.slow
+def test_activity_is_measured_at_logged_steps_only() -> None:
+    """The values of logged steps, the last one among them, are those of logging every step."""
+    loss = recipe.entry(configs.Vdr(), top_k=4)
+    lexical: dict[str, Any] = {**lexical_texts(), "losses": {"main": loss}}
+    every, rare = prepare(**lexical), prepare(**lexical, log_every=4)
+    states, seen = [every[1], rare[1]], []
+    for number in range(1, 11):  # the run's length is 10
+        states[0], expected = every[0](states[0], every[2])
+        states[1], found = rare[0](states[1], rare[2])
+        seen.append({name: float(x) for name, x in found.items()})
+        logged = number in (4, 8, 10)
+        for name, value in seen[-1].items():
+            measured = name.rpartition("_")[0] in (*WATCHED, "expansion")
+            if measured and not logged:
+                assert np.isnan(value), name
+            else:
+                np.testing.assert_allclose(value, expected[name], rtol=1e-4, err_msg=name)
+    assert "nonzero_query" in seen[-1]
 
 
 def test_logit_scale_stays_within_its_bounds() -> None:
