@@ -100,6 +100,8 @@ def compare_systems(
     for evaluator, (first, second) in pairs.items():
         ids, values = of_mode(first, modes[0], a)
         others = _aligned(ids, of_mode(second, modes[1], b), a, b)
+        if single := values.keys() ^ others.keys():
+            log.info(f"{evaluator}: only one of the two has {', '.join(sorted(single))}")
         table += [
             (evaluator, metric, compare(values[metric], others[metric]))
             for metric in values
@@ -153,6 +155,8 @@ def values_of_folders(a: Path, b: Path) -> dict[str, tuple[Values, Values]]:
             f"the two have no evaluator in common: they have {names}; evaluate both with the same "
             "evaluators."
         )
+    if single := found[0].keys() ^ found[1].keys():
+        log.info(f"only one of the two has values of {', '.join(sorted(single))}")
     return {name: (read_values(found[0][name]), read_values(found[1][name])) for name in both}
 
 

@@ -170,4 +170,13 @@ def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
         raise UserError(f"{path} is no table of values by query ({problem}).") from None
     if header[:1] != ["query"] or table.shape[1] != len(header) - 1 or not rows:
         raise UserError(f"{path} is no table of values by query: it needs a column 'query' first.")
-    return [row[0] for row in rows], dict(zip(header[1:], table.T, strict=True))
+    ids = [row[0] for row in rows]
+    for number, row in enumerate(table, 1):
+        if not np.isfinite(row).all():
+            raise UserError(
+                f"{path}, row {number}: a value of query {ids[number - 1]!r} is not finite; "
+                "evaluate again."
+            )
+    if len(set(ids)) < len(ids):
+        raise UserError(f"{path} has query {max(ids, key=ids.count)!r} twice; evaluate again.")
+    return ids, dict(zip(header[1:], table.T, strict=True))

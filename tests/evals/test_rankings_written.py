@@ -267,6 +267,18 @@ def test_a_mode_of_one_against_the_plain_metrics_of_the_other(
         command(a, tmp_path / "b", MODE_A="bag")
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [("z,nan", "row 3: a value of query 'z' is not finite"), ("x,1", "has query 'x' twice")],
+)
+def test_tables_that_are_damaged(command: Any, tmp_path: Path, row: str, message: str) -> None:
+    a, b = written(tmp_path / "a", x=0.5, y=0.25), written(tmp_path / "b", x=1.0, y=0.5)
+    with (b / "rankings" / "ranking-test" / "queries.csv").open("a") as file:
+        file.write(f"{row}\n")
+    with pytest.raises(UserError, match=message):
+        command(a, b)
+
+
 def test_folders_without_a_metric_in_common(command: Any, tmp_path: Path) -> None:
     a, b = written(tmp_path / "a", x=0.5, y=0.25), written(tmp_path / "b", x=1.0, y=0.5)
     path = b / "rankings" / "ranking-test" / "queries.csv"
