@@ -25,12 +25,13 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config.topologies import topology_part
+from big_retrieval.config.topologies import TopologyKey, topology_part
 from big_retrieval.errors import UserError
 
 _TINY_NORM = 1e-12
@@ -221,8 +222,8 @@ TOPOLOGIES: dict[str, Similarity] = {
 }
 
 
-def topology(name: str) -> Similarity:
-    """The topology that a config calls `name`.
+def topology(name: TopologyKey | Mapping[str, Any]) -> Similarity:
+    """The topology of a config's key, or of its saved form.
 
     Raises:
       UserError: there is none of that name.

@@ -25,6 +25,13 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
     return args if all(dataclasses.is_dataclass(arg) for arg in args) and len(args) > 1 else ()
 
 
+def kind_in(hint: Any) -> Any:
+    """The kind of parts in a union with scalars, such as `str | Topology`; None: there is none."""
+    if typing.get_origin(hint) not in (Union, types.UnionType):
+        return None
+    return next((arg for arg in typing.get_args(hint) if _is_kind(arg)), None)
+
+
 def _is_kind(hint: Any) -> bool:
     """Whether an annotation is the base class of a kind of parts: it has no tag of its own."""
     return hasattr(hint, "registered") and "type" not in getattr(hint, "__dataclass_fields__", {})

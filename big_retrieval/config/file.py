@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, annotations, schema, shipped
 from big_retrieval.config.runlocal import command_line
 from big_retrieval.config.sources import Source
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
@@ -61,6 +62,7 @@ class ConfigFile(flags.ArgumentParser):
                 f"{argument}: get_config returned {found!r:.40}, not a configuration: begin with "
                 "c = recipe.base() and end it with return c."
             )
+        _open_topology(found, {match["key"] for _, match in given})
         for arg, match in given:
             _begin(found, match["key"])
             _switch(found, match["key"], arg.partition("=")[2])
@@ -79,6 +81,16 @@ def can_import_configs(path: Path) -> None:
     for folder in folders:
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
+
+
+def _open_topology(config: Any, keys: Collection[str]) -> None:
+    """Makes `config.topology` a group if the command line sets a key of it, else text."""
+    named = config.get("topology")
+    with config.ignore_type(), config.unlocked():
+        if "topology" in keys:  # replaced as a whole
+            config.topology = ""
+        elif isinstance(named, str) and any(key.startswith("topology.") for key in keys):
+            config.topology = schema.to_config_dict(topology_part(named))
 
 
 def _begin(config: Any, key: str) -> None:

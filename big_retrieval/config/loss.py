@@ -163,7 +163,7 @@ class PairLoss(Loss):
 
     query: tuple[str, ...] = ()  # the query fields that it compares; (): all
     document: tuple[str, ...] = ()  # the document fields; (): all
-    topology: str = ""  # by which it scores; empty: config.topology
+    topology: str = ""  # type of the one by which it scores; empty: config.topology
     logit_scale: LogitScale = field(default_factory=LogitScale)
     # what false negatives by id count as; auto: by the columns of `labels` keep, by what records
     # share (`labels.duplicates`) mask
@@ -187,7 +187,8 @@ class PairLoss(Loss):
 
     def other_topology(self, config: "Config") -> str:
         of_fields = config.topology_of(*self.compares(config))
-        return self.topology if self.topology not in ("", of_fields) else ""
+        same = ("", getattr(of_fields, "type", of_fields))  # with the keys of the config's
+        return self.topology if self.topology not in same else ""
 
     def lexical(self, config: "Config") -> bool:
         """Whether all of its fields have lexical heads."""
@@ -205,7 +206,7 @@ class PairLoss(Loss):
                         f"(there: {', '.join(own) or 'none'})."
                     )
         if self.topology:
-            yield from check_topology(self.topology, f"{path}.topology")
+            yield from check_topology(self.topology, config, f"{path}.topology")
         yield from _logit_scale(self.logit_scale, f"{path}.logit_scale")
 
 

@@ -17,11 +17,11 @@ from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Seed, Steps
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import ForeignSource, Source
-from big_retrieval.config.topologies import Topology, check_topology
+from big_retrieval.config.topologies import Topology, TopologyKey, topology_key, topology_part
 from big_retrieval.config.towers import Tower
 from big_retrieval.config.trackers import ForeignTracker, TensorBoard, Tracker
 from big_retrieval.config.update_rules import ForeignRule, UpdateRule
-from big_retrieval.errors import PluginNeeded, UserError
+from big_retrieval.errors import PluginNeeded
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ class Config:
     fields: dict[str, Field] = field(default_factory=dict)
     # by tower; "model": all of them, and the logit scale of the losses
     init: dict[str, Init] = field(default_factory=dict)
-    topology: str = "sphere"  # the type of a topology: how embeddings are scored
+    # how embeddings are scored: the type of a topology, or the group of its keys if it has some
+    topology: TopologyKey = "sphere"
     labels: PairLabels = field(default_factory=PairLabels)
     losses: dict[str, Loss] = field(default_factory=lambda: {"main": Contrastive()})  # added up
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -107,7 +108,7 @@ class Config:
         """The fields of queries and documents: all but targets, which no tower reads."""
         return {name: each for name, each in self.fields.items() if each.side != "target"}
 
-    def topology_of(self, *fields: str) -> str:
+    def topology_of(self, *fields: str) -> TopologyKey:
         """By which topology embeddings of these fields are scored: lexical ones by products."""
         return "inner" if fields and is_lexical(self, *fields) else self.topology
 
@@ -150,11 +151,10 @@ def load(raw: Any) -> Config:
       UserError: an unknown or missing key or a wrong type, named by its path.
     """
     config = schema.parse(Config, raw)
-    for sentence in check_topology(config.topology, "config.topology"):
-        raise UserError(sentence)
-    known = {cls.type: cls for cls in Topology.registered()}
-    own = {config.topology, *(getattr(x, "topology", "") for x in config.losses.values())}
-    topologies = (known[name]() for name in sorted(own & known.keys()))
+    config = dataclasses.replace(config, topology=topology_key(config.topology))
+    known = {cls.type for cls in Topology.registered()}
+    own = {getattr(x, "topology", "") for x in config.losses.values()} & known
+    topologies = (topology_part(name) for name in (config.topology, *sorted(own)))
     return dataclasses.replace(config, plugins=registry.plugins(config, *topologies))
 
 
@@ -170,7 +170,8 @@ def load_saved(raw: Any) -> Config:
     """
     saved = schema.complete(Config, raw, functools.partial(_foreign, raw))
     _check_topology(saved)
-    return schema.parse(Config, saved)
+    config = schema.parse(Config, saved)
+    return dataclasses.replace(config, topology=topology_key(config.topology))
 
 
 FOREIGN: dict[Any, Any] = {
@@ -200,7 +201,7 @@ def _check_topology(saved: Any) -> None:
     """Raises where a saved topology is a user's own and not known here."""
     name = saved.get("topology") if isinstance(saved, dict) else None
     listed = saved.get("plugins") if isinstance(saved, dict) else None
-    part = f"topology/{name}"
+    part = f"topology/{name}" if isinstance(name, str) else ""
     known = {f"topology/{cls.type}" for cls in Topology.registered()}
     if isinstance(listed, dict) and part in listed.keys() - known:
         plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")

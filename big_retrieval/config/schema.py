@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar, Union
 import ml_collections
 from ml_collections import config_dict
 
-from big_retrieval.config.annotations import choices_of, hints_of, named, tag_of
+from big_retrieval.config.annotations import choices_of, hints_of, kind_in, named, tag_of
 from big_retrieval.errors import UserError
 
 T = TypeVar("T")
@@ -119,6 +119,8 @@ def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "c
       path: the name of this part.
     """
     args, choices = typing.get_args(hint), choices_of(hint)
+    if not choices and isinstance(raw, Mapping) and (kind := kind_in(hint)):
+        return complete(kind, raw, unknown, path)
     if choices and isinstance(raw, Mapping):
         tag, known = tag_of(choices[0]), named(choices)
         raw = raw if tag in raw else {**raw, tag: next(iter(known))}  # it was the only kind then
@@ -219,6 +221,8 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
         return _value(rest[0] if len(rest) == 1 else Union[tuple(rest)], raw, path)  # noqa: UP007
     if dataclasses.is_dataclass(hint):
         return parse(typing.cast(type, hint), raw, path)
+    if isinstance(raw, Mapping | ml_collections.ConfigDict) and (kind := kind_in(hint)):
+        return _value(kind, raw, path)
     if origin in (Union, types.UnionType):  # of scalars
         if not isinstance(raw, args) or (isinstance(raw, float) and not math.isfinite(raw)):
             words = ", ".join(_WORDS[arg] for arg in args)

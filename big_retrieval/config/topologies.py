@@ -1,30 +1,44 @@
 """Topologies, the parts that `config.topology` names: how embeddings are normalised and scored.
 
-They have no keys, so that a configuration holds their type alone: `c.topology = "oblique"`. What
-they compute is in `big_retrieval/similarity.py`.
+A configuration holds the type of a topology without keys, `c.topology = "oblique"`, as all of the
+package are, and the whole part of a topology with keys. What they compute is in
+`big_retrieval/similarity.py`.
 """
 
+import dataclasses
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config import schema
 from big_retrieval.config.registry import Part, register, required
 from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from big_retrieval import similarity
+    from big_retrieval.config.run import Config
 
 
 class Topology(Part):
     """The base of all topologies.
 
-    A subclass is a frozen dataclass with no other key than `type`, made known by
-    `@register("topology")`.
+    A subclass is a frozen dataclass with the key `type`, made known by `@register("topology")`. If
+    it has further keys, `config.topology` is the part itself, otherwise its type.
     """
 
     kind: ClassVar[str] = "topology"
+
+    @classmethod
+    def has_keys(cls) -> bool:
+        """Returns True if it has more keys than its type."""
+        return len(dataclasses.fields(cls)) > 1  # type: ignore
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """What is wrong with its keys in this config, a sentence each; `path` names it."""
+        del config, path
+        yield from ()
 
     @required
     def build(self) -> "similarity.Similarity":
@@ -32,12 +46,19 @@ class Topology(Part):
         raise NotImplementedError
 
 
-def topology_part(name: str) -> Topology:
-    """The topology of a type.
+TopologyKey = str | Topology  # of a config: the type, or the part where it has keys
+
+
+def topology_part(name: TopologyKey | Mapping[str, Any]) -> Topology:
+    """The topology of a type, with its default keys, of a saved group of keys, or the part itself.
 
     Raises:
       UserError: there is none, with the nearest name.
     """
+    if isinstance(name, Topology):
+        return name
+    if isinstance(name, Mapping):
+        return schema.parse_part(Topology, name, "config.topology")
     known: dict[str, Any] = {cls.type: cls for cls in Topology.registered()}
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
@@ -46,12 +67,27 @@ def topology_part(name: str) -> Topology:
     return known[name]()
 
 
-def check_topology(name: str, path: str) -> Iterator[str]:
-    """What is wrong with the name of a topology under a key; one sentence at most."""
+def check_topology(name: TopologyKey, config: "Config", path: str) -> Iterator[str]:
+    """What is wrong with a topology under a key, a sentence each."""
     try:
-        topology_part(name)
+        part = topology_part(name)
     except UserError as problem:
         yield f"{path}: {problem}"
+    else:
+        yield from part.check(config, path)
+
+
+def topology_key(name: TopologyKey, path: str = "config.topology") -> TopologyKey:
+    """The value of a config: the type of a topology without keys, else the part.
+
+    Raises:
+      UserError: there is no such topology.
+    """
+    try:
+        part = topology_part(name)
+    except UserError as problem:
+        raise UserError(f"{path}: {problem}") from None
+    return part if part.has_keys() else part.type
 
 
 @register("topology")

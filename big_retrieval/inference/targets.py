@@ -135,7 +135,7 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
         "parameters": sha256,
         "field": schema.to_plain(part),
         "tower": schema.to_plain(config.towers[part.tower]),
-        "topology": config.topology,
+        "topology": schema.to_plain(config.topology),
         "tokenizer": hashlib.sha256(model.tokenizer.to_json().encode()).hexdigest(),
         "batch_size": model.encoder.batch_size,
     }

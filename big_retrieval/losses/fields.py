@@ -104,7 +104,7 @@ class QueryAndDocumentFields:
 def make_sides(config: Config, loss: PairLoss) -> QueryAndDocumentFields:
     """The sides that a loss of a checked config compares."""
     weights = {name: field.weight for name, field in config.fields.items()}
-    own = loss.topology or config.topology_of(*loss.compares(config))
+    own = loss.other_topology(config) or config.topology_of(*loss.compares(config))
     return QueryAndDocumentFields(
         topology(own),
         weights,

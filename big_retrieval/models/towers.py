@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Field, Tower
+from big_retrieval.config.topologies import TopologyKey
 from big_retrieval.models.batch_norm import counting
 from big_retrieval.models.flops import by_depth, traced_flops
 from big_retrieval.sparse.terms import Terms, Words, terms_of, terms_of_size
@@ -37,7 +38,7 @@ class RetrievalModel(nn.Module):
 
     towers: Mapping[str, Tower]
     fields: Mapping[str, Field]
-    topology: str
+    topology: TopologyKey
     vocab_size: int
     terms: Mapping[str, Terms] = dataclasses.field(default_factory=dict)
     dtype: Any = jnp.float32

@@ -9,6 +9,7 @@ from big_retrieval import similarity
 from big_retrieval.config import Config, PairLoss, Vdr, is_lexical
 from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.config.loss import Terms
+from big_retrieval.config.topologies import TopologyKey
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
 from big_retrieval.plan.loss_trace import traced_cost
@@ -51,10 +52,10 @@ class LossCost:
     tensor: int = 1
 
     @property
-    def topology(self) -> str:
+    def topology(self) -> TopologyKey:
         """The topology that the loss scores with."""
         own = self.config.topology_of(*self.loss.compares(self.config))
-        return self.loss.topology or own
+        return self.loss.other_topology(self.config) or own
 
     @property
     def lexical(self) -> bool:

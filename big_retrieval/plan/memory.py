@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import Config
+from big_retrieval.config.topologies import TopologyKey
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.plan.loss_cost import loss, representations
 from big_retrieval.plan.vocabulary import with_words
@@ -146,7 +147,7 @@ class _Alone(NamedTuple):
     """A model of one field and nothing else, to trace the field's tower in."""
 
     field: Any
-    topology: str
+    topology: TopologyKey
     dtype: str
     vocab_size: int
     name: str

@@ -15,6 +15,7 @@ complete.
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class About:
 
     Attributes:
       kind: "inverted" or "dense".
-      topology: of the embeddings in a dense index.
+      topology: of the embeddings in a dense index, as a config.json has it.
       values: type of the values in an inverted index: "float32", "float16", or "binary": all values
         are 1 and not stored.
       bags: whether documents are bags of words, which no network encoded.
@@ -56,7 +57,7 @@ class About:
     """
 
     kind: str
-    topology: str = ""
+    topology: str | Mapping[str, Any] = ""
     values: str = "float32"
     bags: bool = False
     terms: int = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.config import schema
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.open_files import split_paths
 from big_retrieval.errors import UserError
@@ -143,7 +144,8 @@ def _export(partial: Path, work: IndexWork) -> None:
     """Writes the files of another tool."""
     batches = ((ids, [row.shown for row in rows], found) for ids, rows, found in _encoded(work))
     words = () if work.words is None else work.words.words
-    export = exports.ExportedDocuments(batches, words, work.config.topology, work.options.quantise)
+    topology = schema.to_plain(work.config.topology)
+    export = exports.ExportedDocuments(batches, words, topology, work.options.quantise)
     exports.write(work.options.format, partial, export)
 
 
@@ -154,7 +156,7 @@ def _about(work: IndexWork) -> About:
     field, files = config.fields[asked], options.documents
     about = About(
         kind=DENSE if work.words is None else INVERTED,
-        topology=config.topology,
+        topology=schema.to_plain(config.topology),
         field=",".join(f"{name}={weight:g}" for name, weight in work.fields.items())
         if len(work.fields) > 1
         else next(iter(work.fields)),

@@ -1,8 +1,10 @@
 """Legal but unusual parts of users: names of metrics, dicts as keys, losses that read targets."""
 
 import dataclasses
+import json
 import pickle
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,19 +14,24 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
+from absl import flags
+from ml_collections import config_flags
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.config import recipe
+from big_retrieval.config import recipe, schema
 from big_retrieval.config.checks import check
+from big_retrieval.config.file import ConfigFile
 from big_retrieval.data.damage import record_at
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.plan import memory
+from big_retrieval.similarity import InnerProduct, Similarity, topology
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.step import abstract_batch
-from tests.helpers import tiny
+from tests.helpers import raw_config, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -189,3 +196,87 @@ def test_a_start_names_a_field_whose_values_are_made_up(tmp_path: Path, said: li
     set_up(tiny(fields__goal=target), tmp_path, jax.devices()[:1])
     (line,) = [x for x in said if "random values" in x]
     assert line.startswith("config.fields.goal: random values where records have no column 'goal'")
+
+
+@configs.register("topology")
+@dataclass(frozen=True)
+class Gated(configs.Topology):
+    """A topology with keys, which checks the config."""
+
+    type: Literal["test_gated"] = "test_gated"
+    temperature: float = 1.0
+
+    def check(self, config: configs.Config, path: str) -> Iterator[str]:
+        if self.temperature <= 0:
+            yield f"{path}.temperature is {self.temperature}; it must be positive."
+
+    def build(self) -> Similarity:
+        return GatedProduct(self.temperature)
+
+
+@dataclass(frozen=True)
+class GatedProduct(InnerProduct):
+    """The inner product over a temperature."""
+
+    temperature: float
+
+    def project(self, x: jax.Array) -> jax.Array:
+        return super().project(x) / self.temperature
+
+
+FILE = """
+from big_retrieval.config import recipe, schema
+
+def get_config(arg=""):
+    c = recipe.small()
+    c.topology = "test_gated"
+    return c
+"""
+
+
+def with_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, *topology: str) -> configs.Config:
+    """The config of `FILE`, as the command line changes it."""
+    (folder / "gated.py").write_text(FILE)
+    given = [f"--config={folder / 'gated.py'}", *(f"--config.topology{x}" for x in topology)]
+    monkeypatch.setattr(sys, "argv", ["train", *given])
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", flag_values=values)
+    values["config"].parser = ConfigFile(values["config"].parser)
+    values(sys.argv)
+    return configs.load(values["config"].value)
+
+
+def test_keys_of_a_topology_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert with_flags(tmp_path, monkeypatch).topology == Gated()
+    assert with_flags(tmp_path, monkeypatch, ".temperature=2.0").topology == Gated(temperature=2.0)
+    assert with_flags(tmp_path, monkeypatch, "=inner").topology == "inner"
+    with pytest.raises(UserError, match=r"topology\.heat is not a key .* known keys: temperature"):
+        with_flags(tmp_path, monkeypatch, ".heat=2.0")
+
+
+def test_a_topology_has_keys_that_are_saved_and_checked() -> None:
+    raw = raw_config()
+    with raw.ignore_type():
+        raw.topology = recipe.entry(Gated(), temperature=0.5)
+    config = configs.load(raw)
+    saved = json.loads(json.dumps(schema.to_plain(config)))
+    assert saved["topology"] == {"type": "test_gated", "temperature": 0.5}
+    assert config.plugins.keys() == {"topology/test_gated"}
+    assert topology(configs.load_saved(saved).topology) == GatedProduct(0.5)
+    assert topology(saved["topology"]) == GatedProduct(0.5)  # as an index has it
+    assert (
+        topology(configs.load_saved({**saved, "topology": "test_gated"}).topology).temperature == 1
+    )
+    raw.topology.temperature = -1.0
+    with pytest.raises(UserError, match=r"^config\.topology\.temperature is -1\.0; it must be"):
+        check(configs.load(raw))
+    built_in = {**saved, "topology": {"type": "sphere"}}
+    assert configs.load_saved(built_in).topology == "sphere"
+
+
+def test_a_model_of_a_topology_with_keys_trains() -> None:
+    parts = built(topology="test_gated")
+    assert parts.model.forward_flops() > 0
+    assert memory.activations(parts, parts.config, "cpu")

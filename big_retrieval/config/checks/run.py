@@ -12,6 +12,7 @@ from big_retrieval.config.checks.lexical import lexical
 from big_retrieval.config.checks.losses import losses
 from big_retrieval.config.checks.optimizer import optimizer
 from big_retrieval.config.ranges import out_of_range
+from big_retrieval.config.topologies import check_topology
 from big_retrieval.errors import UserError
 
 
@@ -108,6 +109,10 @@ def _towers(c: Config) -> Iterator[str]:
         yield from tower.check(c, f"config.towers.{name}")
 
 
+def _topology(c: Config) -> Iterator[str]:
+    yield from check_topology(c.topology, c, "config.topology")
+
+
 def _init(c: Config) -> Iterator[str]:
     for name, init in c.init.items():
         if name != "model" and name not in c.towers:
@@ -138,6 +143,6 @@ def _observed(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _ranges, _length, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
-    losses, labels, negatives, evals, data, loader, _observed,
+    _mesh, _ranges, _length, _slices, optimizer, _towers, fields, _topology, _unused, _init,
+    lexical, sides, losses, labels, negatives, evals, data, loader, _observed,
 )  # fmt: skip

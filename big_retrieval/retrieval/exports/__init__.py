@@ -5,7 +5,7 @@ documents. `FORMATS` has what is known of the formats without importing their mo
 """
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class ExportedDocuments:
 
     batches: Iterable[Batch]
     words: Sequence[str] = ()
-    topology: str = ""
+    topology: str | Mapping[str, Any] = ""
     quantise: float | None = None
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def write(folder: Path, export: ExportedDocuments) -> int:
     return count
 
 
-def distance(topology: str) -> str:
+def distance(topology: str | Mapping[str, Any]) -> str:
     """Qdrant's name for the score of a topology.
 
     Raises:
