@@ -170,11 +170,13 @@ class SentenceTransformers(ExportTarget):
 
     def usage(self, model: Exported) -> str:
         name = "SparseEncoder" if model.of("text").head.lexical else "SentenceTransformer"
-        trust = "" if _stock(model) else ", trust_remote_code=True"
+        own = not _stock(model)
+        trust = ", trust_remote_code=True" if own else ""
+        comment = "  # runs text_encoder.py and model.py" if own else ""
         return f"""\
 from sentence_transformers import {name}
 
-model = {name}("FOLDER"{trust})
+model = {name}("FOLDER"{trust}){comment}
 queries, documents = model.encode_query(["a text"]), model.encode_document(["another text"])
 scores = model.similarity(queries, documents)"""
 
