@@ -70,13 +70,13 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 
 def read_gzip(path: str | os.PathLike[str], most: int) -> bytes:
-    """The unpacked content of a gzip file of at most `most` bytes, packed and unpacked.
+    """The unpacked content of a gzip file: at most `most` bytes, or less of a dense file.
 
     Raises:
       UserError: the file is damaged or too large.
       OSError: the file cannot be read.
     """
-    check_regular(path)
+    most = min(most, _max_unpacked(check_regular(path).st_size))
     try:
         with gzip.open(path) as file:
             data = file.read(most + 1)
@@ -104,13 +104,18 @@ def check_zip(path: str | os.PathLike[str]) -> None:
     total = sum(member.file_size for member in members)
     kinds = {member.compress_type for member in members}
     # numpy writes these two; Python unpacks the others without a bound.
-    if total > max(MAX_UNPACKED, MAX_RATIO * size) or kinds - {
+    if total > _max_unpacked(size) or kinds - {
         zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
     }:  # fmt: skip
         raise UserError(
             f"{os.fspath(path)} has {size / 2**20:,.1f} MiB and unpacks to {total / 2**20:,.0f} "
             "MiB, or is packed in an unusual way. If it is right, save it without compression."
         )
+
+
+def _max_unpacked(size: int) -> int:
+    """The bytes that a packed file of some bytes may have unpacked."""
+    return max(MAX_UNPACKED, MAX_RATIO * size)
 
 
 def read_text(path: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict") -> str:

@@ -39,6 +39,19 @@ def test_gzip_files_are_unpacked_up_to_a_bound(tmp_path: Path, name: str) -> Non
         delimited.decoded(path)
 
 
+def test_tables_are_unpacked_up_to_a_share_of_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "MOST", 2**31)
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"word\n" * BOUND))
+    assert path.stat().st_size < BOUND / 50
+    with pytest.raises(UserError, match=rf"unpacks to more than 0 MiB.*gunzip {path}"):
+        delimited.decoded(path)
+    path.write_bytes(gzip.compress(b"word\n"))
+    assert delimited.decoded(path) == ("word\n", "UTF-8")
+
+
 @pytest.mark.parametrize(
     ("name", "open_file"),
     [
