@@ -4,12 +4,14 @@ With a group column all records of a group are right answers to each other, and 
 a group count once.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from big_retrieval.data.eval_batches import eval_items
+from big_retrieval.data.fields.contents import of_text
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.pipeline import Reading
@@ -156,14 +158,14 @@ def _group(source: RecordSource, index: int, column: str) -> Any:
 
 def distinct(source: RecordSource, reader: FieldReader, groups: np.ndarray) -> np.ndarray:
     """Every text of a group once, where it first occurs: int64 [n, 2] of record and text in it."""
-    seen: set[tuple[int, Text]] = set()
+    seen: set[tuple[int, Hashable]] = set()
     kept = []
     last = -1
     texts: tuple[Text, ...] = ("",)
     for record, place in eval_items(source, reader).tolist():
         if record != last:
             last, texts = record, source_texts(source, record, reader)
-        key = (int(groups[record]), texts[place])
+        key = (int(groups[record]), of_text(texts[place]))
         if key not in seen:
             seen.add(key)
             kept.append((record, place))

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record, is_absent
+from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
 
 GROUP = 256  # rows of a Parquet file that are held together, as they may hold images
@@ -41,9 +42,12 @@ def merged(groups: Iterable[Sequence[Record]], image: str, text: str) -> Iterato
     for group in groups:
         values = (row.get(text) for row in group)
         texts = (x for value in values for x in (value if isinstance(value, list) else [value]))
-        kept = dict.fromkeys(str(each).strip() for each in texts if not is_absent(each))
+        kept: dict[str, str] = {}
+        for each in texts:
+            if not is_absent(each):
+                kept.setdefault(normalize_text(str(each)), str(each).strip())
         if kept:
-            yield {image: group[0].get(image), text: list(kept)}
+            yield {image: group[0].get(image), text: list(kept.values())}
 
 
 def write_rows(path: Path, rows: Iterable[Record], image: str) -> Path:
