@@ -31,7 +31,8 @@ def raw_config(**changes: Any) -> recipe.Editable:
     """A tiny config as a ConfigDict; changes are dotted keys with __ for the dot."""
     from configs import quickstart
 
-    c = quickstart.get_config("runlocal")
+    with mock.patch("big_retrieval.config.runlocal.log"):  # it tells what is left out
+        c = quickstart.get_config("runlocal")
     c.unlock()
     c.total_steps, c.batch_size, c.log_every, c.checkpoint_every = 8, 16, 1, 3
     c.data.count = 100
