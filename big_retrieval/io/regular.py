@@ -82,7 +82,7 @@ def read_gzip(path: str | os.PathLike[str], most: int) -> bytes:
             data = file.read(most + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
         raise UserError(
-            f"{os.fspath(path)} cannot be read, as it cannot be unpacked ({problem}); fetch it again."
+            f"{os.fspath(path)} cannot be read: it cannot be unpacked ({problem}); fetch it again."
         ) from None
     if len(data) > most:
         raise UserError(
