@@ -31,9 +31,9 @@ def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
     Raises:
       UserError: an unknown metric, or no judged query in the run.
     """
+    _check_ids(run, qrels)
     if not qrels.keys() & run.keys():
         raise UserError("no query of the run is judged: run and qrels name other queries.")
-    _check_ids(run, qrels)
     queries = sorted(qrels)
     if lacking := len(qrels.keys() - run.keys()):
         log.info(f"{lacking:,} of {len(qrels):,} judged queries have no results and count 0")

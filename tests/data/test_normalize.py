@@ -42,3 +42,7 @@ def test_marks_do_not_cut_words(word: str) -> None:
         text = unicodedata.normalize(form, f"a-{word}, {word.upper()}!")
         expected = unicodedata.normalize("NFC", word)
         assert find_words(text) == ["a", expected, expected]
+
+
+def test_what_is_no_word() -> None:
+    assert find_words("a_b \u2764\ufe0f\u200d\U0001f525 ... x\u200c 5%") == ["a", "b", "x", "5"]

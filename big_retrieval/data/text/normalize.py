@@ -7,8 +7,9 @@ import unicodedata
 
 from tokenizers import Regex, pre_tokenizers
 
-# Letters, marks and digits of all scripts, and the joiners inside words of Persian and of India.
-WORD = r"[\p{L}\p{M}\p{N}\u200c\u200d]+"
+# Letters and digits of all scripts with their marks, and joiners inside of words, as Persian and
+# the scripts of India have them.
+WORD = r"[\p{L}\p{N}](?:[\u200c\u200d]*[\p{L}\p{M}\p{N}])*"
 _ASCII_WORD = re.compile("[a-z0-9]+")
 
 
