@@ -14,6 +14,7 @@ This file and the parts' own checks are free of jax: what needs it is imported i
 import hashlib
 import importlib.abc
 import importlib.util
+import shlex
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -163,6 +164,11 @@ def import_file(path: Path) -> None:
     except Exception as problem:
         raise UserError(f"--plugins: {path}: {type(problem).__name__}: {problem}") from problem
     _imported[path] = {f"{cls.kind}/{_tag(cls)}" for cls in _plugins if cls not in before}
+
+
+def plugin_flags() -> str:
+    """The flags that import the files of `import_file` again, for commands that are printed."""
+    return "".join(f" {shlex.quote(f'--plugins={path}')}" for path in _imported)
 
 
 def unused(used: Collection[str]) -> list[Path]:

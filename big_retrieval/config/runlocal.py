@@ -92,7 +92,11 @@ def _left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     if before["negatives"]["count"] and not after["negatives"]["count"]:
         lost.append("config.negatives")
     if before["data"] != after["data"]:
-        lost += [f"config.evals.{name}" for name in before["evals"] if name not in after["evals"]]
+        evals = before["evals"].items()
+        gone = ((f"config.evals.{name}", x) for name, x in evals if name not in after["evals"])
+        for path, group in gone:
+            source = schema.parse_part(Evaluator, group, path).data
+            lost += [] if source is not None and source.generated else [path]
     return lost
 
 

@@ -57,14 +57,18 @@ def topology_part(name: TopologyKey | Mapping[str, Any]) -> Topology:
     """
     if isinstance(name, Topology):
         return name
+    known: dict[str, Any] = {cls.type: cls for cls in Topology.registered()}
+    tag = str(name.get("type")) if isinstance(name, Mapping) else name
+    if tag not in known:
+        near = difflib.get_close_matches(tag, known, 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UserError(
+            f"topology {tag!r} is unknown{hint}; known: {', '.join(known)}. If it is your own, "
+            "give the file that defines it as --plugins=FILE."
+        )
     if isinstance(name, Mapping):
         return schema.parse_part(Topology, name, "config.topology")
-    known: dict[str, Any] = {cls.type: cls for cls in Topology.registered()}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UserError(f"topology {name!r} is unknown{hint}; known: {', '.join(known)}.")
-    return known[name]()
+    return known[tag]()
 
 
 def check_topology(name: TopologyKey, config: "Config", path: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import schema
+from big_retrieval.config import registry, schema
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.open_files import split_paths
 from big_retrieval.errors import UserError
@@ -52,7 +52,7 @@ def tell(out: Path, about: About) -> None:
     size = sum(path.stat().st_size for path in out.iterdir())
     entries = f", {about.entries / about.documents:.1f} values each" if about.terms else ""
     log.info(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {out}")
-    log.info(f"to search: big-retrieval search --index={out}")
+    log.info(f"to search: big-retrieval search --index={out}{registry.plugin_flags()}")
 
 
 def write(work: IndexWork, out: Path) -> About | None:

@@ -19,7 +19,7 @@ from ml_collections import config_flags
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.config import recipe, schema
+from big_retrieval.config import recipe, registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.file import ConfigFile
 from big_retrieval.data.damage import record_at
@@ -27,6 +27,8 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.losses.function import Context, LossFunction, Result
 from big_retrieval.plan import memory
+from big_retrieval.retrieval import making
+from big_retrieval.retrieval.folder import About
 from big_retrieval.similarity import InnerProduct, Similarity, topology
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.setup import set_up
@@ -279,3 +281,19 @@ def test_a_model_of_a_topology_with_keys_trains() -> None:
     parts = built(topology="test_gated")
     assert parts.model.forward_flops() > 0
     assert memory.activations(parts, parts.config, "cpu")
+
+
+def test_an_index_prints_how_to_search_it_with_files_of_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    monkeypatch.setattr(registry, "_imported", {})
+    (tmp_path / "my parts.py").write_text("")
+    registry.import_file(tmp_path / "my parts.py")
+    making.tell(tmp_path, About(kind="dense", documents=1))
+    assert said[-1].endswith(f"--index={tmp_path} '--plugins={tmp_path / 'my parts.py'}'")
+
+
+def test_an_index_of_a_topology_that_is_not_imported_asks_for_its_file() -> None:
+    for name in ("nowhere", {"type": "nowhere", "heat": 1.0}):  # as index.json has it
+        with pytest.raises(UserError, match="'nowhere' is unknown.* give the file .* --plugins="):
+            topology(name)
