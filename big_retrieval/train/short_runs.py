@@ -14,6 +14,7 @@ from big_retrieval.config import (
     Schedule,
     Swa,
 )
+from big_retrieval.models.batch_norm import MOMENTUM
 from big_retrieval.train.averaging import initial_share
 from big_retrieval.train.groups import PATH, schedule_of
 from big_retrieval.train.optimizer import Updates
@@ -23,9 +24,17 @@ MUCH = 0.1  # share of the initial weights in the final average, from which on i
 LITTLE = 0.9  # share of the peak, below which a decaying rate must end
 
 
-def short_run_warnings(run_config: Config, updates: Updates) -> list[str]:
-    """Returns a sentence for each average, warm-up or decay that the run's steps cut short."""
-    config = run_config.optimizer
+def short_run_warnings(
+    run_config: Config, updates: Updates, fresh_stats: bool = False
+) -> list[str]:
+    """Returns a sentence for each average, warm-up or decay that the run's steps cut short.
+
+    Args:
+      run_config: checked.
+      updates: of the run.
+      fresh_stats: True if batch norms have running averages that start at 0 and 1.
+    """
+    config, total = run_config.optimizer, updates.timeline.total_steps
     used: dict[str, tuple[Schedule, tuple[int, int], list[int]]] = {}
     for number, span in enumerate(updates.spans):
         for name in sorted({updates.owner[param] for param in updates.trained(number)}):
@@ -33,9 +42,14 @@ def short_run_warnings(run_config: Config, updates: Updates) -> list[str]:
             key, schedule, steps = schedule_of(config, name, group, span, updates.timeline)
             used.setdefault(key, (schedule, steps, []))[2].append(span.stop)
     found = list(_average(config, updates.timeline))
+    if fresh_stats and (share := (1 - MOMENTUM) ** total) >= MUCH:
+        found.append(
+            f"after {total:,} steps, {share:.0%} of the running averages of batch norms are still "
+            "their initial values, which evaluations use: train for longer"
+        )
     for key, (schedule, steps, stops) in used.items():
         found += _schedule(key, schedule, steps, max(stops), updates.timeline)
-    return found + list(_sparsity(run_config.losses, updates.timeline.total_steps))
+    return found + list(_sparsity(run_config.losses, total))
 
 
 def _average(config: Optimizer, timeline: Timeline) -> Iterator[str]:

@@ -50,7 +50,8 @@ def log_summary(run: TrainingRun) -> None:
         **_optimizer(run),
         "run folder": str(run.workdir),
     }
-    warnings = short_run_warnings(config, run.parts.updates)
+    fresh_stats = bool(run.parts.abstract.batch_stats) and not config.init
+    warnings = short_run_warnings(config, run.parts.updates, fresh_stats)
     if batch > records:
         warnings.append(
             f"config.batch_size {batch:,} is more than the {records:,} records: a record that is "

@@ -565,6 +565,14 @@ def test_sparsity_that_grows_longer_than_the_run_is_warned_of() -> None:
     assert "reach 25%" in found
 
 
+def test_running_averages_of_batch_norms_that_are_still_initial_are_warned_of() -> None:
+    updates = make_updates(Optimizer(), PARAMS, Timeline(10, 50))
+    (found,) = short_run_warnings(configs.Config(), updates, fresh_stats=True)
+    assert "after 10 steps, 35% of the running averages of batch norms" in found
+    updates = make_updates(Optimizer(), PARAMS, Timeline(22, 50))
+    assert short_run_warnings(configs.Config(), updates, fresh_stats=True) == []
+
+
 def test_warmed_up_average_forgets_its_start() -> None:
     average = Average(configs.Ema(decay=0.9), Timeline(100))
     share = jnp.ones(())  # of the start
