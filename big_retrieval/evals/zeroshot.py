@@ -183,8 +183,10 @@ class ZeroShotEvaluator:
         """
         numbers: dict[str, int] = {}
         for i, each in enumerate(classes):
-            for name in names_of(each):
-                numbers.setdefault(name, i)  # of equal names the first, as scores have it
+            for name in names_of(each):  # of equal classes the first, as scores have it
+                known = numbers.setdefault(name, i)
+                if known != i and (known < 0 or names_of(classes[known]) != names_of(each)):
+                    numbers[name] = -1
         if not self.config.classes:  # else the file's ids are those of other classes
             numbers |= {name: i for i, name in enumerate(self._listed.ids)}
         column, found = self.config.label, np.empty(len(self.source), np.int64)  # [n]
@@ -198,8 +200,8 @@ class ZeroShotEvaluator:
             whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
             if not whole or not 0 <= label < len(classes):
                 raise UserError(
-                    f"{self.source.name}, record {index}: label column {column!r} is {label!r}; it "
-                    f"must be a class name or a number from 0 to {len(classes) - 1} "
+                    f"{self.source.name}, record {index}: label column {column!r} is {value!r}; it "
+                    f"must be the name of one class or a number from 0 to {len(classes) - 1} "
                     f"({len(classes)} classes)."
                 )
             found[index] = label

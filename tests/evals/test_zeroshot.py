@@ -210,8 +210,13 @@ def test_labels_may_be_numbers_written_as_text(folder: Path) -> None:
     assert evaluator(labelled(folder, labels), Preset({})).labels(CLASSES).tolist() == [5, 0, 0]
     task = evaluator(labelled(folder, ["1"]), Preset({}))
     assert task.labels(("1", "0")).tolist() == [0]  # a name, where one is called so
-    with pytest.raises(UserError, match="label column 'label' is 6; it must be a class name or"):
+    with pytest.raises(
+        UserError, match="label column 'label' is '6'; it must be the name of one class"
+    ):
         evaluator(labelled(folder, ["6"]), Preset({})).labels(CLASSES)
+    cranes, task = (("crane", "bird"), ("crane", "machine")), labelled(folder, ["crane"])
+    with pytest.raises(UserError, match="label' is 'crane'; it must be the name of one class"):
+        evaluator(task, Preset({})).labels(cranes)
     with pytest.raises(UserError, match="has no classes and prompts"):
         evaluator(labelled(folder, ["6"]), Preset({}), classes=()).prompts()
 

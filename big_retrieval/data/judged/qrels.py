@@ -45,7 +45,7 @@ class Qrels:
     def _by_query(self) -> tuple[np.ndarray, ...]:
         """Documents and scores by query, best first, [n + m]; each query's first one, [Q + 1]."""
         query = np.concatenate([self.query, self.missing[0]])
-        document = np.concatenate([self.document, np.full(len(query) - len(self), -1)])
+        document = np.concatenate([self.document, np.full(len(self.missing[0]), -1, np.int32)])
         score = np.concatenate([self.score, self.missing[1]])
         order = np.lexsort((document, -score, query))
         ends = np.cumsum(np.bincount(query)) if len(query) else np.zeros(0, np.int64)
