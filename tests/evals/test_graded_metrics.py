@@ -1,6 +1,8 @@
 """Graded ranking metrics: sums written out, trec_eval itself, ties, and what is refused."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,6 +134,21 @@ def test_ties_count_against_the_model_unless_asked_otherwise() -> None:
     assert order(scores, relevance, -np.arange(6.0)[None]).tolist() == [[1, 2, 3, 0, 4, 5]]
     nan = np.array([[np.nan, 1.0, np.nan]])
     assert order(nan, np.array([[2.0, 1.0, 0.0]])).tolist() == [[2, 1, 0]]
+
+
+def test_sentence_transformers_differs_in_the_order_of_ties_alone() -> None:
+    """Its evaluators, also of sparse models, rank tied documents by ascending id."""
+    found = json.loads(Path(__file__).with_name("ties.json").read_text())
+    scores, expected = np.array(found["scores"]), found["metrics"]
+    relevance = np.zeros(scores.shape)
+    for query, right in enumerate(found["right"]):
+        relevance[query, right] = 1
+    ids = np.array([f"d{document}" for document in range(scores.shape[1])])
+    ascending = np.broadcast_to(-np.unique(ids, return_inverse=True)[1], scores.shape)
+    for ties, same in ((ascending, True), ("against", False)):
+        ranked = np.take_along_axis(relevance, order(scores, relevance, ties), 1)
+        means = mean_metrics(graded_metrics(ranked, relevance, list(expected)))
+        assert (means == pytest.approx(expected, abs=1e-9)) == same
 
 
 def test_the_same_ndcg_as_from_dense_relevance() -> None:
