@@ -6,6 +6,7 @@ device.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -98,6 +99,43 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
     return jax.tree.map(
         place, specs, nn.unbox(abstract), is_leaf=lambda x: isinstance(x, PartitionSpec)
     )
+
+
+def undivided(abstract: Any, mesh: Mesh) -> list[str]:
+    """Dimensions of a training state that stay whole, as their mesh axis does not divide them.
+
+    Args:
+      abstract: as for `state_shardings`, which has checked the names of its axes.
+      mesh: the devices.
+
+    Returns:
+      A sentence for each size and axis: which parameters, and what a device holds more of them,
+      of their gradients' averages and of other arrays of the optimizer.
+    """
+    found: dict[tuple[int, str], tuple[list[str], list[float]]] = {}
+    rules, shardings = dict(RULES), state_shardings(abstract, mesh)
+
+    def look(path: Any, spec: PartitionSpec, leaf: Any, sharding: Any) -> None:
+        shape: tuple[int, ...] = getattr(leaf, "shape", ())
+        for size, name in zip(shape, spec, strict=False):
+            axis = rules.get(name)
+            if not isinstance(axis, str) or axis in sharding.spec or not size % mesh.shape[axis]:
+                continue
+            names, more = found.setdefault((size, axis), ([], []))
+            held = math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+            more.append(held * (1 - 1 / mesh.shape[axis]))
+            if getattr(path[0], "name", "") == "params":
+                names.append("/".join(str(key.key) for key in path[1:]))
+
+    specs = nn.get_partition_spec(abstract)
+    trees = specs, nn.unbox(abstract), shardings
+    is_spec = lambda x: isinstance(x, PartitionSpec)  # noqa: E731
+    jax.tree_util.tree_map_with_path(look, *trees, is_leaf=is_spec)
+    return [
+        f"config.mesh.{axis}={mesh.shape[axis]} does not divide {size:,}, so {', '.join(names)} "
+        f"stays whole: {round(sum(more)):,} bytes more per device, with the optimizer's state"
+        for (size, axis), (names, more) in found.items()
+    ]
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

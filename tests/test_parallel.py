@@ -1,5 +1,7 @@
 """Where parameters live: by the names of their axes."""
 
+from collections.abc import Sequence
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
+from big_retrieval.train.build import build_model
+from tests.helpers import tiny
 
 
 def placed(*names: str | None) -> P:
@@ -28,3 +32,19 @@ def test_axes_go_where_their_rules_say_if_the_mesh_divides_them() -> None:
 def test_a_name_without_a_rule_is_an_error() -> None:
     with pytest.raises(UserError, match=r"\(6, 8\) has the logical axis 'channels', which is none"):
         placed("embed", "channels")
+
+
+def test_dimensions_that_stay_whole_are_named_with_what_they_cost() -> None:
+    config = tiny(mesh__tensor=2, mesh__data=1)
+    mesh = parallel.make_mesh(config, jax.devices()[:2])
+
+    def built(vocab_size: int) -> Sequence[str]:
+        return build_model(config, mesh, vocab_size=vocab_size, total_steps=2).undivided
+
+    assert not built(64)
+    (sentence,) = built(63)
+    # The table and both moments of AdamW, 63 x 16 numbers of 4 bytes each; half of them is more.
+    assert sentence == (
+        "config.mesh.tensor=2 does not divide 63, so text/token_embedding stays whole: "
+        f"{3 * 63 * 16 * 4 // 2:,} bytes more per device, with the optimizer's state"
+    )

@@ -1,6 +1,6 @@
 """From a checked configuration to model, objective, optimizer and steps, without data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ class BuiltModel:
       draw: makes the initial state on the mesh.
       abstract: the state without values, with shardings.
       parameters: number of parameters per part.
+      undivided: sentences of `parallel.undivided`.
     """
 
     config: Config
@@ -48,6 +49,7 @@ class BuiltModel:
     draw: Callable[[], TrainState]
     abstract: Any
     parameters: Mapping[str, int]
+    undivided: Sequence[str] = ()
 
     @property
     def step(self) -> Step:
@@ -83,7 +85,7 @@ def build_model(
     variables = abstract_variables(model, objective)
     timeline, averages = Timeline(total_steps, steps_per_epoch), config.optimizer.averaging
     updates = make_updates(config.optimizer, variables[0], timeline)
-    draw, abstract = abstract_state(
+    draw, abstract, undivided = abstract_state(
         model, objective, variables, updates, mesh, averages=averages, seed=config.seed
     )
     average = Average(averages, timeline)
@@ -92,7 +94,8 @@ def build_model(
         for phase in range(len(updates.spans))
     )
     parameters = count_parameters(variables[0])
-    return BuiltModel(config, mesh, model, objective, updates, steps, draw, abstract, parameters)
+    built = (config, mesh, model, objective, updates, steps, draw, abstract, parameters)
+    return BuiltModel(*built, undivided)
 
 
 def _check_vocabulary(config: Config, vocab_size: int) -> None:

@@ -74,6 +74,8 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         steps_per_epoch=len(source) / config.batch_size,
         words=tokenizer,
     )
+    for sentence in parts.undivided:
+        log.warning(f"{sentence}; of word tables, round config.towers.<tower>.vocab_size up")
     encoder = Encoder(parts.model, mesh, config.batch_size)
     evaluators = make_evaluators(config, eval_sources, readers, encoder, reading)
     if evaluators:

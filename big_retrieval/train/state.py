@@ -98,7 +98,7 @@ def abstract_state(
     *,
     averages: Averaging,
     seed: int = 0,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any, list[str]]:
     """The state without its values.
 
     Args:
@@ -111,7 +111,8 @@ def abstract_state(
       seed: of the run.
 
     Returns:
-      (a function without arguments that draws the state, the abstract state with shardings).
+      (a function without arguments that draws the state, the abstract state with shardings,
+      `parallel.undivided` of it).
     """
 
     def draw() -> TrainState:
@@ -136,7 +137,7 @@ def abstract_state(
     abstract = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), nn.unbox(boxed), shardings
     )
-    return jax.jit(draw, out_shardings=shardings), abstract
+    return jax.jit(draw, out_shardings=shardings), abstract, parallel.undivided(boxed, mesh)
 
 
 def count_parameters(params: Any) -> dict[str, int]:

@@ -295,5 +295,5 @@ def test_an_index_prints_how_to_search_it_with_files_of_parts(
 
 def test_an_index_of_a_topology_that_is_not_imported_asks_for_its_file() -> None:
     for name in ("nowhere", {"type": "nowhere", "heat": 1.0}):  # as index.json has it
-        with pytest.raises(UserError, match="'nowhere' is unknown.* give the file .* --plugins="):
+        with pytest.raises(UserError, match=r"'nowhere' is unknown.* give the file .* --plugins="):
             topology(name)
