@@ -1,6 +1,8 @@
 """What a resumed run must have in common with the run folder, and with the checkpoint in it."""
 
+import contextlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,14 @@ from jax.experimental import multihost_utils
 from big_retrieval import config as configs
 from big_retrieval.config import Config, registry, schema
 from big_retrieval.config.batch_norms import in_mode, parts_of
+from big_retrieval.config.older_runs import as_before
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
 from big_retrieval.train import phases
 
+log = logging.getLogger(__name__)
 TEXTS = "config.data"  # no name of a field has a dot
 ANEW = "or start anew in another --workdir."
 RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
@@ -57,6 +61,16 @@ def open_run_folder(workdir: Path, config: Config) -> None:
             ) from None
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("the run folder is opened")
+
+
+def with_values_of_the_run(workdir: Path, config: Config) -> Config:
+    """Returns the config with keys that an old run may lack (`schema.BEFORE`) as it was trained."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # `open_run_folder` says them
+        raw = json.loads((workdir / "config.json").read_text()) if _begun(workdir) else None
+        config, messages = as_before(config, raw)
+        for message in messages:
+            log.warning(f"resuming with {message}, as the run in {workdir} began")
+    return config
 
 
 def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:

@@ -30,7 +30,7 @@ from big_retrieval.inference.encoder import Encoder
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.train.build import build_model
 from big_retrieval.train.content import fingerprints
-from big_retrieval.train.resume import open_run_folder
+from big_retrieval.train.resume import open_run_folder, with_values_of_the_run
 from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.start import run_length
 
@@ -49,6 +49,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
       UserError: an impossible configuration or mesh, data that are missing or do not fit, a run
         folder that cannot be written or belongs to another run.
     """
+    config = with_values_of_the_run(workdir, config)
     check(config)
     mesh = parallel.make_mesh(config, devices)
     log.info("opening the data ...")

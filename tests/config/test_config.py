@@ -11,6 +11,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.image_benchmarks import image_benchmarks
+from big_retrieval.config.older_runs import as_before
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT, ema, raw_config, tiny
 
@@ -310,7 +311,11 @@ def test_saved_averages_without_the_warmup_key_had_no_warmup() -> None:
     assert c.optimizer.averaging.warmup
     saved = json.loads(json.dumps(schema.to_plain(c)))
     del saved["optimizer"]["averaging"]["warmup"]
-    assert configs.load_saved(saved).optimizer.averaging == configs.Ema(decay=0.9, warmup=False)
+    fixed = configs.Ema(decay=0.9, warmup=False)
+    assert configs.load_saved(saved).optimizer.averaging == fixed
+    resumed, messages = as_before(c, saved)
+    assert (resumed.optimizer.averaging, len(messages)) == (fixed, 1)
+    assert as_before(c, json.loads(json.dumps(schema.to_plain(c)))) == (c, [])
 
 
 def test_the_loss_can_be_switched_by_its_type() -> None:

@@ -20,6 +20,7 @@ from big_retrieval.config import recipe
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.inference.saved import restore_params
 from big_retrieval.io import manifest
 from big_retrieval.parallel import fetch
 from big_retrieval.train.loop import train
@@ -54,6 +55,30 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def same(a: Path, b: Path) -> None:
     assert losses(a) == losses(b)
     assert results(a)["params_sha256"] == results(b)["params_sha256"]
+
+
+@pytest.mark.slow
+def test_a_run_from_before_the_warmup_of_averages_resumes_without_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fixed = recipe.entry(configs.Ema(), decay=0.9, warmup=False)
+    train(tiny(total_steps=4, optimizer__averaging=fixed), tmp_path / "whole", ONE)
+    old = tmp_path / "old"
+    train(tiny(total_steps=4, optimizer__averaging=fixed, stop_after=2), old, ONE)
+    for path in (old / "config.json", *old.glob("checkpoints/*/config.json")):
+        saved = json.loads(path.read_text())
+        del saved["optimizer"]["averaging"]["warmup"]
+        path.write_text(json.dumps(saved))
+        if path.parent != old:
+            manifest.write_manifest(path.parent)
+    for stop in (3, None):  # the command of then, twice
+        train(tiny(total_steps=4, optimizer__averaging=ema(0.9), stop_after=stop), old, ONE)
+    assert "resuming with config.optimizer.averaging.warmup=False, as the run in" in caplog.text
+    assert results(old)["resumed_from"] == 3
+    whole, resumed = (
+        restore_params(folder / "checkpoints" / "4", "ema") for folder in (tmp_path / "whole", old)
+    )
+    jax.tree.map(np.testing.assert_array_equal, whole, resumed)
 
 
 @pytest.mark.parametrize(
