@@ -190,7 +190,7 @@ class ZeroShot(Evaluator):
 
     type: Literal["zeroshot"] = "zeroshot"
     data: Source = field(default_factory=lambda: Scenes(split="colours"))
-    label: str = "colour"  # column with the class, as its number or its name
+    label: str = "colour"  # column with the class, as its number (also as text) or its name
     image: str = "image"
     text: str = "text"
     classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
