@@ -76,7 +76,7 @@ CASES = {
 }
 # The library wrote these sources itself: the export must be the same file.
 OWN_FILES = ("BERT", "masked", "masked, own table", "ViT", "CLIP", "SPLADE", "open_clip")
-QUICK = ("BERT", "CLIP", "SPLADE")
+QUICK = ("BERT", "CLIP", "SPLADE", "dense")
 WEIGHTS = ("model.safetensors", "open_clip_model.safetensors")
 
 
