@@ -296,6 +296,6 @@ def class_ranks(scores: Any, labels: Any, same: np.ndarray | None = None) -> Any
     right = scores[np.arange(len(labels)), labels][:, None]  # [n, 1]
     ahead = ~(scores < right)  # [n, C], itself counted
     if same is not None:
-        twins = (same[None, :] == same[labels][:, None]) & np.isclose(scores, right)
+        twins = (same[None, :] == same[labels][:, None]) & np.isclose(scores, right, atol=1e-6)
         ahead = np.where(twins, np.arange(len(same)) <= labels[:, None], ahead)
     return ahead.sum(axis=1)

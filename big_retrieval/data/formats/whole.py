@@ -27,6 +27,7 @@ from big_retrieval.io.regular import check_regular, read_text
 
 JUDGED = (".qrels", ".qrel", ".trec", ".txt", ".tsv")  # endings of files without a header line
 SPACE = " \t\n\r\v\f"  # white space of ASCII
+_SPACES = re.compile(f"[{SPACE}]+")
 TEXT_COLUMN = "text"  # of {id: "text"}
 
 
@@ -173,8 +174,9 @@ def split_columns(line: str, counts: Collection[int]) -> list[str]:
       line: with or without its end.
       counts: expected numbers of cells.
     """
-    cells = [cell.strip(SPACE) for cell in line.split("\t")]
-    return cells if len(cells) in counts else re.split(f"[{SPACE}]+", line.strip(SPACE))
+    if line.count("\t") + 1 in counts:
+        return [cell.strip(SPACE) for cell in line.split("\t")]
+    return _SPACES.split(line.strip(SPACE))
 
 
 def _pairs_table(
