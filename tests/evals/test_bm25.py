@@ -48,6 +48,12 @@ def test_the_formula(depth, k1, b) -> None:
         assert np.isneginf(values[len(order) :]).all()
 
 
+def test_words_are_not_cut_at_combining_marks() -> None:
+    documents = ["\u092a\u093e\u0928\u0940", "\u092a\u093e\u0928", "the caf\u00e9s", "s"]
+    found, _, _ = Bm25(documents).search(["\u092a\u093e\u0928", "cafe\u0301s"], 2)
+    assert found.tolist() == [[1, -1], [2, -1]]
+
+
 def test_weights_of_words() -> None:
     """Counts of a query's words times the weights of the documents' are the scores."""
     index = Bm25(DOCUMENTS)

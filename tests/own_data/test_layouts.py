@@ -12,6 +12,7 @@ import pytest
 
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
+from big_retrieval.evals.trec import read_qrels
 from big_retrieval.own_data import beir
 from tests.own_data.test_prepare import (
     _machine,  # noqa: F401 - a fixture: two cores, no weights, a folder to work in
@@ -416,3 +417,9 @@ def test_json_files_in_several_folders_have_images_of_their_own(form: str, image
             whole = [{"file": name, "caption": caption(n)} for name, n in names.items()]
         Path(f"data/{kind}/captions.json").write_text(json.dumps(whole))
     assert sorted(both(run())) == wanted(range(40))
+
+
+def test_qrels_that_are_written_anew_keep_quotes_in_ids(tmp_path: Path) -> None:
+    row = {"query-id": '"Weird" song', "corpus-id": '12"', "score": "1"}
+    path = beir._write_judged(tmp_path / "qrels" / "test.tsv", [row])
+    assert read_qrels(Path(path)) == {'"Weird" song': {'12"': 1.0}}
