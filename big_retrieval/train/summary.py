@@ -21,6 +21,7 @@ from big_retrieval.runtime import machine
 from big_retrieval.train.averaging import describe as describe_average
 from big_retrieval.train.phases import title
 from big_retrieval.train.run import TrainingRun
+from big_retrieval.train.schedules import make_schedule
 from big_retrieval.train.short_runs import short_run_warnings
 
 MOST_STARTS = 50  # that environment.json keeps, the newest ones
@@ -76,20 +77,25 @@ def _embeddings(run: TrainingRun) -> str:
 
 
 def _optimizer(run: TrainingRun) -> dict[str, str]:
-    """Phases, groups and averages, where there are any."""
-    updates, lines = run.parts.updates, {}
+    """The run's schedule, and phases, groups and averages, where there are any."""
+    updates, config = run.parts.updates, run.config.optimizer
+    share = make_schedule(config.schedule, run.total_steps, timeline=updates.timeline)
+    lines = {
+        "schedule": f"{config.schedule.type}, peak {config.lr:g}, "
+        f"{float(share(run.total_steps - 1)):.1%} of it at the last step"
+    }
     if len(updates.spans) > 1:
         phases = (f"{title(span)} from step {span.start + 1:,}" for span in updates.spans)
         lines["phases"] = ", ".join(phases)
-    if run.config.optimizer.groups:
+    if config.groups:
         counts = Counter(updates.owner.values())
-        frozen = [name for name, group in run.config.optimizer.groups.items() if group.frozen]
+        frozen = [name for name, group in config.groups.items() if group.frozen]
         groups = (
             f"{name or 'the rest'} {count}{' (frozen)' if name in frozen else ''}"
             for name, count in sorted(counts.items(), key=lambda item: (not item[0], item[0]))
         )
         lines["groups"] = f"{', '.join(groups)} arrays"
-    average = describe_average(run.config.optimizer.averaging, updates.timeline)
+    average = describe_average(config.averaging, updates.timeline)
     return lines | ({"averaging": average} if average else {})
 
 

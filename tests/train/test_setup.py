@@ -149,6 +149,7 @@ def test_a_batch_of_more_than_all_records_is_warned_of(
     summary.log_summary(set_up(config, tmp_path, ONE))
     said = capsys.readouterr().out
     assert "image 2 x 4 (oblique), text 2 x 4 (oblique)" in said
+    assert "cosine, peak 0.002, 6.7% of it at the last step" in said
     assert ("config.batch_size 16 is more than the 15 records" in said) == warned
     assert ("warning" in said) == warned
 
