@@ -108,6 +108,11 @@ class Config:
         """The fields of queries and documents: all but targets, which no tower reads."""
         return {name: each for name, each in self.fields.items() if each.side != "target"}
 
+    @property
+    def topology_type(self) -> str:
+        """The type of the topology, whether or not it has keys."""
+        return self.topology if isinstance(self.topology, str) else self.topology.type
+
     def topology_of(self, *fields: str) -> TopologyKey:
         """By which topology embeddings of these fields are scored: lexical ones by products."""
         return "inner" if fields and is_lexical(self, *fields) else self.topology

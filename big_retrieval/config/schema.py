@@ -240,6 +240,7 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
     if origin is dict:
         if not isinstance(raw, Mapping):
             raise UserError(f"{path} is a group of named entries, not {raw!r}.")
+        _check_names(raw, path, args[0])
         return {str(key): _value(args[1], item, f"{path}.{key}") for key, item in raw.items()}
     return _scalar(hint, raw, path)
 
@@ -250,6 +251,8 @@ def _scalar(hint: type, raw: Any, path: str) -> Any:
             f"{path} has the annotation {hint}, which no key can have. Use bool, int, float, str, "
             "Literal, X | None, tuple[X, ...], dict[str, X] or a dataclass of these."
         )
+    if isinstance(raw, dict):
+        _check_names(raw, path)
     if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
         raw = float(raw) if abs(raw) < 2**1000 else math.inf
     if not isinstance(raw, hint) or (isinstance(raw, bool) and hint is not bool):
@@ -258,6 +261,13 @@ def _scalar(hint: type, raw: Any, path: str) -> Any:
     if isinstance(raw, float) and not math.isfinite(raw):
         raise UserError(f"{path} is {raw!r}; it must be a finite number.")
     return raw
+
+
+def _check_names(raw: Mapping[Any, Any], path: str, hint: Any = str) -> None:
+    """Raises if a key of a dictionary is no text, which a saved config would make of it."""
+    odd = [key for key in raw if not isinstance(key, str)]
+    if odd or hint is not str:
+        raise UserError(f"{path} has keys of another type than str ({odd}); write them as text.")
 
 
 def _tuple(args: tuple[Any, ...], raw: Any, path: str) -> tuple[Any, ...]:

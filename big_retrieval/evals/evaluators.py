@@ -95,8 +95,14 @@ def make_evaluators(
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)
         reading = dataclasses.replace(reading, threads=threads, workers=0)
-    built = {}
+    built, folders = {}, dict[str, str]()
     for name, part in sorted(config.evals.items()):
+        other = folders.setdefault(name_of(part.prefix(name)), name)
+        if other != name:
+            raise UserError(
+                f"config.evals.{name} and config.evals.{other} write to one folder of rankings and "
+                "examples, where blanks and slashes become '-'. Rename one of them."
+            )
         context = EvaluatorContext(
             name=name,
             source=sources.get(name),

@@ -159,6 +159,11 @@ def make_step(
             swa=swa,
         )
         state = _guard(state, new, jnp.isfinite(loss) & jnp.isfinite(moved["grad_norm"]))
+        for name, value in {"loss": loss, **metrics}.items():
+            if jnp.shape(value):
+                raise UserError(
+                    f"A loss returns {name!r} with the shape {jnp.shape(value)}. Return one number."
+                )
         for name in metrics:
             if name in LOGGED or name.startswith(prefixes):
                 raise UserError(

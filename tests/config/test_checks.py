@@ -1,9 +1,10 @@
 """Impossible combinations: each is refused before jax is imported, with the key in the sentence."""
 
+import dataclasses
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -23,6 +24,17 @@ from tests.helpers import ROOT, lexical_texts, raw_config, tiny
 RETRIEVAL = configs.Retrieval()
 COLOURS = configs.ZeroShot()
 OWN = configs.Pairs(path="pairs.jsonl")
+
+
+@configs.register("field")
+@dataclasses.dataclass(frozen=True)
+class Present(configs.TextField):
+    """A field with an array of a name that batches use."""
+
+    type: Literal["test_present"] = "test_present"  # type: ignore
+
+    def shapes(self) -> Any:
+        return {**super().shapes(), "present": ((), "bool")}
 
 
 def mixture(*weights: float | None, path: str = "pairs.jsonl") -> recipe.Editable:
@@ -182,6 +194,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     # names
     ({"fields__valid": recipe.entry(configs.ArrayField(), column="x")}, ["config.fields.valid: b"]),
     ({"fields__weight": recipe.entry(configs.ArrayField(), column="x")}, ["config.fields.weight"]),
+    ({"fields__text": recipe.entry(Present())}, ["config.fields.text has an array 'present'"]),
     ({"fields__a/b": recipe.entry(configs.ArrayField(), column="x")}, ["'a/b'"]),
     (
         with_evals(traffic=(configs.Ranking(), {"data": configs.GradedScenes(), "traffic": 1.0})),

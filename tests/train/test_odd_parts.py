@@ -1,10 +1,8 @@
 """Legal but unusual parts of users: names of metrics, dicts as keys, losses that read targets."""
 
 import dataclasses
-import json
 import pickle
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,22 +12,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
-from absl import flags
-from ml_collections import config_flags
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.config import recipe, registry, schema
+from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
-from big_retrieval.config.file import ConfigFile
 from big_retrieval.data.damage import record_at
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.losses.function import Context, LossFunction, Result
-from big_retrieval.plan import memory
-from big_retrieval.retrieval import making
-from big_retrieval.retrieval.folder import About
-from big_retrieval.similarity import InnerProduct, Similarity, topology
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.step import abstract_batch
@@ -106,6 +97,13 @@ def test_one_of_several_losses_cannot_replace_a_logged_number(
         built(losses__odd=recipe.entry(odd))
 
 
+def test_a_metric_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    vector = jnp.zeros(3)
+    monkeypatch.setattr(OddLoss, "__call__", lambda self, _: (jnp.zeros(()), {"each": vector}))
+    with pytest.raises(UserError, match=r"returns 'each' with the shape \(3,\)"):
+        built(losses={"main": recipe.entry(Odd())})
+
+
 def test_a_losss_module_reads_targets_and_their_presence() -> None:
     target = configs.ArrayField(shape=(5,), column="goal", generated=True, optional=True)
     parts = built(losses__odd=recipe.entry(Odd(), target="goal"), fields__goal=recipe.entry(target))
@@ -161,6 +159,13 @@ def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
         tiny(losses={"main": recipe.entry(Lists())})
 
 
+def test_names_in_a_dict_are_text() -> None:
+    raw = raw_config(losses={"main": recipe.entry(Odd())}).to_dict()
+    raw["losses"]["main"]["factors"] = {3: 1.0}
+    with pytest.raises(UserError, match=r"factors has keys of another type than str \(\[3\]\)"):
+        configs.load(raw)
+
+
 @configs.register("evaluator")
 @dataclass(frozen=True)
 class Ranks(configs.Evaluator):
@@ -185,6 +190,12 @@ def test_an_evaluator_is_asked_for_rankings_wherever_it_keeps_its_part(tmp_path:
     assert found == [{"test_ranks/odd/asked": 0.0}, {"test_ranks/odd/asked": 1.0}]
 
 
+def test_evaluators_that_would_share_a_folder_are_refused() -> None:
+    config = tiny(evals={"a b": recipe.entry(Ranks()), "a-b": recipe.entry(Ranks())})
+    with pytest.raises(UserError, match=r"evals\.a-b and config\.evals\.a b write to one folder"):
+        evals.make_evaluators(config, {}, {}, encoder=None)  # type: ignore
+
+
 def test_a_record_that_is_damaged_for_a_reason_gets_its_place_where_it_is_read() -> None:
     with pytest.raises(Damaged) as found, record_at("mine.csv, row 3"):
         raise Damaged("there is no colour")
@@ -198,102 +209,3 @@ def test_a_start_names_a_field_whose_values_are_made_up(tmp_path: Path, said: li
     set_up(tiny(fields__goal=target), tmp_path, jax.devices()[:1])
     (line,) = [x for x in said if "random values" in x]
     assert line.startswith("config.fields.goal: random values where records have no column 'goal'")
-
-
-@configs.register("topology")
-@dataclass(frozen=True)
-class Gated(configs.Topology):
-    """A topology with keys, which checks the config."""
-
-    type: Literal["test_gated"] = "test_gated"
-    temperature: float = 1.0
-
-    def check(self, config: configs.Config, path: str) -> Iterator[str]:
-        if self.temperature <= 0:
-            yield f"{path}.temperature is {self.temperature}; it must be positive."
-
-    def build(self) -> Similarity:
-        return GatedProduct(self.temperature)
-
-
-@dataclass(frozen=True)
-class GatedProduct(InnerProduct):
-    """The inner product over a temperature."""
-
-    temperature: float
-
-    def project(self, x: jax.Array) -> jax.Array:
-        return super().project(x) / self.temperature
-
-
-FILE = """
-from big_retrieval.config import recipe, schema
-
-def get_config(arg=""):
-    c = recipe.small()
-    c.topology = "test_gated"
-    return c
-"""
-
-
-def with_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, *topology: str) -> configs.Config:
-    """The config of `FILE`, as the command line changes it."""
-    (folder / "gated.py").write_text(FILE)
-    given = [f"--config={folder / 'gated.py'}", *(f"--config.topology{x}" for x in topology)]
-    monkeypatch.setattr(sys, "argv", ["train", *given])
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values)
-    values["config"].parser = ConfigFile(values["config"].parser)
-    values(sys.argv)
-    return configs.load(values["config"].value)
-
-
-def test_keys_of_a_topology_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert with_flags(tmp_path, monkeypatch).topology == Gated()
-    assert with_flags(tmp_path, monkeypatch, ".temperature=2.0").topology == Gated(temperature=2.0)
-    assert with_flags(tmp_path, monkeypatch, "=inner").topology == "inner"
-    with pytest.raises(UserError, match=r"topology\.heat is not a key .* known keys: temperature"):
-        with_flags(tmp_path, monkeypatch, ".heat=2.0")
-
-
-def test_a_topology_has_keys_that_are_saved_and_checked() -> None:
-    raw = raw_config()
-    with raw.ignore_type():
-        raw.topology = recipe.entry(Gated(), temperature=0.5)
-    config = configs.load(raw)
-    saved = json.loads(json.dumps(schema.to_plain(config)))
-    assert saved["topology"] == {"type": "test_gated", "temperature": 0.5}
-    assert config.plugins.keys() == {"topology/test_gated"}
-    assert topology(configs.load_saved(saved).topology) == GatedProduct(0.5)
-    assert topology(saved["topology"]) == GatedProduct(0.5)  # as an index has it
-    older = configs.load_saved({**saved, "topology": "test_gated"})
-    assert topology(older.topology) == GatedProduct(1.0)
-    raw.topology.temperature = -1.0
-    with pytest.raises(UserError, match=r"^config\.topology\.temperature is -1\.0; it must be"):
-        check(configs.load(raw))
-    built_in = {**saved, "topology": {"type": "sphere"}}
-    assert configs.load_saved(built_in).topology == "sphere"
-
-
-def test_a_model_of_a_topology_with_keys_trains() -> None:
-    parts = built(topology="test_gated")
-    assert parts.model.forward_flops() > 0
-    assert memory.activations(parts, parts.config, "cpu")
-
-
-def test_an_index_prints_how_to_search_it_with_files_of_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
-) -> None:
-    monkeypatch.setattr(registry, "_imported", {})
-    (tmp_path / "my parts.py").write_text("")
-    registry.import_file(tmp_path / "my parts.py")
-    making.tell(tmp_path, About(kind="dense", documents=1))
-    assert said[-1].endswith(f"--index={tmp_path} '--plugins={tmp_path / 'my parts.py'}'")
-
-
-def test_an_index_of_a_topology_that_is_not_imported_asks_for_its_file() -> None:
-    for name in ("nowhere", {"type": "nowhere", "heat": 1.0}):  # as index.json has it
-        with pytest.raises(UserError, match=r"'nowhere' is unknown.* give the file .* --plugins="):
-            topology(name)

@@ -22,6 +22,11 @@ def fields(c: Config) -> Iterator[str]:
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
         yield from field.check(c, path)
+        if not hasattr(field, "saved_form") and "present" in field.shapes():
+            yield (
+                f"{path} has an array 'present', the name of the mask of rows that have the field: "
+                f"rename it in the shapes and stack of {type(field).__name__}."
+            )
         if field.side == "target":
             yield from _target(path, field)
             continue
