@@ -89,15 +89,23 @@ def _left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         now = json.loads(json.dumps(after["fields"][name]))
         changed = [key for key, *_ in schema.differences(kept, now, path)]
         lost += [key for key in changed if not key.endswith(".column")]
+    lost += ["config.best_metric"] if before["best_metric"] else []
     if before["negatives"]["count"] and not after["negatives"]["count"]:
         lost.append("config.negatives")
-    if before["data"] != after["data"]:
-        evals = before["evals"].items()
-        gone = ((f"config.evals.{name}", x) for name, x in evals if name not in after["evals"])
-        for path, group in gone:
-            source = schema.parse_part(Evaluator, group, path).data
-            lost += [] if source is not None and source.generated else [path]
+    if not _generated(Source, before["data"]) and _generated(Source, after["data"]):
+        lost.insert(0, "config.data")
+        for name, group in before["evals"].items():
+            now = after["evals"].get(name)
+            if not _generated(Evaluator, group) and (now is None or _generated(Evaluator, now)):
+                lost.append(f"config.evals.{name}")
     return lost
+
+
+def _generated(kind: Any, group: Mapping[str, Any]) -> bool:
+    """Returns True if a source, or the source of an evaluator, is generated."""
+    part = schema.parse_part(kind, group, "config")
+    source = part if isinstance(part, Source) else part.data
+    return source is not None and source.generated
 
 
 def _shrink(c: Editable, keep_data: bool | None) -> Editable:
