@@ -204,10 +204,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
         {"evals": {"a": recipe.entry(RETRIEVAL), "a/b": recipe.entry(RETRIEVAL)}},
         ["config.evals.a/b", "retrieval/a/b/", "retrieval/a/"],
     ),
-    (
-        {"evals": {"a b": recipe.entry(RETRIEVAL), "a-b": recipe.entry(RETRIEVAL)}},
-        ["config.evals.a-b: its files are called retrieval-a-b", "config.evals.a b"],
-    ),
 ]
 
 

@@ -1,7 +1,6 @@
 """Checks of all evaluators together; each evaluator's own checks are in `config/evals.py`."""
 
 import difflib
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,9 +40,8 @@ def evals(c: Config) -> Iterator[str]:
 
 
 def _prefixes(c: Config) -> Iterator[str]:
-    """Evaluators whose metrics or files could have the names of others."""
+    """Evaluators whose metrics could have the names of other metrics."""
     taken: dict[str, str] = {}
-    folders: dict[str, str] = {}
     if any(part.traffic > 0 for part in c.evals.values()):
         taken["ranking/traffic"] = "the average over config.evals.*.traffic"
     for name, part in c.evals.items():
@@ -55,9 +53,6 @@ def _prefixes(c: Config) -> Iterator[str]:
                     f"({other}/...). Rename the evaluator."
                 )
         taken[prefix] = path
-        folder = re.sub(r"[^A-Za-z0-9_.-]", "-", prefix).casefold()  # as in evals.rankings
-        if (other := folders.setdefault(folder, path)) != path:
-            yield f"{path}: its files are called {folder}, as those of {other}. Rename one of them."
 
 
 def metrics_of_all(c: Config) -> list[str]:
