@@ -35,6 +35,8 @@ RULES: tuple[tuple[str, Any], ...] = (
     ("position", None),
     ("class_token", None),
     ("token_type", None),
+    ("relative", None),
+    ("heads_bias", None),
     ("patch_in", None),
     ("kernel_row", None),
     ("kernel_column", None),

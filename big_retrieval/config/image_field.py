@@ -33,6 +33,12 @@ class ImageField(EncodedField):
     size: AtLeast1 = 224  # pixels, square
     # what evaluations resize the short side to before they cut the central square; 0: to `size`
     eval_resize: AtLeast0 = 0
+    # evaluations resize both sides instead of the short one: the aspect ratio changes
+    eval_squash: bool = False
+    # filter that evaluations resize with; training uses that of `loader.decoder`
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    # rounding of half a pixel of margin in evaluations, as torchvision or as transformers ("down")
+    eval_margin: Literal["even", "down"] = "even"
     crop_scale: tuple[float, float] = (0.5, 1.0)  # share of the area; (1, 1): no crop
     crop_ratio: tuple[float, float] = (0.75, 4 / 3)
     flip: Share = 0.5  # probability
@@ -60,6 +66,11 @@ class ImageField(EncodedField):
 
         return ImageReader(self, tools.loader.decoder, tools.loader.reduced)
 
+    def evaluation_view(self) -> dict[str, Any]:
+        """Returns the keyword arguments of `transforms.evaluation_view`."""
+        own = {"squash": self.eval_squash, "margin": self.eval_margin}
+        return {"short": self.eval_resize, **own, **keys(self, "interpolation")}
+
     def shapes(self) -> Shapes:
         return {"pixels": ((self.size, self.size, 3), "uint8")}
 
@@ -76,6 +87,15 @@ class ImageField(EncodedField):
 
     def pytorch(self, context: TorchContext) -> TorchForm:
         reads = {"size": self.size, "resize": self.eval_resize}
+        usual = ImageField()
+        others = {
+            "squash": "eval_squash",
+            "interpolation": "interpolation",
+            "margin": "eval_margin",
+        }
+        for name, key in others.items():
+            if getattr(self, key) != getattr(usual, key):
+                reads[name] = getattr(self, key)
         return TorchForm("normalised", keys(self, "mean", "std"), call=("pixels",), reads=reads)
 
     def shrunk(self) -> "ImageField":
@@ -83,6 +103,9 @@ class ImageField(EncodedField):
             self,
             size=32,
             eval_resize=0,
+            eval_squash=False,
+            interpolation="bicubic",
+            eval_margin="even",
             flip=0.0,
             erasing=0.0,
             crop_scale=(0.9, 1.0),

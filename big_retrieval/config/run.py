@@ -113,6 +113,13 @@ class Config:
         """The type of the topology, whether or not it has keys."""
         return self.topology if isinstance(self.topology, str) else self.topology.type
 
+    def spheres(self) -> int:
+        """Returns M, the largest number of sub-spheres of an embedding; oblique scores sum M."""
+        encoded = self.encoded.items()
+        return max(
+            (each.head.embedding_shape(self, name, 0)[0] for name, each in encoded), default=1
+        )
+
     def topology_of(self, *fields: str) -> TopologyKey:
         """By which topology embeddings of these fields are scored: lexical ones by products."""
         return "inner" if fields and is_lexical(self, *fields) else self.topology

@@ -134,8 +134,8 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     owner = part.shares_head or field
     config: Any = c.fields[owner].head
     place = str(image) if isinstance(image, str | Path) else "an image"
-    short = part.eval_resize
-    picture = evaluation_view(read_image(image), part.size, short=short, place=place)  # [S, S, 3]
+    view = part.evaluation_view()
+    picture = evaluation_view(read_image(image), part.size, place=place, **view)  # [S, S, 3]
     hidden = model.features([image], field)[0]  # [R * R, D]
     # Padding is of texts; images have masks here alone, which have to count.
     unmasked = replace(config, pool_padding=False)

@@ -77,8 +77,8 @@ class OpenClip(ExportTarget):
             "mode": "RGB",
             "mean": list(image.field.mean),
             "std": list(image.field.std),
-            "interpolation": "bicubic",
-            "resize_mode": "shortest",
+            "interpolation": image.field.interpolation,
+            "resize_mode": "squash" if image.field.eval_squash else "shortest",
             "fill_color": 0,
         }
         whole = {"model_cfg": config, "preprocess_cfg": pixels}

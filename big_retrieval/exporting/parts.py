@@ -17,7 +17,10 @@ from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.source import OUR_LOGIT_SCALE, Flat, below
 
 # What fields that are exported as one encoder must have alike, by modality.
-ALIKE = {"text": ("length",), "image": ("size", "eval_resize", "mean", "std")}
+ALIKE = {
+    "text": ("length",),
+    "image": ("size", "eval_resize", "eval_squash", "interpolation", "eval_margin", "mean", "std"),
+}
 
 
 @dataclass(frozen=True)

@@ -177,12 +177,13 @@ def text_problems(model: Exported) -> Iterator[str]:
 
 def write_preprocessor(field: Any, folder: Path) -> None:
     """Writes preprocessor_config.json: our evaluation view of an image."""
+    side = field.eval_resize or field.size
     settings = {
         "image_processor_type": "CLIPImageProcessor",
         "do_convert_rgb": True,
         "do_resize": True,
-        "size": {"shortest_edge": field.eval_resize or field.size},
-        "resample": 3,  # bicubic
+        "size": {"height": side, "width": side} if field.eval_squash else {"shortest_edge": side},
+        "resample": {"bilinear": 2, "bicubic": 3}[field.interpolation],
         "do_center_crop": True,
         "crop_size": {"height": field.size, "width": field.size},
         "do_rescale": True,

@@ -117,6 +117,30 @@ def same_inputs(
                 )
 
 
+def other_inputs(
+    config: Config, tower: str, part: CheckpointTower, source: CheckpointContents
+) -> list[str]:
+    """Returns how fields prepare images and texts in another way than the checkpoint's library."""
+    pixels, notes = source.pixels(part), list(source.settings.notes)
+    for name, field in config.encoded.items():
+        if field.tower != tower:
+            continue
+        library: dict[str, Any] = {}
+        if field.modality == "image" and pixels is not None:
+            library = {k: v for k, v in pixels.keys().items() if k not in ("mean", "std")}
+        elif field.modality == "text":
+            library = {"prefix": source.settings.prefix}
+        have: Any = field
+        keys = [key for key, value in library.items() if getattr(have, key) != value]
+        if keys:
+            flags = " ".join(f"--config.fields.{name}.{key}={library[key]!r}" for key in keys)
+            notes.append(
+                f"config.fields.{name} prepares its values in another way than {source.origin}; "
+                f"its own: {flags}"
+            )
+    return notes
+
+
 def same_tokenizer(source: CheckpointContents, tokenizer: FixedLengthTokenizer) -> None:
     """Makes sure that a run's tokenizer makes the ids of the checkpoint's own.
 
@@ -131,6 +155,7 @@ def same_tokenizer(source: CheckpointContents, tokenizer: FixedLengthTokenizer) 
     if place is None:
         return
     own = load_tokenizer("auto", str(place))
+    check_end(source, own)
     for text in PROBES:
         mine, theirs = _ids(tokenizer, text), _ids(own, text)
         if mine != theirs:
@@ -138,6 +163,24 @@ def same_tokenizer(source: CheckpointContents, tokenizer: FixedLengthTokenizer) 
                 f"config.tokenizer is not the tokenizer of {source.origin}: {text!r} becomes "
                 f"{mine[:6]} instead of {theirs[:6]}; set config.tokenizer.path={place}."
             )
+
+
+def check_end(source: CheckpointContents, tokenizer: FixedLengthTokenizer) -> None:
+    """Checks that texts end with the token that the checkpoint's library pools at.
+
+    Raises:
+      UserError: the tokenizer ends texts with another id.
+    """
+    wanted, ends = source.settings.end, tokenizer.frame()["end"]
+    if wanted is None or source.parts["text"].tower.pool != "last":
+        return
+    largest = tokenizer.vocab_size - 1
+    if ends != (largest if wanted == "largest" else wanted,):
+        place = f"the largest id, {largest}" if wanted == "largest" else f"the id {wanted}"
+        raise UserError(
+            f"{source.origin} pools texts at {place}, but its tokenizer ends them with "
+            f"{', '.join(map(str, ends)) or 'nothing'}: restore its settings or its tokenizer."
+        )
 
 
 def _ids(tokenizer: FixedLengthTokenizer, text: str) -> list[int]:

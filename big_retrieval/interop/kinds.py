@@ -8,7 +8,7 @@ import numpy as np
 
 from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import NameEntry, NameTable
-from big_retrieval.interop.settings import Pixels
+from big_retrieval.interop.pixels import Pixels
 from big_retrieval.interop.text_names import Masked
 
 Side = Literal["image", "text"]

@@ -14,12 +14,15 @@ WHOLE = ("dense/kernel", "dense/bias", "ln/scale", "ln/bias", "bias")
 SAME = ("tied", "transform", "use_bias", "epsilon")
 
 
-def as_lexical(source: CheckpointContents, activation: Any = "log1p_relu") -> CheckpointContents:
+def as_lexical(
+    source: CheckpointContents, activation: Any = "log1p_relu", top_k: int | None = None
+) -> CheckpointContents:
     """The same checkpoint with its masked-language head as a lexical one.
 
     Args:
       source: as it was read; one whose head is lexical already stays as it is.
       activation: of the lexical head.
+      top_k: number of terms that its gate keeps, the largest ones; None for all.
 
     Raises:
       UserError: it has no masked-language head, or not all of one.
@@ -35,7 +38,7 @@ def as_lexical(source: CheckpointContents, activation: Any = "log1p_relu") -> Ch
                 f"{source.origin}: the masked-language head lacks {', '.join(missing)}; restore it."
             )
         left = [each for each in source.unused if each not in part.masked_names]
-        parts = source.parts | {name: _with_head(part, activation)}
+        parts = source.parts | {name: _with_head(part, activation, top_k)}
         return dataclasses.replace(source, parts=parts, unused=left)
     have = ", ".join(part.kind.name for part in source.parts.values())
     raise UserError(
@@ -44,7 +47,7 @@ def as_lexical(source: CheckpointContents, activation: Any = "log1p_relu") -> Ch
     )
 
 
-def _with_head(part: CheckpointTower, activation: Any) -> CheckpointTower:
+def _with_head(part: CheckpointTower, activation: Any, top_k: int | None) -> CheckpointTower:
     masked, tower = part.kind.masked, part.tower
     assert masked is not None
     transform: Any = masked.activation or tower.activation
@@ -54,6 +57,8 @@ def _with_head(part: CheckpointTower, activation: Any) -> CheckpointTower:
         use_bias=True,
         activation=activation,
         epsilon=masked.epsilon or tower.epsilon,
+        top_k=top_k,
+        keep_input_terms=top_k is None,
     )
     tower = dataclasses.replace(tower, pool="none")
     return dataclasses.replace(

@@ -23,8 +23,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, load, put_together
 from big_retrieval.interop import compatibility
 from big_retrieval.interop.lexical import as_lexical
+from big_retrieval.interop.pixels import Pixels
 from big_retrieval.interop.read import is_exported, is_ours, locate, read
-from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import CheckpointContents, Flat
 from big_retrieval.interop.torch_weights import read_folder
 
@@ -106,6 +106,7 @@ def _told(source: CheckpointContents, config: Config) -> Iterator[str]:
         yield f"of no use here and left out: {', '.join(source.unused)}"
     for use, text in source.settings.prompts.items():
         yield f"texts as {use} should begin with {text!r}; that is not done for you"
+    yield from source.settings.notes
     yield f"scored by the topology {config.topology!r}"
 
 
@@ -156,6 +157,7 @@ def _tokenizer(source: CheckpointContents, path: str) -> FixedLengthTokenizer:
             f"the tokenizer {place} has {found.vocab_size:,} ids, the word table of "
             f"{source.origin} {rows:,} rows: it belongs to another model."
         )
+    compatibility.check_end(source, found)
     return found
 
 
@@ -214,14 +216,13 @@ def _field(source: CheckpointContents, field: Any) -> Any:
             field,
             tower="image",
             size=size,
-            eval_resize=pixels.resize,
-            mean=pixels.mean,
-            std=pixels.std,
             head=head,
+            **pixels.keys(),
         )
     whole = part.positions - part.tower.class_tokens + 1
     length = min(whole, source.settings.length or whole)
-    return dataclasses.replace(field, tower="text", length=length, head=head)
+    prefix = source.settings.prefix + field.prefix
+    return dataclasses.replace(field, tower="text", length=length, prefix=prefix, head=head)
 
 
 def _params(source: CheckpointContents, config: Config) -> Flat:

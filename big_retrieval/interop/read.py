@@ -12,7 +12,8 @@ from big_retrieval.interop import published
 from big_retrieval.interop.files import TORCH, read_arrays, read_json, weights_file
 from big_retrieval.interop.kinds import Kind
 from big_retrieval.interop.names import NameTable
-from big_retrieval.interop.settings import Pixels, Settings, read_settings
+from big_retrieval.interop.pixels import Pixels
+from big_retrieval.interop.settings import Settings, read_settings
 from big_retrieval.interop.source import (
     OUR_LOGIT_SCALE,
     CheckpointContents,
@@ -159,6 +160,7 @@ def _contents(folder: Path, config: Config, weights: Any) -> CheckpointContents:
         ),
         unused=[],
         unknown=[],
+        spheres=config.spheres(),
         settings=Settings(tokenizer=folder / "tokenizer.json", pixels=_pixels(config)),
     )
 
@@ -166,5 +168,13 @@ def _contents(folder: Path, config: Config, weights: Any) -> CheckpointContents:
 def _pixels(config: Any) -> Pixels | None:
     for field in config.encoded.values():
         if field.modality == "image":
-            return Pixels(field.size, field.mean, field.std, field.eval_resize)
+            return Pixels(
+                field.size,
+                field.mean,
+                field.std,
+                field.eval_resize,
+                field.eval_squash,
+                field.interpolation,
+                field.eval_margin,
+            )
     return None

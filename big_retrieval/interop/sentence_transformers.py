@@ -1,15 +1,30 @@
 """Folders of sentence-transformers: a list of modules, each with a folder of its own."""
 
 import dataclasses
+import re
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
 
+from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.interop.files import read_arrays, read_json, read_json_list, weights_file
+from big_retrieval.interop.compatibility import PROBES
+from big_retrieval.interop.files import read_arrays, read_json_list, weights_file
 from big_retrieval.interop.lexical import as_lexical
-from big_retrieval.interop.settings import read_settings
+from big_retrieval.interop.settings import Settings, read_settings
+from big_retrieval.interop.settings_file import SettingsFile
+from big_retrieval.interop.settings_keys import (
+    DENSE,
+    LAYER_NORM,
+    MODULE,
+    NORMALIZE,
+    POOLING,
+    SENTENCE_BERT,
+    SENTENCE_TRANSFORMERS,
+)
+from big_retrieval.interop.settings_keys import SPLADE as SPLADE_KEYS
 from big_retrieval.interop.source import CheckpointContents, understand
 
 POOLS = {  # as their settings call them, old and new -> as we do
@@ -21,6 +36,9 @@ POOLS = {  # as their settings call them, old and new -> as we do
     "lasttoken": "last",
 }
 # SpladePooling applies log(1 + x) to what its activation function gives.
+# Normalize before a Dense changes nothing if another one follows.
+ORDER = "Transformer( Pooling( LayerNorm)?(( Dense)*|( Dense| Normalize)* Normalize))?"
+LIBRARY = "config_sentence_transformers.json"
 NORM_EPSILON = 1e-5  # of LayerNorm modules, always
 SPLADE = {"relu": "log1p_relu", "log1p_relu": "log1p_log1p_relu"}
 
@@ -35,11 +53,14 @@ def read_folder(folder: Path, origin: str) -> CheckpointContents:
     Raises:
       UserError: a file that is missing or damaged, or a module that we have no counterpart of.
     """
-    modules = read_json_list(folder / "modules.json")
     by_kind: dict[str, list[Path]] = {}
-    for module in modules:
+    kinds: list[str] = []
+    for values in read_json_list(folder / "modules.json"):
+        module = SettingsFile(folder / "modules.json", values, MODULE)
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+        kinds.append(kind)
         by_kind.setdefault(kind, []).append(_inside(folder, str(module.get("path", ""))))
+        module.finish()
     if "SpladePooling" in by_kind:
         return _splade(folder, origin, by_kind)
     strange = set(by_kind) - {"Transformer", "Pooling", "LayerNorm", "Normalize", "Dense"}
@@ -49,20 +70,49 @@ def read_folder(folder: Path, origin: str) -> CheckpointContents:
             "Transformer with Pooling, and LayerNorm, Dense and Normalize behind it, or with "
             "SpladePooling."
         )
+    if not re.fullmatch(ORDER, " ".join(kinds)):
+        raise UserError(
+            f"{origin}/modules.json has the modules {', '.join(kinds)} in an order that cannot be "
+            "imported: Normalize is last, after Transformer, Pooling, LayerNorm and Dense."
+        )
     inner = by_kind["Transformer"][0]
+    library = SettingsFile.open(folder / LIBRARY, SENTENCE_TRANSFORMERS)
+    pooling = by_kind.get("Pooling", [folder])[0]
+    for norm in by_kind.get("Normalize", ()):
+        if norm != folder:
+            SettingsFile.open(norm / "config.json", NORMALIZE).finish()
+    settings = _settings(library, inner, "feature-extraction")
     settings = dataclasses.replace(
-        read_settings(inner),
-        pool=_pool(by_kind["Pooling"][0], origin) if "Pooling" in by_kind else "first",
+        settings,
+        pool=_pool(pooling, origin, library) if "Pooling" in by_kind else "first",
         normalise="Normalize" in by_kind,
-        length=_length(inner),
-        prompts=_prompts(folder),
     )
     source = understand(origin, read_arrays(weights_file(inner)), settings)
     if "LayerNorm" in by_kind:
         source = _with_norm(source, by_kind["LayerNorm"][0], list(by_kind))
     for dense in by_kind.get("Dense", ()):
         source = _with_dense(source, dense)
+    if (dim := library.number("truncate_dim")) is not None:
+        source = _truncated(source, dim, library)
+    library.finish()
     return source
+
+
+def _settings(library: SettingsFile, inner: Path, task: str) -> Settings:
+    """Returns the settings of the transformer with the prompts and the length of the library."""
+    prompts = library.get("prompts") or {}
+    name = library.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not (name is None or name in prompts):
+        raise library.refused("default_prompt_name", "it is not a key of prompts; restore it")
+    similarity = library.get("similarity_fn_name")
+    if similarity not in (None, "cosine", "dot", "dot_score", "cos_sim"):
+        raise library.refused("similarity_fn_name", "only cosine and dot can be imported")
+    return dataclasses.replace(
+        found := read_settings(inner),
+        length=_length(inner, task) or found.length,
+        prompts={str(k): str(v) for k, v in prompts.items() if v and k != name},
+        prefix="" if name is None else str(prompts[name]),
+    )
 
 
 def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> CheckpointContents:
@@ -75,35 +125,17 @@ def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> Checkp
             f"{origin}/modules.json has {names} beside SpladePooling; what can be imported is one "
             "masked-language model with SpladePooling behind it."
         )
-    config = read_json(pooling[0] / "config.json")
-    how = config.get("pooling_strategy", "max")
-    if how != "max":
-        raise UserError(
-            f"{pooling[0]}: pooling_strategy is {how!r}; only 'max' can be imported, as no lexical "
-            "head of ours adds up over positions."
-        )
-    activation = config.get("activation_function", "relu")
-    if activation not in SPLADE:
-        known = ", ".join(SPLADE)
-        raise UserError(
-            f"{pooling[0]}: activation_function is {activation!r}; what can be imported: {known}."
-        )
-    settings = dataclasses.replace(
-        read_settings(inner[0]),
-        normalise=False,
-        length=_length(inner[0]),
-        prompts=_prompts(folder),
-    )
+    config = SettingsFile.open(pooling[0] / "config.json", SPLADE_KEYS)
+    config.choice("pooling_strategy", {"max": "max"}, "max")
+    activation = config.choice("activation_function", SPLADE, "relu")
+    config.finish()
+    library = SettingsFile.open(folder / LIBRARY, SENTENCE_TRANSFORMERS)
+    settings = _settings(library, inner[0], "fill-mask")
+    kept = library.number("max_active_dims")
+    library.finish()
+    settings = dataclasses.replace(settings, normalise=False)
     source = understand(origin, read_arrays(weights_file(inner[0])), settings)
-    source = as_lexical(source, SPLADE[activation])
-    return dataclasses.replace(source, unused=[*source.unused, *_dropped(folder)])
-
-
-def _dropped(folder: Path) -> list[str]:
-    """Settings of a sparse encoder that change what it gives and that we do not follow."""
-    path = folder / "config_sentence_transformers.json"
-    config = read_json(path) if path.is_file() else {}
-    return [f"max_active_dims of {path.name}"] if config.get("max_active_dims") else []
+    return as_lexical(source, activation, kept or None)
 
 
 def _inside(folder: Path, path: str) -> Path:
@@ -114,38 +146,66 @@ def _inside(folder: Path, path: str) -> Path:
     return place
 
 
-def _pool(folder: Path, origin: str) -> str:
-    config = read_json(folder / "config.json")
-    chosen = [
-        POOLS.get(key, key)
-        for key, on in config.items()
-        if key.startswith("pooling_") and on is True
-    ]
+def _pool(folder: Path, origin: str, library: SettingsFile) -> str:
+    prompts = [name for name, text in (library.get("prompts") or {}).items() if text]
+    config = SettingsFile.open(folder / "config.json", POOLING)
+    modes = [key for key in POOLING if key.startswith("pooling_mode_") and config.get(key) is True]
     mode = config.get("pooling_mode")
-    if mode is not None:
-        chosen = [POOLS.get(each, each) for each in (mode if isinstance(mode, list) else [mode])]
-    if len(chosen) != 1 or chosen[0] not in ("first", "mean", "last"):
+    modes = modes if mode is None else mode if isinstance(mode, list) else [mode]
+    if config.get("include_prompt", True) is not True and prompts:
+        raise config.refused(
+            "include_prompt", f"pooling without the prompts ({', '.join(prompts)}) is not imported"
+        )
+    config.finish()
+    if len(modes) != 1 or modes[0] not in POOLS:
         raise UserError(
-            f"{origin} pools by {', '.join(map(str, chosen)) or 'nothing'}; what can be imported "
+            f"{origin} pools by {', '.join(map(str, modes)) or 'nothing'}; what can be imported "
             "is one of cls, mean and lasttoken."
         )
-    return chosen[0]
+    return POOLS[modes[0]]
 
 
-def _length(folder: Path) -> int | None:
-    path = folder / "sentence_bert_config.json"
-    value = read_json(path).get("max_seq_length") if path.is_file() else None
-    return int(value) if value else None
+def _length(folder: Path, task: str) -> int | None:
+    file = SettingsFile.open(folder / "sentence_bert_config.json", SENTENCE_BERT)
+    if "modality_config" in file:
+        file.inside("modality_config").inside("text")
+    file.choice("transformer_task", {task: task}, task)
+    if file.get("do_lower_case", False):
+        _check_lower_case(file, folder)
+    length = file.number("max_seq_length")
+    file.finish()
+    return int(length) if length else None
 
 
-def _prompts(folder: Path) -> dict[str, str]:
-    path = folder / "config_sentence_transformers.json"
-    prompts = read_json(path).get("prompts") if path.is_file() else None
-    return {str(k): str(v) for k, v in prompts.items() if v} if isinstance(prompts, dict) else {}
+def _check_lower_case(file: SettingsFile, folder: Path) -> None:
+    """Checks that lower-casing texts before the tokenizer changes nothing."""
+    tokenizer = load_tokenizer("auto", str(folder))
+    as_given, lower = (
+        tokenizer.encode([change(text) for text in (*PROBES, *ascii_uppercase)], 64)[0]
+        for change in (str, str.lower)
+    )
+    if (as_given != lower).any():
+        raise file.refused("do_lower_case", "the tokenizer keeps upper case; convert the tokenizer")
+
+
+def _truncated(source: CheckpointContents, dim: int, library: SettingsFile) -> CheckpointContents:
+    """Returns a model whose projection gives the first dimensions only."""
+    (name, part), *_ = source.parts.items()
+    width = part.tower.width
+    kernel = part.head.get("kernel", np.eye(width, dtype=np.float32))
+    if dim != int(dim) or not 0 < dim <= kernel.shape[1]:
+        raise library.refused("truncate_dim", f"it must be 1 to {kernel.shape[1]}")
+    note = f"embeddings are cut to {dim:g} dimensions"
+    if source.settings.normalise:
+        note += ", then normalized again, which changes no cosine"
+    settings = dataclasses.replace(source.settings, notes=(*source.settings.notes, note))
+    part = dataclasses.replace(part, head={"kernel": kernel[:, : int(dim)]})
+    return dataclasses.replace(source, parts={name: part}, settings=settings)
 
 
 def _with_norm(source: CheckpointContents, folder: Path, kinds: list[str]) -> CheckpointContents:
     """A norm behind the pooling: where that takes the first position, the tower's final norm."""
+    SettingsFile.open(folder / "config.json", LAYER_NORM).finish()
     arrays = read_arrays(weights_file(folder))
     (name, part), *rest = source.parts.items()
     tower: Any = part.tower
@@ -167,10 +227,11 @@ def _with_norm(source: CheckpointContents, folder: Path, kinds: list[str]) -> Ch
 
 def _with_dense(source: CheckpointContents, folder: Path) -> CheckpointContents:
     """A projection behind the pooling: linear ones without bias are a head of ours."""
-    config: dict[str, Any] = read_json(folder / "config.json")
+    config = SettingsFile.open(folder / "config.json", DENSE)
     arrays = read_arrays(weights_file(folder))
     bias = arrays.get("linear.bias", np.zeros(1))
     linear = str(config.get("activation_function", "")).endswith("Identity")
+    config.finish()
     (name, part), *rest = source.parts.items()
     if rest or part.head or not linear or np.any(bias) or "linear.weight" not in arrays:
         raise UserError(

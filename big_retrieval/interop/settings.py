@@ -1,13 +1,18 @@
-"""What the files beside the weights say: heads, activation, pixels, pooling, tokenizer."""
+"""Settings files next to the weights: heads, activation, pixels, pooling, tokenizer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.images.transforms import CLIP_MEAN, CLIP_STD
 from big_retrieval.errors import UserError
 from big_retrieval.interop.files import read_json
+from big_retrieval.interop.hugging_face_keys import CONFIGS
+from big_retrieval.interop.pixels import Pixels, hugging_face_pixels, open_clip_pixels, timm_pixels
+from big_retrieval.interop.pixels import side as image_side
+from big_retrieval.interop.settings_file import SettingsFile
+from big_retrieval.interop.settings_keys import OPEN_CLIP, TIMM
+from big_retrieval.interop.tokenizer_settings import tokenizer_folder, tokenizer_length
 
 ACTIVATIONS = {  # as the settings call them -> as we do
     "gelu": "gelu",
@@ -18,26 +23,12 @@ ACTIVATIONS = {  # as the settings call them -> as we do
     "relu": "relu",
 }
 # What Hugging Face's CLIP takes for keys that its files leave out.
+_HF_BERT = {"num_attention_heads": 12, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+_HF_VIT = {"num_attention_heads": 12, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+_HF_END = 49_407  # of CLIP, if the file does not give it
+_HF_LARGEST = 2  # end id for which transformers pools at the largest id, for old files
 _HF_TEXT = {"num_attention_heads": 8, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
 _HF_VISION = {"num_attention_heads": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "merges.txt")
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """How images are prepared: side in pixels, mean and deviation of values in [0, 1].
-
-    Attributes:
-      size: of the central square; None: not said.
-      mean: of each channel.
-      std: of each channel.
-      resize: what the short side is resized to before, where that is more; 0: to `size`.
-    """
-
-    size: int | None = None
-    mean: tuple[float, float, float] = CLIP_MEAN
-    std: tuple[float, float, float] = CLIP_STD
-    resize: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +41,11 @@ class Settings:
       pixels: of images, where it is said.
       pool: of sentence-transformers: "first" or "mean"; None: not said.
       normalise: whether vectors are divided by their norm; None: not said.
-      length: tokens of a text at most; None: not said.
+      length: maximum number of tokens of a text; None if unspecified.
+      end: id of the position that texts are pooled at; "largest" for the largest id of a text;
+        None if the id does not matter.
+      prefix: text that the library puts before every text.
+      notes: what differs from the library on purpose, a sentence each.
       prompts: texts that belong in front of queries or documents (E5's "query: "), by use.
       tokenizer: the folder or file of the tokenizer; None: there is none.
     """
@@ -61,6 +56,9 @@ class Settings:
     pool: str | None = None
     normalise: bool | None = None
     length: int | None = None
+    end: int | str | None = None
+    prefix: str = ""
+    notes: tuple[str, ...] = ()
     prompts: Mapping[str, str] = field(default_factory=dict)
     tokenizer: Path | None = None
 
@@ -80,127 +78,175 @@ def read_settings(folder: Path) -> Settings:
     return _hugging_face(folder) if (folder / "config.json").is_file() else Settings()
 
 
-def _tokenizer(folder: Path) -> Path | None:
-    return folder if any((folder / name).is_file() for name in TOKENIZER_FILES) else None
-
-
-def _activation(name: Any, path: Path) -> str:
-    if name not in ACTIVATIONS:
-        raise UserError(
-            f"{path}: the activation {name!r} is not one of {', '.join(sorted(ACTIVATIONS))}."
-        )
-    return ACTIVATIONS[name]
+def _activation(file: SettingsFile, key: str, default: str) -> str:
+    return file.choice(key, ACTIVATIONS, default)
 
 
 def _hugging_face(folder: Path) -> Settings:
     path = folder / "config.json"
-    config = read_json(path)
-    kind = str(config.get("model_type", ""))
-    if "architecture" in config and "pretrained_cfg" in config:
-        return _timm(config)
+    raw = read_json(path)
+    if "architecture" in raw and "pretrained_cfg" in raw:
+        return _timm(path)
+    kind = str(raw.get("model_type", ""))
+    if kind not in CONFIGS:
+        known = ", ".join(CONFIGS)
+        raise UserError(
+            f"{path}: model_type is {kind!r}; what can be imported: {known}. If the file "
+            "belongs to another model than the weights, move the weights to their own folder."
+        )
+    config = SettingsFile(path, raw, CONFIGS[kind])
+    config.get("model_type")
+    end = None
     if kind == "clip":
-        text = {**_HF_TEXT, **(config.get("text_config") or {})}
-        vision = {**_HF_VISION, **(config.get("vision_config") or {})}
-        towers = {"text": _attention(text, path), "image": _attention(vision, path)}
+        text, vision = _clip_part(config, "text"), _clip_part(config, "vision")
+        towers = {"text": _attention(text, _HF_TEXT), "image": _image(vision, _HF_VISION)}
+        end = text.number("eos_token_id", _HF_END)
+    elif kind in ("vit", "clip_vision_model"):
+        towers = {"image": _image(config, _HF_VISION if kind.startswith("clip") else _HF_VIT)}
+    elif kind == "resnet":
+        towers = {}
     else:
-        side = "image" if kind in ("vit", "resnet", "clip_vision_model") else "text"
-        usual = {"clip_vision_model": _HF_VISION, "clip_text_model": _HF_TEXT}.get(kind, {})
-        towers = {side: _attention({**usual, **config}, path)}
-    ours = _of_an_export(config, path)
+        towers = {"text": _attention(config, _HF_TEXT if kind.startswith("clip") else _HF_BERT)}
+        end = config.number("eos_token_id", _HF_END) if kind == "clip_text_model" else None
+    exported = _of_an_export(config)
+    config.finish()
     return Settings(
         model_type=kind,
         towers=towers,
-        pixels=_preprocessor(folder),
-        pool=ours.get("pool"),
-        normalise=ours.get("normalise"),
-        length=None,
-        tokenizer=_tokenizer(folder),
+        pixels=hugging_face_pixels(folder, kind),
+        pool=exported.get("pool"),
+        normalise=exported.get("normalise"),
+        length=tokenizer_length(folder),
+        end="largest" if end == _HF_LARGEST else end,
+        tokenizer=tokenizer_folder(folder),
     )
 
 
-def _of_an_export(config: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """What an export of ours adds to config.json: `pool` and `normalise`, which it does not say.
+def _clip_part(config: SettingsFile, side: str) -> SettingsFile:
+    """Returns the settings of a tower of CLIP; an older form of them must be the same."""
+    old = config.get(f"{side}_config_dict")
+    part = config.inside(f"{side}_config")
+    for key in ("model_type", "big_retrieval"):
+        part.get(key)
+    for key, value in (old or {}).items():
+        if part.value(key) != value:
+            raise config.refused(
+                f"{side}_config_dict", f"its {key}, {value!r}, is not that of {side}_config"
+            )
+    return part
+
+
+def _of_an_export(config: SettingsFile) -> Mapping[str, Any]:
+    """Returns `pool` and `normalise`, which an export adds to config.json.
 
     Raises:
-      UserError: it is something else.
+      UserError: no export wrote the value.
     """
-    ours = config.get("big_retrieval", {})
+    value = config.get("big_retrieval", {})
     known = {"pool": (None, "first", "mean"), "normalise": (None, True, False)}
-    if not isinstance(ours, Mapping) or any(ours.get(k) not in v for k, v in known.items()):
-        raise UserError(f"{path}: big_retrieval is {ours!r}, which no export wrote; restore it.")
-    return ours
+    if (
+        not isinstance(value, Mapping)
+        or set(value) - set(known)
+        or any(value.get(k) not in v for k, v in known.items())
+    ):
+        raise config.refused("big_retrieval", "no export wrote that; restore it")
+    return value
 
 
-def _attention(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    heads = config.get("num_attention_heads", config.get("n_heads"))
-    name = config.get("hidden_act", config.get("activation"))
-    found: dict[str, Any] = {"heads": heads, "epsilon": config.get("layer_norm_eps")}
-    return found | {"activation": None if name is None else _activation(name, path)}
+def _attention(config: SettingsFile, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns heads, activation, epsilon and depth of a tower."""
+    old = config.lists("n_heads")  # DistilBERT's names
+    heads, layers = ("n_heads", "n_layers") if old else ("num_attention_heads", "num_hidden_layers")
+    return {
+        "heads": config.number(heads, usual["num_attention_heads"]),
+        "depth": config.number(layers),
+        "activation": _activation(
+            config, "activation" if old else "hidden_act", usual["hidden_act"]
+        ),
+        "epsilon": None if old else config.number("layer_norm_eps", usual["layer_norm_eps"]),
+    }
 
 
-def _preprocessor(folder: Path) -> Pixels | None:
-    path = folder / "preprocessor_config.json"
-    if not path.is_file():
-        return None
-    config = read_json(path)
-    short = _side(config.get("size"))
-    size = _side(config.get("crop_size")) or short
-    return Pixels(
-        size=size,
-        resize=short if short and size and short > size else 0,
-        mean=tuple(config.get("image_mean", CLIP_MEAN)),
-        std=tuple(config.get("image_std", CLIP_STD)),
-    )
+def _image(config: SettingsFile, usual: Mapping[str, Any]) -> dict[str, Any]:
+    size = image_side(config, "image_size") or 224
+    return {**_attention(config, usual), "image_size": size}
 
 
-def _side(size: Any) -> int | None:
-    """A size in pixels, which is a number or says it by name."""
-    if isinstance(size, Mapping):
-        return size.get("height") or size.get("shortest_edge")
-    return size or None
-
-
-def _timm(config: Mapping[str, Any]) -> Settings:
-    made = config["pretrained_cfg"]
-    size = (made.get("input_size") or [3, None])[1]
-    pixels = Pixels(size, tuple(made.get("mean", CLIP_MEAN)), tuple(made.get("std", CLIP_STD)))
-    clip = "_clip" in str(config["architecture"])
-    quick = "quickgelu" in str(config["architecture"])
-    tower = {"epsilon": 1e-5 if clip else 1e-6, "activation": "quick_gelu" if quick else "gelu"}
+def _timm(path: Path) -> Settings:
+    config = SettingsFile.open(path, TIMM)
+    name = str(config.get("architecture"))
+    pixels = timm_pixels(config.inside("pretrained_cfg"))
+    resnet = name.startswith("resnet")
+    pool = config.get("global_pool")
+    if pool not in (None, "avg" if resnet else "token"):
+        raise config.refused(
+            "global_pool", "a ViT can be imported with 'token', a ResNet with 'avg'"
+        )
+    config.finish()
+    tower = {
+        "epsilon": 1e-5 if "_clip" in name else 1e-6,
+        "activation": "quick_gelu" if "quickgelu" in name else "gelu",
+    }
     return Settings(towers={"image": tower}, pixels=pixels)
 
 
 def _open_clip(folder: Path) -> Settings:
-    path = folder / "open_clip_config.json"
-    whole = read_json(path)
-    model, made = whole.get("model_cfg", {}), whole.get("preprocess_cfg", {})
-    vision, text = model.get("vision_cfg", {}), model.get("text_cfg", {})
-    inside = str(text.get("hf_model_name", ""))
-    pooler = str(text.get("hf_pooler_type", text.get("pooler_type", "mean_pooler")))
-    known = "bert" in inside.lower() and pooler == "mean_pooler"
-    for key, value in {"timm_model_name": vision, "hf_model_name": text}.items():
-        if key in value and not (key == "hf_model_name" and known):
-            raise UserError(
-                f"{path}: {key} {value[key]!r} is a tower of another library inside open_clip, "
-                "which is not imported; import that library's own checkpoint."
-            )
+    whole = SettingsFile.open(folder / "open_clip_config.json", OPEN_CLIP)
+    model = whole.inside("model_cfg")
+    vision, text = model.inside("vision_cfg"), model.inside("text_cfg")
     activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
-    width = vision.get("width", 768)
-    common = {"activation": activation, "epsilon": 1e-5}
-    of_text = {**common, "heads": text.get("heads", 8)}
-    if inside:  # what is usual for it; the file says nothing
-        of_text = {"heads": text.get("heads")}
+    size = image_side(vision, "image_size") or 224
+    image = {
+        "activation": activation,
+        "epsilon": _epsilon(vision),
+        "heads": vision.number("width", 768) // vision.number("head_width", 64),
+        "depth": vision.number("layers", 12),
+        "pool": vision.choice("pool_type", {"tok": "first", "avg": "mean"}, "tok"),
+        "norm_first": not vision.get("no_ln_pre", False),
+        "image_size": size,
+    }
+    inside = str(text.get("hf_model_name") or "")
+    words = (
+        {"heads": text.number("heads")}
+        if inside
+        else {
+            "activation": activation,
+            "epsilon": _epsilon(text),
+            "heads": text.number("heads", 8),
+            "depth": text.number("layers", 12),
+        }
+    )
+    end = None
+    if inside:
+        _bert_inside(text, inside)
+    else:
+        pools = {"argmax": "largest", "eos": text.number("eos_id", 2)}
+        end = text.choice("pool_type", pools, "argmax")
+        text.choice("proj_type", {"linear": True, "none": False}, "linear")
+    pixels = open_clip_pixels(whole.inside("preprocess_cfg"), size)
+    length = text.number("context_length", 77)
+    whole.finish()
     return Settings(
         model_type="roberta" if "roberta" in inside.lower() else "",
-        towers={
-            "image": {**common, "heads": width // vision.get("head_width", 64)},
-            "text": of_text,
-        },
-        pixels=Pixels(
-            size=vision.get("image_size"),
-            mean=tuple(made.get("mean", CLIP_MEAN)),
-            std=tuple(made.get("std", CLIP_STD)),
-        ),
-        length=text.get("context_length"),
-        tokenizer=_tokenizer(folder),
+        towers={"image": image, "text": words},
+        pixels=pixels,
+        length=length,
+        end=end,
+        tokenizer=tokenizer_folder(folder),
     )
+
+
+def _epsilon(tower: SettingsFile) -> float:
+    return tower.inside("norm_kwargs").number("eps", 1e-5)
+
+
+def _bert_inside(text: SettingsFile, name: str) -> None:
+    """Checks a tower of transformers inside of open_clip, whose other keys are not read there."""
+    if "bert" not in name.lower():
+        raise text.refused(
+            "hf_model_name", "only BERT and RoBERTa can be imported inside of open_clip"
+        )
+    for key in ("hf_pooler_type", "pooler_type"):
+        text.choice(key, {"mean_pooler": "mean"}, "mean_pooler")
+    for key in ("layers", "pool_type", "eos_id", "proj_type"):
+        text.get(key)

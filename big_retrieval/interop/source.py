@@ -14,7 +14,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop import resnets
 from big_retrieval.interop.kinds import LOGIT_SCALE, MTOB, Kind, kinds_of
 from big_retrieval.interop.names import LAYOUTS
-from big_retrieval.interop.settings import Pixels, Settings
+from big_retrieval.interop.pixels import Pixels
+from big_retrieval.interop.settings import Settings
 
 OUR_LOGIT_SCALE = "scalars/.*/logit_scale"  # parameters of ours that hold the logarithm of one
 Flat = dict[str, np.ndarray]
@@ -83,6 +84,7 @@ class CheckpointContents:
       unused: names that were left out on purpose, as they are no part of the towers.
       unknown: names that nobody knows.
       settings: what the files beside the weights say.
+      spheres: M, sub-spheres of an embedding, which the scores of `logit_scale` are sums over.
     """
 
     origin: str
@@ -91,6 +93,7 @@ class CheckpointContents:
     unused: list[str]
     unknown: list[str]
     settings: Settings = field(default_factory=Settings)
+    spheres: int = 1
 
     def pixels(self, part: CheckpointTower) -> Pixels | None:
         """How images are prepared for a part: as the settings say, or as is usual for its kind."""
@@ -140,6 +143,7 @@ def understand(
         unused=sorted(set(unused) - named),
         unknown=sorted(set(arrays) - known),
         settings=settings,
+        spheres=max(1, *(part.tower.class_tokens for part in parts.values())),
     )
 
 
@@ -228,6 +232,11 @@ def _common(origin: str, kind: Kind, params: Flat, settings: Settings, width: in
         raise UserError(f"{origin}: {kind.name} has the layers {sorted(layers)}, not 0, 1, ...")
     given = settings.of(kind.side)
     usual = max(1, width // kind.head_width) if kind.head_width else None
+    if given.get("depth") not in (None, len(layers)):
+        raise UserError(
+            f"{origin}: {kind.name} has {len(layers)} layers, but its settings file says "
+            f"{given['depth']}; restore one of the two."
+        )
     heads = given.get("heads") or usual
     if heads is None:
         raise UserError(
@@ -255,15 +264,39 @@ def _shape(origin: str, kind: Kind, params: Flat, path: str) -> tuple[int, ...]:
 def _vision(origin: str, kind: Kind, params: Flat, settings: Settings) -> ViT:
     pixels, width = _shape(origin, kind, params, "patch_embedding/kernel")
     tokens = params["class_embedding"].shape[0] if "class_embedding" in params else 0
-    _shape(origin, kind, params, "position_embedding")
+    rows = _shape(origin, kind, params, "position_embedding")[0]
+    patch, given = math.isqrt(pixels // 3), settings.of("image")
+    _check_size(origin, settings, patch, math.isqrt(rows - tokens))
+    norm_first = "ln_pre/scale" in params
+    if given.get("norm_first", norm_first) != norm_first:
+        raise UserError(
+            f"{origin}: no_ln_pre contradicts the arrays, which {'' if norm_first else 'do not '}"
+            "have ln_pre; restore one of the two."
+        )
     return ViT(
-        patch=math.isqrt(pixels // 3),
+        patch=patch,
         class_tokens=tokens,
-        pool="first" if tokens else "mean",
-        norm_first="ln_pre/scale" in params,
+        pool=given.get("pool", "first") if tokens else "mean",
+        norm_first=norm_first,
         patch_bias="patch_embedding/bias" in params,
         **_common(origin, kind, params, settings, width),
     )
+
+
+def _check_size(origin: str, settings: Settings, patch: int, grid: int) -> None:
+    """Checks the size of images that settings files give against the positions of patches."""
+    stated = [settings.of("image").get("image_size"), settings.pixels and settings.pixels.size]
+    for size in filter(None, stated):
+        if size % patch:
+            raise UserError(
+                f"{origin}: images of {size} pixels are no multiple of the patch size {patch}; "
+                "such models cannot be imported."
+            )
+        if size // patch != grid:
+            raise UserError(
+                f"{origin}: its settings files say images of {size} pixels, but it has positions "
+                f"for {grid * patch}; restore one of the two."
+            )
 
 
 def _text(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:

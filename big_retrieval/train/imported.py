@@ -98,6 +98,7 @@ def start(
         averages |= {f"{name}/{path}": x for path, x in part.stats.items()}
         notes.append(f"{name}: {part.kind.name} of {source.origin}, {_count(fitted.params)}")
         notes += [f"{name}: {note}" for note in fitted.notes]
+        notes += compatibility.other_inputs(config, name, part, source)
         notes += [f"{name}: {', '.join(anew)} start anew"] if anew else []
         notes += _heads(config, name, init, part, shapes, params, averages, source.origin)
         if source.unused:
@@ -196,16 +197,16 @@ def _same_mlp(
 def _logit_scale(
     config: Config, source: CheckpointContents, shapes: Mapping[str, Any], params: Flat
 ) -> list[str]:
-    """The checkpoint's multiplier; over M class tokens scores are sums, so it is divided by M."""
+    """Starts the multiplier from the checkpoint's, divided by M if scores are sums over M."""
     if source.logit_scale is None:
         return [f"logit_scale: {source.origin} has none, so it starts as configured"]
     value = np.asarray(source.logit_scale, np.float32)
     notes = []
-    tokens = max(tower.class_tokens for tower in config.towers.values())
+    tokens = config.spheres()
     if config.topology == "oblique" and tokens > 1:
-        before = max(part.tower.class_tokens for part in source.parts.values())
-        value = value - np.float32(np.log(tokens / max(1, before)))
-        notes.append(f"logit_scale: divided by {tokens // max(1, before)}, as scores are sums")
+        share = tokens / source.spheres
+        value = value - np.float32(np.log(share))
+        notes.append(f"logit_scale: divided by {share:g}, as scores are sums")
     params |= {name: value.reshape(()) for name in shapes if re.fullmatch(OUR_LOGIT_SCALE, name)}
     return [*notes, f"logit_scale: starts at {float(np.exp(value)):.4g}"]
 

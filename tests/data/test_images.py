@@ -121,6 +121,19 @@ def test_nothing_is_copied_where_nothing_changes():
     assert np.shares_memory(whole, image)
 
 
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+def test_center_crop_squashes_both_sides(interpolation):
+    image = picture(21, 64)
+    found = transforms.resize_center_crop(
+        image, 10, 13, squash=True, interpolation=interpolation, margin="down"
+    )
+    method = Image.Resampling[interpolation.upper()]
+    whole = np.asarray(Image.fromarray(image).resize((13, 13), method))
+    np.testing.assert_array_equal(found, whole[1:11, 1:11])
+    even = transforms.resize_center_crop(image, 10, 13, squash=True, interpolation=interpolation)
+    np.testing.assert_array_equal(even, whole[2:12, 2:12])
+
+
 @pytest.mark.parametrize("short", [0, 13])
 @pytest.mark.parametrize(("rows", "columns"), [(30, 20), (20, 30), (20, 20), (21, 64), (5, 4)])
 def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns, short):

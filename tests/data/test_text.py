@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from big_retrieval.data.text import tokenizers as text_module
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.tokenizers import clip_tokenizer, load_tokenizer, wordpiece_tokenizer
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import hub
 
 VOCAB = [
@@ -204,6 +204,17 @@ def test_a_foreign_tokenizer_without_frame_or_padding(tmp_path):
     foreign.save(str(tmp_path / "tokenizer.json"))
     tokenizer = load_tokenizer("auto", str(tmp_path))
     assert tokenizer.encode(["a b a"], 5)[0].tolist() == [[1, 0, 1, 2, 2]]
+
+
+def test_encode_rejects_padding_token_in_a_text():
+    inner = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "<pad>": 2}, "<unk>")
+    )
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = FixedLengthTokenizer(inner, pad_id=2)
+    assert tokenizer.encode(["a"], 3)[0].tolist() == [[1, 2, 2]]
+    with pytest.raises(Damaged, match=r"text 'a <pad> a': <pad> is the model's padding token"):
+        tokenizer.encode(["a", "a <pad> a"], 9)
 
 
 def test_load_finds_files_and_folders(tmp_path):

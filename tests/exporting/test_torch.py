@@ -222,6 +222,7 @@ def test_a_head_may_be_named_as_a_tower(tmp_path: Path) -> None:
 @pytest.mark.parametrize("resize", [0, 32])
 def test_images_are_prepared_as_here(resize: int, tmp_path: Path) -> None:
     sizes = [(24, 24), (40, 50), (51, 40), (100, 33), (17, 20)]
+    other: dict[str, Any]
     given: list[Any] = [noise(rows, columns, 3) for rows, columns in sizes]
     turned = Image.fromarray(given[1])
     turned.getexif()[0x0112] = 6
@@ -234,6 +235,9 @@ def test_images_are_prepared_as_here(resize: int, tmp_path: Path) -> None:
         value = read_image(image) if isinstance(image, Path) else image
         ours = evaluation_view(value, 24, short=resize)
         np.testing.assert_array_equal(images.read_image(image, 24, resize), ours)
+        other = {"squash": True, "interpolation": "bilinear", "margin": "down"}
+        ours = evaluation_view(value, 24, short=resize and 31, **other)
+        np.testing.assert_array_equal(images.read_image(image, 24, resize and 31, **other), ours)
 
 
 @pytest.mark.parametrize("kind", ["pieces", "words", "byte pairs"])

@@ -100,6 +100,22 @@ def test_all_of_a_model() -> None:
     assert any("open_clip's vision transformer" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("m", "spheres"), [(4, None), (1, 4)])
+def test_logit_scale_is_divided_by_sub_spheres(m: int, spheres: int | None) -> None:
+    config = clip_config(m)
+    heads: dict[str, Any] = {}
+    for name, field in config.fields.items():
+        part: Any = field
+        head = dataclasses.replace(part.head, dim=20, spheres=spheres)
+        heads[name] = dataclasses.replace(part, head=head)
+    config = dataclasses.replace(config, fields=heads, topology="oblique")
+    assert config.spheres() == 4
+    found = start(config)
+    expected = float(read(CLIP).logit_scale) - np.log(4)  # type: ignore
+    assert float(found.params["scalars/main/logit_scale"]) == pytest.approx(expected)
+    assert any("divided by 4" in note for note in found.notes)
+
+
 @pytest.mark.slow
 def test_sixteen_class_tokens_begin_near_the_model() -> None:
     one, many = clip_config(), clip_config(16)

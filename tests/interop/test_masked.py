@@ -183,17 +183,17 @@ def test_splade_with_two_logarithms(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, np.log1p(theirs["out"]), **TOLERANCE)
 
 
-def test_what_a_splade_model_drops_is_told(tmp_path: Path) -> None:
-    """The largest so many columns alone: a setting of the encoder, which ours has not."""
+def test_import_reads_max_active_dims_as_gate(tmp_path: Path) -> None:
     path = splade_folder(tmp_path, NEW) / "config_sentence_transformers.json"
     write(path, {"model_type": "SparseEncoder", "max_active_dims": 7})
-    assert read(str(tmp_path)).unused == ["max_active_dims of config_sentence_transformers.json"]
+    head: Any = read(str(tmp_path)).parts["text"].lexical
+    assert (head.top_k, head.keep_input_terms) == (7, False)
 
 
 @pytest.mark.parametrize(
     ("pooling", "words"),
     [
-        ({"pooling_strategy": "sum"}, ["pooling_strategy is 'sum'", "'max'"]),
+        ({"pooling_strategy": "sum"}, ["pooling_strategy is 'sum'", "imported: max"]),
         ({"activation_function": "gelu"}, ["activation_function is 'gelu'", "log1p_relu"]),
     ],
 )

@@ -29,6 +29,16 @@ def with_words(name: str, folder: Path) -> Path:
     """A copy of a model folder, with a tokenizer of 33 words."""
     copy = Path(shutil.copytree(DATA / name, folder / name))
     (copy / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    path = copy / "open_clip_config.json"
+    if path.is_file():  # the words end with [SEP], not with the largest id
+        settings = json.loads(path.read_text())
+        settings["model_cfg"]["text_cfg"] |= {"pool_type": "eos", "eos_id": WORDS.index("[SEP]")}
+        path.write_text(json.dumps(settings))
+    elif name.startswith("hf_clip"):
+        path = copy / "config.json"
+        settings = json.loads(path.read_text())
+        settings["text_config"]["eos_token_id"] = WORDS.index("[SEP]")
+        path.write_text(json.dumps(settings))
     return copy
 
 

@@ -87,7 +87,7 @@ class ImageReader(FieldReader):
             return None
         value = column_of(record, self.field.column, source.name)
         return transforms.evaluation_view(
-            value, self.field.size, short=self.field.eval_resize, place=place_of(source, index)
+            value, self.field.size, place=place_of(source, index), **self.field.evaluation_view()
         )
 
 

@@ -6,7 +6,7 @@ with antialiasing, which is what CLIP's preprocessing uses.
 """
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -22,6 +22,9 @@ from big_retrieval.data.images.decoding import (
     picture,
 )
 
+Interpolation = Literal["bicubic", "bilinear"]
+Margin = Literal["even", "down"]
+_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)  # of values in [0, 1]
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
@@ -31,7 +34,12 @@ _ERASED_RATIO = (1 / 3.3, 1 / 0.3)  # width/height
 
 
 def resize(
-    image: np.ndarray | Image.Image, height: int, width: int, *, decoder: Decoder = "pillow"
+    image: np.ndarray | Image.Image,
+    height: int,
+    width: int,
+    *,
+    decoder: Decoder = "pillow",
+    interpolation: Interpolation = "bicubic",
 ) -> np.ndarray:
     """Resizes to the given sides, whatever the aspect; the same pixels if nothing changes.
 
@@ -39,7 +47,8 @@ def resize(
       image: uint8 [H, W, 3], or a Pillow image in RGB.
       height: rows of the result.
       width: columns of the result.
-      decoder: whose filter: Pillow's bicubic, or OpenCV's area average (bicubic to enlarge).
+      decoder: whose filter: Pillow's, or OpenCV's area average (bicubic to enlarge).
+      interpolation: Pillow's filter, with antialiasing.
 
     Returns:
       uint8 [height, width, 3].
@@ -55,7 +64,7 @@ def resize(
         return cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=how)
     if isinstance(image, np.ndarray):
         image = Image.fromarray(np.ascontiguousarray(image))
-    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    resized = image.resize((width, height), _FILTERS[interpolation])
     return np.asarray(resized)  # [height, width, 3]
 
 
@@ -114,7 +123,14 @@ def training_view(
 
 
 def evaluation_view(
-    image: Any, size: int, *, short: int = 0, place: str = "an image"
+    image: Any,
+    size: int,
+    *,
+    short: int = 0,
+    squash: bool = False,
+    interpolation: Interpolation = "bicubic",
+    margin: Margin = "even",
+    place: str = "an image",
 ) -> np.ndarray:
     """The short side resized, then the central square: with `size` CLIP's evaluation view.
 
@@ -124,6 +140,9 @@ def evaluation_view(
       image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which the first is taken.
       size: side of the result.
       short: what the short side is resized to; 0: to `size`.
+      squash: True if both sides are resized to that.
+      interpolation: filter of the resizing.
+      margin: rounding of half a pixel of margin: to even as torchvision, or down as transformers.
       place: where it comes from, for messages.
 
     Returns:
@@ -132,7 +151,14 @@ def evaluation_view(
     Raises:
       Damaged: it is no image that can be read.
     """
-    return resize_center_crop(picture(image, place), size, short)
+    return resize_center_crop(
+        picture(image, place),
+        size,
+        short,
+        squash=squash,
+        interpolation=interpolation,
+        margin=margin,
+    )
 
 
 def crop_box(
@@ -200,13 +226,24 @@ def erase(
     return out
 
 
-def resize_center_crop(image: np.ndarray, size: int, short: int = 0) -> np.ndarray:
-    """The short side resized, then the central square.
+def resize_center_crop(
+    image: np.ndarray,
+    size: int,
+    short: int = 0,
+    *,
+    squash: bool = False,
+    interpolation: Interpolation = "bicubic",
+    margin: Margin = "even",
+) -> np.ndarray:
+    """Resizes the short side, or both, and cuts the central square.
 
     Args:
       image: uint8 [H, W, 3].
       size: side of the result.
       short: what the short side is resized to, `size` or more; 0: to `size`.
+      squash: True if both sides are resized to that.
+      interpolation: filter of the resizing.
+      margin: rounding of half a pixel of margin: to even, or down.
 
     Returns:
       uint8 [size, size, 3]; the same array if nothing changes.
@@ -214,8 +251,10 @@ def resize_center_crop(image: np.ndarray, size: int, short: int = 0) -> np.ndarr
     (rows, columns), target = image.shape[:2], short or size
     least = min(rows, columns)
     rows, columns = int(target * rows / least), int(target * columns / least)
-    image = resize(image, rows, columns)  # [rows, columns, 3]
-    top, left = round((rows - size) / 2), round((columns - size) / 2)
+    rows, columns = (target, target) if squash else (rows, columns)
+    image = resize(image, rows, columns, interpolation=interpolation)  # [rows, columns, 3]
+    whole = round if margin == "even" else math.floor
+    top, left = whole((rows - size) / 2), whole((columns - size) / 2)
     return image[top : top + size, left : left + size]  # [size, size, 3]
 
 

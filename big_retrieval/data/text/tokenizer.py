@@ -14,9 +14,10 @@ import numpy as np
 import tokenizers
 
 from big_retrieval.data.text.split_words import clean_words, join_words, words_of
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_text
 
+_COUNTED_PAD = "<pad>"
 _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
 
 
@@ -58,6 +59,12 @@ class FixedLengthTokenizer:
         self._between = _between(inner)
         self._pad_id = pad_id
         self._clean = clean
+        # CLIP's: texts are pooled at the first end token, so nothing after it counts.
+        byte_pairs = getattr(inner.model, "end_of_word_suffix", None) == "</w>"
+        self._stop = self._after[0] if byte_pairs and len(self._after) == 1 else None
+        # RoBERTa's: positions are counted from ids, so a padding token inside a text shifts them.
+        counted = pad_id if inner.id_to_token(pad_id) == _COUNTED_PAD else None
+        self._refused = counted if counted not in (*self._before, *self._after) else None
 
     def __reduce__(self) -> tuple:
         return FixedLengthTokenizer.from_json, (self.to_json(),)
@@ -105,12 +112,14 @@ class FixedLengthTokenizer:
 
     def frame(self) -> dict[str, Any]:
         """What stands around texts: `start`, `end`, `between` (a title and a text) and `pad` as
-        ids, and `standalone`, the special tokens that count only where they stand alone."""
+        ids, `stop`, the id that ends a text (CLIP's) or None, and `standalone`, the special tokens
+        that count only where they stand alone."""
         return {
             "start": tuple(self._before),
             "end": tuple(self._after),
             "between": tuple(self._between or ()),
             "pad": self._pad_id,
+            "stop": self._stop,
             "standalone": tuple(self._standalone),
         }
 
@@ -152,6 +161,7 @@ class FixedLengthTokenizer:
 
         Raises:
           UserError: `length` has no room for the start and the end token.
+          Damaged: a text has the padding token `<pad>` in it.
         """
         room = length - len(self._before) - len(self._after)
         if room < 0:
@@ -162,6 +172,12 @@ class FixedLengthTokenizer:
         if any(titles):
             bodies = list(map(self._joined, self._bodies(titles), bodies))
         for row, body in enumerate(bodies):
+            if self._refused in body:
+                raise Damaged(
+                    f"text {texts[row][:60]!r}",
+                    f"{_COUNTED_PAD} is the model's padding token; remove it from the text",
+                )
+            body = body[: body.index(self._stop)] if self._stop in body else body
             line = [*self._before, *body[:room], *self._after]
             ids[row, : len(line)] = line
             mask[row, : len(line)] = True

@@ -19,6 +19,7 @@ class Tokenizer:
       end: ids behind every text.
       between: ids between a title and a text.
       pad: the id behind the end of short texts.
+      stop: id that ends a text where it occurs inside; None for none.
       standalone: special tokens that count only where they stand alone between white space.
       clean: what is done to texts first.
     """
@@ -31,11 +32,12 @@ class Tokenizer:
         end: tuple[int, ...] = (),
         between: tuple[int, ...] = (),
         pad: int = 0,
+        stop: int | None = None,
         standalone: tuple[str, ...] = (),
         clean: Callable[[str], str] = str,
     ) -> None:
         self.start, self.end, self.between, self.pad = start, end, between, pad
-        self.clean = clean
+        self.clean, self.stop = clean, stop
         content = json.loads(file.read_text(encoding="utf-8"))
         content["padding"] = content["truncation"] = None
         added = content["added_tokens"]
@@ -70,6 +72,7 @@ class Tokenizer:
         room, lines = length - len(self.start) - len(self.end), []
         for title, text in zip(self.pieces(titles), self.pieces(texts), strict=True):
             body = [*title, *(self.between if title and text else ()), *text]
+            body = body[: body.index(self.stop)] if self.stop in body else body
             lines.append([*self.start, *body[:room], *self.end])
         longest = length if fill else max(1, *map(len, lines))
         ids = np.array([[*line, *[self.pad] * (longest - len(line))] for line in lines])
