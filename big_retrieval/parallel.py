@@ -86,6 +86,7 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
         if not hasattr(leaf, "shape"):  # where an optimizer has masked a parameter: no array
             return leaf
         axes: list[Any] = []
+        taken: set[str] = set()  # a mesh axis shards one dimension only
         for size, name in zip(leaf.shape, spec, strict=False):
             if name is not None and name not in rules:
                 raise UserError(
@@ -93,8 +94,11 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
                     f"is none of {', '.join(rules)}; use None for a dimension that stays whole."
                 )
             axis = rules.get(name) if name is not None else None
-            fits = axis is not None and size % mesh.shape[axis] == 0
-            axes.append(axis if fits and axis not in axes else None)
+            names = {axis} if isinstance(axis, str) else set(axis or ())
+            fits = bool(names) and size % math.prod(mesh.shape[each] for each in names) == 0
+            fits = fits and not names & taken
+            axes.append(axis if fits else None)
+            taken |= names if fits else set()
         return NamedSharding(mesh, PartitionSpec(*axes))
 
     specs = nn.get_partition_spec(abstract)

@@ -29,6 +29,14 @@ def test_axes_go_where_their_rules_say_if_the_mesh_divides_them() -> None:
     assert placed(None, "position") == P(None, None)
 
 
+def test_axis_of_several_mesh_axes_shards_over_all_of_them() -> None:
+    leaf = nn.LogicallyPartitioned(jax.ShapeDtypeStruct((8, 8), jnp.float32), ("batch", "embed"))
+    mesh = jax.make_mesh((2, 2, 2), parallel.AXES, axis_types=(AxisType.Auto,) * 3)
+    spec = parallel.state_shardings({"kernel": leaf}, mesh)["kernel"].spec
+    assert spec == P(("data", "fsdp"), None)
+    assert placed("batch", "relative") == P(("data", "fsdp"), None)
+
+
 def test_a_name_without_a_rule_is_an_error() -> None:
     with pytest.raises(UserError, match=r"\(6, 8\) has the logical axis 'channels', which is none"):
         placed("embed", "channels")

@@ -14,8 +14,10 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
+from big_retrieval.exporting.export import write
 from big_retrieval.inference.load import load
 from big_retrieval.interop import fit
+from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
@@ -285,6 +287,39 @@ def test_training_starts_there_and_resumes_without_the_file(tmp_path: Path) -> N
     weights = names_of(model.weights)
     for path, array in read(CLIP).parts["image"].params.items():
         np.testing.assert_allclose(weights[f"image/{path}"], array, atol=1e-6)
+
+
+def mpnet(**changes: Any) -> Config:
+    """A small MPNet as the text tower, which starts from data/mpnet."""
+    c = raw_config(optimizer__lr=1e-3, **changes)
+    part: Any = read(str(DATA / "mpnet")).parts["text"].tower
+    keys = {each.name: getattr(part, each.name) for each in dataclasses.fields(part)}
+    keys.pop("type")
+    c.towers.text = recipe.entry(configs.Bert(), **keys)
+    c.towers.image.class_tokens, c.topology = 1, "sphere"
+    c.init.text = recipe.entry(configs.Init(), path=str(DATA / "mpnet"))
+    c.tokenizer.vocab_size = part.vocab_size
+    return configs.load(c)
+
+
+@pytest.mark.slow
+def test_mpnet_trains_sharded_resumes_and_is_exported(tmp_path: Path) -> None:
+    devices = jax.devices()[:2]
+    steps: dict[str, Any] = {"total_steps": 4, "checkpoint_every": 2}
+    train(mpnet(**steps, mesh__data=2), tmp_path / "whole", devices)
+    sharded = {**steps, "mesh__data": 1, "mesh__tensor": 2}
+    train(mpnet(**sharded, stop_after=2), tmp_path / "run", devices)
+    train(mpnet(**sharded), tmp_path / "run", devices)
+    assert results(tmp_path / "run")["resumed_from"] == 2
+    whole = list(losses(tmp_path / "whole").values())
+    np.testing.assert_allclose(list(losses(tmp_path / "run").values()), whole, rtol=1e-4)
+    model = load(tmp_path / "run")
+    start = read(str(DATA / "mpnet")).parts["text"].params["relative_bias"]
+    assert np.abs(model.weights["text"]["relative_bias"] - start).max() > 1e-4
+    write(model, to="torch", out=tmp_path / "out")
+    again = import_model(str(tmp_path / "out"))
+    texts = ["a red square", "left of it"]
+    np.testing.assert_array_equal(again.encode_texts(texts), model.encode_texts(texts))
 
 
 RECALL = "retrieval/test/text_to_image/R@1"
