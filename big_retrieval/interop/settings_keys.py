@@ -144,6 +144,7 @@ MODULE: Keys = {
     "type": use("class of the module"),
     "kwargs": only(None, []),
 }
+_NO_POOLER = only(None, {}, {"add_pooling_layer": False})
 SENTENCE_BERT: Keys = {
     "max_seq_length": use("tokens of a text"),
     "do_lower_case": use("refused if the tokenizer keeps upper case"),
@@ -155,10 +156,10 @@ SENTENCE_BERT: Keys = {
         }
     },
     "module_output_name": only("token_embeddings"),
-    "model_args": only(None, {}),
+    "model_args": _NO_POOLER,
     "tokenizer_args": only(None, {}),
     "config_args": only(None, {}),
-    "model_kwargs": only(None, {}),
+    "model_kwargs": _NO_POOLER,
     "processor_kwargs": only(None, {}),
     "processing_kwargs": only(None, {}),
     "config_kwargs": only(None, {}),

@@ -203,7 +203,7 @@ def _logit_scale(
     value = np.asarray(source.logit_scale, np.float32)
     notes = []
     tokens = config.spheres()
-    if config.topology == "oblique" and tokens > 1:
+    if config.topology_type == "oblique" and tokens > 1:
         share = tokens / source.spheres
         value = value - np.float32(np.log(share))
         notes.append(f"logit_scale: divided by {share:g}, as scores are sums")
