@@ -31,6 +31,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from big_retrieval.config import registry
 from big_retrieval.config.topologies import TopologyKey, topology_part
 from big_retrieval.errors import UserError
 
@@ -228,7 +229,9 @@ def topology(name: TopologyKey | Mapping[str, Any]) -> Similarity:
     Raises:
       UserError: there is none of that name.
     """
-    return topology_part(name).build()
+    found = topology_part(name).build()
+    registry.make_hashable(type(found))  # its methods are compiled and cached
+    return found
 
 
 def _promote(x: jax.Array) -> jax.Array:

@@ -26,7 +26,7 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
 
 
 def kind_in(hint: Any) -> Any:
-    """The kind of parts in a union with scalars, such as `str | Topology`; None: there is none."""
+    """The kind of parts in a union with text, such as `str | Topology`; None: there is none."""
     if typing.get_origin(hint) not in (Union, types.UnionType):
         return None
     return next((arg for arg in typing.get_args(hint) if _is_kind(arg)), None)

@@ -118,7 +118,7 @@ def register(kind: str) -> Callable[[T], T]:
                     f"{cls.__name__} has no method {method}(), which every part of the kind "
                     f"{kind!r} needs."
                 )
-        setattr(cls, "__hash__", _hash)  # noqa: B010
+        make_hashable(cls)
         _parts[kind][name] = cls
         if plugin is not None:
             _plugins[cls] = plugin
@@ -127,8 +127,12 @@ def register(kind: str) -> Callable[[T], T]:
     return add
 
 
+def make_hashable(cls: type) -> None:
+    """Lets a frozen dataclass that holds dicts or lists be a key of caches, by its other values."""
+    setattr(cls, "__hash__", _hash)  # noqa: B010
+
+
 def _hash(part: Any) -> int:
-    """Hash of a part by its hashable keys, so that parts with a dict are keys of caches, too."""
     keys = (value for value in vars(part).values() if _hashable(value))
     return hash((type(part), *keys))
 

@@ -221,9 +221,11 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
         return _value(rest[0] if len(rest) == 1 else Union[tuple(rest)], raw, path)  # noqa: UP007
     if dataclasses.is_dataclass(hint):
         return parse(typing.cast(type, hint), raw, path)
-    if isinstance(raw, Mapping | ml_collections.ConfigDict) and (kind := kind_in(hint)):
-        return _value(kind, raw, path)
+    if kind := kind_in(hint):  # or the type of a part, as text
+        return _value(kind if isinstance(raw, Mapping) else str, raw, path)
     if origin in (Union, types.UnionType):  # of scalars
+        for arg in args:
+            _check_annotation(arg, path)
         if not isinstance(raw, args) or (isinstance(raw, float) and not math.isfinite(raw)):
             words = ", ".join(_WORDS[arg] for arg in args)
             raise UserError(f"{path} is {raw!r}; it must be one of: {words}.")
@@ -245,12 +247,16 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
     return _scalar(hint, raw, path)
 
 
-def _scalar(hint: type, raw: Any, path: str) -> Any:
+def _check_annotation(hint: Any, path: str) -> None:
     if hint not in (*_WORDS, dict, list):
         raise UserError(
             f"{path} has the annotation {hint}, which no key can have. Use bool, int, float, str, "
             "Literal, X | None, tuple[X, ...], dict[str, X] or a dataclass of these."
         )
+
+
+def _scalar(hint: type, raw: Any, path: str) -> Any:
+    _check_annotation(hint, path)
     if isinstance(raw, dict):
         _check_names(raw, path)
     if hint is float and isinstance(raw, int) and not isinstance(raw, bool):

@@ -3,11 +3,12 @@
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 import pytest
 from absl import flags
 from ml_collections import config_flags
@@ -33,13 +34,14 @@ class Gated(configs.Topology):
 
     type: Literal["test_gated"] = "test_gated"
     temperature: float = 1.0
+    names: dict[str, float] = field(default_factory=dict)
 
     def check(self, config: configs.Config, path: str) -> Iterator[str]:
         if self.temperature <= 0:
             yield f"{path}.temperature is {self.temperature}; it must be positive."
 
     def build(self) -> Similarity:
-        return GatedProduct(self.temperature)
+        return GatedProduct(self.temperature, self.names)
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class GatedProduct(InnerProduct):
     """The inner product over a temperature."""
 
     temperature: float
+    names: dict[str, float]
 
     def project(self, x: jax.Array) -> jax.Array:
         return super().project(x) / self.temperature
@@ -80,7 +83,7 @@ def test_keys_of_a_topology_on_the_command_line(
     assert with_flags(tmp_path, monkeypatch).topology == Gated()
     assert with_flags(tmp_path, monkeypatch, ".temperature=2.0").topology == Gated(temperature=2.0)
     assert with_flags(tmp_path, monkeypatch, "=inner").topology == "inner"
-    with pytest.raises(UserError, match=r"topology\.heat is not a key .* known keys: temperature"):
+    with pytest.raises(UserError, match=r"topology\.heat is not a key .* known keys: names, temperature"):
         with_flags(tmp_path, monkeypatch, ".heat=2.0")
 
 
@@ -90,12 +93,12 @@ def test_a_topology_has_keys_that_are_saved_and_checked() -> None:
         raw.topology = recipe.entry(Gated(), temperature=0.5)
     config = configs.load(raw)
     saved = json.loads(json.dumps(schema.to_plain(config)))
-    assert saved["topology"] == {"type": "test_gated", "temperature": 0.5}
+    assert saved["topology"] == {"type": "test_gated", "temperature": 0.5, "names": {}}
     assert config.plugins.keys() == {"topology/test_gated"}
-    assert topology(configs.load_saved(saved).topology) == GatedProduct(0.5)
-    assert topology(saved["topology"]) == GatedProduct(0.5)  # as an index has it
+    assert topology(configs.load_saved(saved).topology) == GatedProduct(0.5, {})
+    assert topology(saved["topology"]) == GatedProduct(0.5, {})  # as an index has it
     older = configs.load_saved({**saved, "topology": "test_gated"})
-    assert topology(older.topology) == GatedProduct(1.0)
+    assert topology(older.topology) == GatedProduct(1.0, {})
     raw.topology.temperature = -1.0
     with pytest.raises(UserError, match=r"^config\.topology\.temperature is -1\.0; it must be"):
         check(configs.load(raw))
@@ -112,6 +115,7 @@ def test_a_model_of_a_topology_with_keys_is_built() -> None:
     mesh = parallel.make_mesh(config, jax.devices()[:1])
     parts = build_model(config, mesh, vocab_size=64, total_steps=8)
     assert parts.model.forward_flops() > 0
+    assert jax.jit(topology(config.topology).project)(jnp.ones((2, 1, 3))).shape == (2, 1, 3)
     assert memory.activations(parts, parts.config, "cpu")
 
 

@@ -155,8 +155,15 @@ def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
         type: Literal["test_lists"] = "test_lists"  # type: ignore
         numbers: list[int] = field(default_factory=list)
 
-    with pytest.raises(UserError, match=r"main\.numbers has the annotation list\[int\]"):
-        tiny(losses={"main": recipe.entry(Lists())})
+    @configs.register("loss")
+    @dataclass(frozen=True)
+    class Either(Odd):
+        type: Literal["test_either"] = "test_either"  # type: ignore
+        numbers: str | tuple[str, ...] = ()
+
+    for part, hint in ((Lists(), r"list\[int\]"), (Either(), r"tuple\[str, \.\.\.\]")):
+        with pytest.raises(UserError, match=rf"main\.numbers has the annotation {hint}"):
+            tiny(losses={"main": recipe.entry(part)})
 
 
 def test_names_in_a_dict_are_text() -> None:
