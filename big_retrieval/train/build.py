@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import flax.linen as nn
+import jax
 from jax.sharding import Mesh
 
 from big_retrieval.config import Config
@@ -83,6 +85,7 @@ def build_model(
     model = make_model(config, vocab_size, words)
     objective = make_objective(config, vocab_size)
     variables = abstract_variables(model, objective)
+    _check_names(variables[0])
     timeline, averages = Timeline(total_steps, steps_per_epoch), config.optimizer.averaging
     updates = make_updates(config.optimizer, variables[0], timeline)
     draw, abstract, undivided = abstract_state(
@@ -96,6 +99,15 @@ def build_model(
     parameters = count_parameters(variables[0])
     built = (config, mesh, model, objective, updates, steps, draw, abstract, parameters)
     return BuiltModel(*built, undivided)
+
+
+def _check_names(params: Any) -> None:
+    """Raises where the name of a parameter has a slash, which separates the names of modules."""
+    for path, _ in jax.tree_util.tree_flatten_with_path(nn.unbox(params))[0]:
+        for key in path:
+            if "/" in str(key.key):
+                names = ", ".join(repr(each.key) for each in path)
+                raise UserError(f"A parameter has a slash in its name ({names}). Rename it.")
 
 
 def _check_vocabulary(config: Config, vocab_size: int) -> None:

@@ -104,6 +104,12 @@ def test_a_metric_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
         built(losses={"main": recipe.entry(Odd())})
 
 
+def test_a_slash_in_the_name_of_a_scalar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OddLoss, "scalars", lambda self: {"a/b": 1.0})
+    with pytest.raises(UserError, match=r"slash in its name \('scalars', 'main', 'a/b'\)"):
+        built(losses={"main": recipe.entry(Odd())})
+
+
 def test_a_losss_module_reads_targets_and_their_presence() -> None:
     target = configs.ArrayField(shape=(5,), column="goal", generated=True, optional=True)
     parts = built(losses__odd=recipe.entry(Odd(), target="goal"), fields__goal=recipe.entry(target))

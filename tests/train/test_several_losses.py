@@ -21,6 +21,7 @@ from big_retrieval.inference.saved import find, restore_params
 from big_retrieval.losses.function import Context, LossFunction, Result
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.train.loop import train
+from big_retrieval.train.step import LOGGED
 from tests.helpers import losses, results, rows, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -125,6 +126,8 @@ def test_the_module_learns_and_is_not_part_of_the_model(single: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(model.weights), saved)
     assert np.isfinite(model.encode_texts(["a small red circle"])).all()
     assert json.loads((single / "config.json").read_text())["losses"]["decode"]["width"] == 8
+    # All losses' metrics have prefixes here, so the other names are the trainer's.
+    assert {name for name in results(single) if "/" not in name} <= LOGGED
 
 
 def test_a_bound_that_is_not_reached_is_told_and_what_to_change() -> None:
