@@ -83,9 +83,7 @@ def test_keys_of_a_topology_on_the_command_line(
     assert with_flags(tmp_path, monkeypatch).topology == Gated()
     assert with_flags(tmp_path, monkeypatch, ".temperature=2.0").topology == Gated(temperature=2.0)
     assert with_flags(tmp_path, monkeypatch, "=inner").topology == "inner"
-    with pytest.raises(
-        UserError, match=r"topology\.heat is not a key .* known keys: names"
-    ):
+    with pytest.raises(UserError, match=r"topology\.heat is not a key .* known keys: names"):
         with_flags(tmp_path, monkeypatch, ".heat=2.0")
 
 
