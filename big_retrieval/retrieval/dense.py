@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 from big_retrieval import similarity
-from big_retrieval.errors import UserError
+from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.evals.ranks import best_of
 from big_retrieval.evals.top_k import check_depth
+from big_retrieval.inference import saved
 from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import StoredTexts, mapped_files, open_array
@@ -84,6 +85,20 @@ def join(folder: Path, parts: Sequence[Path], about: About) -> About:
     return build(folder, blocks(), about)
 
 
+def _topology(about: About) -> similarity.Similarity:
+    """The topology of an index; if it is not known, the error names the file of its run."""
+    try:
+        return similarity.topology(about.topology)
+    except UserError as unknown:
+        try:
+            saved.read_config(Path(about.checkpoint))
+        except PluginNeeded:
+            raise
+        except UserError:  # the run is not there
+            raise unknown from None
+        raise
+
+
 class DenseIndex:
     """An opened dense index.
 
@@ -106,7 +121,7 @@ class DenseIndex:
         self.ids = StoredTexts(folder, "ids")
         (self._file,) = mapped_files(folder / "embeddings.npy")
         self._embeddings = open_array(folder / "embeddings.npy", np.float32, 3)
-        self._topology = similarity.topology(about.topology)
+        self._topology = _topology(about)
         if len(self.embeddings) != about.documents or len(self.ids) != about.documents:
             raise UserError(f"the files of the index {folder} do not fit together; {REBUILD}.")
         if engine not in ENGINES:

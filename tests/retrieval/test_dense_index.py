@@ -1,18 +1,23 @@
 """The dense index finds what every topology's whole table of scores has."""
 
 import importlib.util
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from big_retrieval import config as configs
 from big_retrieval import similarity
+from big_retrieval.config import schema
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import dense, open_index
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.dense import DenseIndex, build
 from big_retrieval.retrieval.files import TextsWriter
 from big_retrieval.retrieval.folder import About
+from tests.helpers import raw_config
 
 
 def embeddings(rows: int, topology: str, seed: int) -> np.ndarray:
@@ -111,3 +116,16 @@ def test_faiss_finds_the_same(tmp_path: Path, topology: str) -> None:
     found, wanted = theirs.search(queries, 20), ours.search(queries, 20)
     np.testing.assert_array_equal(found[0], wanted[0])
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5, atol=1e-6)
+
+
+def test_an_unknown_topology_asks_for_its_file_which_the_run_names(tmp_path: Path) -> None:
+    index = make_dense(tmp_path / "index", embeddings(3, "sphere", 0), "sphere")
+    about = replace(index.about, topology="gone", checkpoint=str(tmp_path))
+    run = schema.to_plain(configs.load(raw_config()))
+    plugin = {"module": "m", "file": "gone.py", "sha256": ""}
+    run |= {"topology": "gone", "plugins": {"topology/gone": plugin}}
+    with pytest.raises(UserError, match=r"'gone' is unknown.*--plugins=FILE"):
+        DenseIndex(index.folder, about)
+    (tmp_path / "config.json").write_text(json.dumps(run))
+    with pytest.raises(UserError, match=r"'gone', which gone\.py defines: give this file as --pl"):
+        DenseIndex(index.folder, about)
