@@ -164,9 +164,9 @@ def load(raw: Any) -> Config:
     """
     config = schema.parse(Config, raw)
     config = dataclasses.replace(config, topology=topology_key(config.topology))
-    known = {cls.type for cls in Topology.registered()}
-    own = {getattr(x, "topology", "") for x in config.losses.values()} & known
-    topologies = (topology_part(name) for name in (config.topology, *sorted(own)))
+    named = [getattr(x, "topology", "") for x in config.losses.values()]
+    known = sorted(cls.type for cls in Topology.registered() if cls.type in named)
+    topologies = (topology_part(name) for name in (config.topology, *known))
     return dataclasses.replace(config, plugins=registry.plugins(config, *topologies))
 
 

@@ -89,16 +89,24 @@ def _left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         now = json.loads(json.dumps(after["fields"][name]))
         changed = [key for key, *_ in schema.differences(kept, now, path)]
         lost += [key for key in changed if not key.endswith(".column")]
-    lost += ["config.best_metric"] if before["best_metric"] else []
+    if before["best_metric"] and not _generated(Source, before["data"]):
+        lost.append("config.best_metric")
     if before["negatives"]["count"] and not after["negatives"]["count"]:
         lost.append("config.negatives")
-    if not _generated(Source, before["data"]) and _generated(Source, after["data"]):
+    if _other_data(before, after):
         lost.insert(0, "config.data")
+    if _generated(Source, after["data"]):
         for name, group in before["evals"].items():
-            now = after["evals"].get(name)
-            if not _generated(Evaluator, group) and (now is None or _generated(Evaluator, now)):
+            now = after["evals"].get(name, {})
+            if _other_data(group, now) and (now or not _generated(Evaluator, group)):
                 lost.append(f"config.evals.{name}")
     return lost
+
+
+def _other_data(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Returns True if the source of a group is of another type or split afterwards."""
+    old, new = before.get("data") or {}, after.get("data") or {}
+    return any(old.get(key) != new.get(key) for key in ("type", "split"))
 
 
 def _generated(kind: Any, group: Mapping[str, Any]) -> bool:

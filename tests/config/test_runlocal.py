@@ -126,3 +126,10 @@ def test_random_values_cannot_stand_for_a_file_that_is_named() -> None:
     c.fields.goal = recipe.entry(configs.ArrayField(), file="a.npy", shape=(3,), generated=True)
     with pytest.raises(UserError, match=r"goal\.file is 'a\.npy', but .* gives random values"):
         check(configs.load(c))
+
+
+def test_an_evaluator_whose_generated_data_are_replaced_is_named(said: list[str]) -> None:
+    c = recipe.small()
+    c.evals.shapes = recipe.entry(configs.Geometry(), data=configs.Scenes(split="shapes"))
+    recipe.runlocal(c)
+    assert "leaves out config.evals.shapes: " in said[-1]

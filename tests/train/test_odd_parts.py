@@ -38,6 +38,7 @@ class Odd(configs.Loss):
     metrics: tuple[str, ...] = ()
     target: str = ""
     factors: dict[str, float] = field(default_factory=dict)
+    topology: dict[str, str] = field(default_factory=dict)  # a name that losses of the package have
 
     def build(self, config: configs.Config, name: str) -> "OddLoss":
         return OddLoss(self, name)
