@@ -119,13 +119,16 @@ def _data(model: Exported) -> str:
 
 
 def _metrics(folder: Path, meta: dict[str, Any]) -> str:
-    """A table of the run's results, or of the checkpoint's metrics before it has ended."""
-    values = _results(folder) or meta.get("metrics", {})
+    """Returns a table of the metrics of these weights; other steps' results are left out."""
+    results = _results(folder)
+    values = dict(meta.get("metrics", {}))
+    if results.get("evaluated_step", results.get("steps")) == meta["step"]:
+        values |= results
     numbers = {name: x for name, x in sorted(values.items()) if isinstance(x, int | float)}
     rows = [f"| {name} | {value:.6g} |" for name, value in numbers.items() if "/" in name][:SHOWN]
     if not rows:
-        return "The run has no evaluations."
-    return "\n".join(["| metric | value |", "| --- | --- |", *rows])
+        return f"The run has no evaluations of these weights (step {meta['step']:,})."
+    return "\n".join([f"Step {meta['step']:,}.\n", "| metric | value |", "| --- | --- |", *rows])
 
 
 def _results(folder: Path) -> dict[str, Any]:

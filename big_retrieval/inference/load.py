@@ -21,7 +21,7 @@ from big_retrieval.data.sources import TextRecords
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
-from big_retrieval.inference.saved import find, read_config, restore_weights
+from big_retrieval.inference.saved import read_config, read_from, restore_weights
 from big_retrieval.models.towers import make_model
 from big_retrieval.sparse.terms import Terms
 
@@ -255,10 +255,14 @@ def load(
     """
     for plugin in plugins:
         registry.import_file(Path(plugin))
-    folder = find(path, step)
+    return put_together(*read_from(path, _read, step), batch_size)
+
+
+def _read(folder: Path) -> tuple[Path, Config, FixedLengthTokenizer, Any]:
+    """Returns the folder, and its config, tokenizer and weights."""
     config = read_config(folder)
     tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")
-    return put_together(folder, config, tokenizer, restore_weights(folder, config), batch_size)
+    return folder, config, tokenizer, restore_weights(folder, config)
 
 
 def put_together(

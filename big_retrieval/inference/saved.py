@@ -1,8 +1,10 @@
 """What a run's checkpoint folders hold, without its model: which one counts, config, arrays."""
 
 import json
+import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -14,6 +16,30 @@ from big_retrieval.config.batch_norms import parts_of
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.io import manifest
 from big_retrieval.models.towers import with_stats
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+def read_from(path: str | Path, read: Callable[[Path], T], step: int | None = None) -> T:
+    """Reads from the checkpoint that `find` returns; if it is pruned meanwhile, from the next one.
+
+    Args:
+      path: a run folder, a folder of checkpoints or one checkpoint folder.
+      read: is called with the checkpoint folder.
+      step: which checkpoint; None: see `load`.
+
+    Raises:
+      UserError: no usable checkpoint.
+    """
+    folder = find(path, step)
+    try:
+        return read(folder)
+    except Exception:
+        if (folder / manifest.MANIFEST).is_file():
+            raise
+        log.info(f"{folder} was removed by its run while it was read: looking again")
+        return read_from(path, read, step)
 
 
 def find(path: str | Path, step: int | None = None) -> Path:
@@ -37,7 +63,11 @@ def find(path: str | Path, step: int | None = None) -> Path:
     if not (root / "checkpoints").is_dir():
         return manifest.newest_intact(root, step)
     checkpoints = root / "checkpoints"
-    return manifest.newest_intact(checkpoints, step, first=_of_results(root, checkpoints))
+    found = manifest.newest_intact(checkpoints, step, first=_of_results(root, checkpoints))
+    newest = max((manifest.step_of(p.name) or 0 for p in checkpoints.iterdir()), default=0)
+    if step is None and found.name != str(newest):
+        log.info(f"using step {found.name} of {root}, whose newest checkpoint folder is {newest}")
+    return found
 
 
 def _of_results(run: Path, checkpoints: Path) -> int | None:

@@ -5,6 +5,7 @@
                        tokenizer.json  the tokenizer
                        meta.json       step, data position, metrics, versions
                        manifest.json   size and SHA-256 of every file above; written last
+                       evaluation.json metrics of an evaluation that ran after the save, if any
 
 Orbax restores flipped bits without complaint and takes half-deleted folders for whole ones, so a
 folder counts only with a manifest, and is used only after every checksum in it was recomputed.
@@ -13,13 +14,17 @@ folder counts only with a manifest, and is used only after every checksum in it 
 import errno
 import hashlib
 import json
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 
+log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
+EVALUATION = "evaluation.json"
 # What reading gives on bad blocks and broken file systems: EUCLEAN and EBADMSG of Linux, too.
 UNREADABLE = {errno.EIO, getattr(errno, "EUCLEAN", errno.EIO), errno.EBADMSG}
 
@@ -128,12 +133,41 @@ def complete_steps(root: Path) -> list[int]:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """The meta.json of a checkpoint."""
-    return json.loads((folder / "meta.json").read_text())
+    """Returns meta.json of a checkpoint, with the metrics of an evaluation after the save."""
+    return json.loads((folder / "meta.json").read_text()) | _late_evaluation(folder)
+
+
+def write_evaluation(folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Writes the metrics of a finished checkpoint, whose own files stay as they are.
+
+    Raises:
+      OSError: the file cannot be written or synced.
+    """
+    values = {"evaluated": True, "metrics": dict(metrics)}
+    digest = hashlib.sha256(to_json(values)).hexdigest()
+    durable.write_bytes(folder / EVALUATION, to_json({"meta": values, "sha256": digest}))
+
+
+def _late_evaluation(folder: Path) -> dict[str, Any]:
+    """Returns the keys of meta.json that `write_evaluation` replaced; {} if it never ran."""
+    path = folder / EVALUATION
+    if not path.exists():
+        return {}
+    try:
+        saved = json.loads(path.read_bytes())
+        if hashlib.sha256(to_json(saved["meta"])).hexdigest() == saved["sha256"]:
+            return dict(saved["meta"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    log.warning(f"{path} is damaged and ignored; remove it")
+    return {}
 
 
 def newest_intact(root: Path, step: int | None = None, first: int | None = None) -> Path:
-    """A verified checkpoint folder to read from; nothing is moved.
+    """Returns a verified checkpoint folder to read from; moves nothing.
+
+    Warns of each damaged checkpoint for which another one is used. A running trainer may remove old
+    checkpoints meanwhile: then looks again.
 
     Args:
       root: a folder of checkpoints, or one checkpoint.
@@ -143,20 +177,27 @@ def newest_intact(root: Path, step: int | None = None, first: int | None = None)
     Raises:
       UserError: there is none, or the wanted one is damaged.
     """
-    known = complete_steps(root)
-    if (root / MANIFEST).is_file() and (step is None or root.name == str(step)):
-        folders = [root]
-    elif step is not None and step not in known:
-        steps = ", ".join(map(str, known)) or "none"
-        raise UserError(f"{root} has no complete checkpoint of step {step}; it has: {steps}.")
-    else:
-        folders = [root / str(s) for s in reversed(known) if step in (None, s)]
-        folders.sort(key=lambda folder: folder.name != str(first))
-    problems = []
-    for folder in folders:
+    problems: list[str] = []
+    for folder in _candidates(root, step, first):
         problem = damage(folder)
         if problem is None:
+            for text in problems:
+                log.warning(f"{text}; using step {folder.name} instead ({folder})")
             return folder
+        if folder != root and not (folder / MANIFEST).is_file():  # pruned, or moved aside
+            return newest_intact(root, step, first)
         problems.append(f"{folder} is damaged ({problem})")
     found = "; ".join(problems) or f"none is complete (with a {MANIFEST})"
     raise UserError(f"no usable checkpoint in {root}: {found}.")
+
+
+def _candidates(root: Path, step: int | None, first: int | None) -> list[Path]:
+    """Returns the checkpoint folders that `newest_intact` tries, in its order."""
+    known = complete_steps(root)
+    if (root / MANIFEST).is_file() and (step is None or root.name == str(step)):
+        return [root]
+    if step is not None and step not in known:
+        steps = ", ".join(map(str, known)) or "none"
+        raise UserError(f"{root} has no complete checkpoint of step {step}; it has: {steps}.")
+    folders = [root / str(s) for s in reversed(known) if step in (None, s)]
+    return sorted(folders, key=lambda folder: folder.name != str(first))

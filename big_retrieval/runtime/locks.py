@@ -194,6 +194,11 @@ class Lock:
         self._verify(renew=False)
         if self._problem is not None:
             raise self._problem
+        if not self._path.parent.is_dir():
+            raise UserError(
+                f"{self._of} was renamed or removed while this process wrote to it. Repeat the "
+                f"command with {self._flag} set to its new place."
+            )
 
     def _verify(self, *, renew: bool) -> None:
         """Notices a lost lock; renews the lease if asked to."""

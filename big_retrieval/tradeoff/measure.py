@@ -22,7 +22,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
-from big_retrieval.inference.saved import find, read_config
+from big_retrieval.inference.saved import read_config, read_from
 from big_retrieval.io.manifest import run_folder
 from big_retrieval.runtime import messages
 from big_retrieval.runtime.machine import processor
@@ -83,7 +83,7 @@ def check(options: TradeoffOptions) -> list[str]:
         raise UserError("--run is missing: a run or checkpoint folder, or several of them.")
     found, sparse = [], False
     for checkpoint in options.checkpoints:
-        config = options.change(read_config(find(checkpoint)))
+        config = options.change(read_from(checkpoint, read_config))
         name = choose(config, options.evaluator)
         metrics = config.evals[name].search_metrics
         if options.average:
@@ -186,7 +186,7 @@ def _systems(
         others = weighted(model.config, with_model)
         yield str(model.folder), with_model(evaluator), others
     if options.bm25:
-        config = options.change(read_config(find(options.checkpoints[0])))
+        config = options.change(read_from(options.checkpoints[0], read_config))
         with_bm25 = partial(bm25_system, config)
         yield "", with_bm25(evaluators[0]), weighted(config, with_bm25)
 

@@ -27,6 +27,7 @@ from big_retrieval.io.manifest import (
     read_meta,
     step_of,
     to_json,
+    write_evaluation,
     write_manifest,
 )
 from big_retrieval.io.space import cannot_write, remedy
@@ -98,7 +99,7 @@ class Checkpoints:
         folder = self.root / str(step)
         try:
             if jax.process_index() == 0:
-                durable.remove(folder)  # left over from a killed run
+                self._clear(folder)
                 durable.make_folder(self.root)  # syncs at the first save only: the loop waits
                 folder.mkdir()
             if jax.process_count() > 1:
@@ -108,6 +109,32 @@ class Checkpoints:
             raise self._cannot_save(problem) from problem
         self._thread = threading.Thread(target=self._finish, args=(folder, dict(meta)))
         self._thread.start()
+
+    def _clear(self, folder: Path) -> None:
+        """Removes what a killed save left; a finished checkpoint is moved aside, never removed."""
+        if (folder / MANIFEST).exists() and not folder.is_symlink():
+            durable.replace(folder, _aside(folder, "replaced"))
+        else:
+            durable.remove(folder)
+
+    def record_evaluation(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Adds the metrics of a late evaluation to a finished checkpoint.
+
+        Raises:
+          UserError: they cannot be written.
+        """
+        if jax.process_index() != 0:
+            return
+        locks.check()
+        try:
+            write_evaluation(self.root / str(step), metrics)
+        except OSError as problem:
+            raise self._cannot_save(problem) from problem
+
+    def values(self, step: int) -> dict[str, Any]:
+        """Returns a verified checkpoint's values of training and evaluation; {} if not logged."""
+        meta = read_meta(self.root / str(step))
+        return {**meta.get("training", {}), **meta["metrics"]}
 
     def _finish(self, folder: Path, meta: dict[str, Any]) -> None:
         try:
@@ -219,9 +246,7 @@ class Checkpoints:
             if problem is None:
                 yield step
                 continue
-            aside = folder.with_name(f"{step}.damaged")
-            while aside.exists():
-                aside = aside.with_name(aside.name + "+")
+            aside = _aside(folder, "damaged")
             folder.rename(aside)
             self.damaged = True
             log.warning(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
@@ -254,6 +279,14 @@ class Checkpoints:
         """Waits for the last save and frees Orbax's threads."""
         self.wait()
         self._orbax.close()
+
+
+def _aside(folder: Path, why: str) -> Path:
+    """Returns a free name next to a checkpoint, which is not the name of a step."""
+    aside = folder.with_name(f"{folder.name}.{why}")
+    while aside.exists():
+        aside = aside.with_name(aside.name + "+")
+    return aside
 
 
 def write_model(model: TrainedModel, folder: Path) -> None:

@@ -54,7 +54,12 @@ class Metrics:
     """The curves of a run; on the first process only they touch the disk."""
 
     def __init__(
-        self, workdir: Path, *, restored_step: int | None, config: Config | None = None
+        self,
+        workdir: Path,
+        *,
+        restored_step: int | None,
+        config: Config | None = None,
+        saved: Mapping[str, Any] | None = None,
     ) -> None:
         """Opens metrics.jsonl, cut back to the restored step, and the trackers.
 
@@ -62,6 +67,7 @@ class Metrics:
           workdir: the run folder.
           restored_step: the step that the run goes on from; None starts anew.
           config: of the run, for its trackers; None: the defaults.
+          saved: values of the restored step, as its checkpoint has them.
 
         Raises:
           UserError: metrics.jsonl cannot be written.
@@ -69,7 +75,8 @@ class Metrics:
         self._path = workdir / "metrics.jsonl"
         self._csv = workdir / "curves.csv"
         self._extras = Extras()
-        self.last: dict[str, Any] = {}
+        self.last: dict[str, Any] = {}  # of the newest step, not of earlier ones
+        self._step = restored_step
         rows, newest = [], 0
         seen: dict[str, int] = {}
         for row in read_rows(self._path):
@@ -77,8 +84,15 @@ class Metrics:
             # The end's evaluation of an earlier step, which comes again, is behind later steps.
             if newest <= row["step"] <= (-1 if restored_step is None else restored_step):
                 rows.append(row)
-                self.last.update(row)
                 newest = row["step"]
+                if newest == restored_step:
+                    self.last.update(row)
+        if set(saved or {}) - set(self.last):
+            log.warning(
+                f"{self._path} lacks values of step {restored_step}, which its checkpoint has: "
+                "rows were lost, so the curves have a gap"
+            )
+        self.last.update(saved or {})
         self._active = jax.process_index() == 0
         if not self._active:
             return
@@ -98,6 +112,8 @@ class Metrics:
         Raises:
           UserError: metrics.jsonl cannot be written.
         """
+        if step != self._step:
+            self._step, self.last = step, {}
         self.last.update(values)
         if not self._active:
             return

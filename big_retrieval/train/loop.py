@@ -9,7 +9,7 @@ crank. The methods of all papers run through it unchanged.
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from big_retrieval.evals.examples import Folder
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
-from big_retrieval.runtime import distributed, heartbeat
+from big_retrieval.runtime import distributed, heartbeat, locks
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import nonfinite, summary
 from big_retrieval.train.checkpoint import Checkpoints
@@ -65,7 +65,8 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     if restored == run.total_steps and (workdir / "results.json").exists():
         log.info(f"already finished: {workdir / 'results.json'} stays as it is")
         return json.loads((workdir / "results.json").read_text())
-    metrics = Metrics(workdir, restored_step=restored, config=config)
+    saved = checkpoints.values(restored) if restored else {}
+    metrics = Metrics(workdir, restored_step=restored, config=config, saved=saved)
     extras = Extras()  # what the run writes and can do without
     if restored:
         log.info(f"resumed from checkpoints/{restored}")
@@ -84,16 +85,17 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
             _evaluate_late(run, state, restored, metrics, checkpoints, extras)
         state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop, extras)
         checkpoints.wait()  # a signal must not cut the last one short
-        evaluated = step
+        evaluated, values = step, dict(metrics.last)
         if step == run.total_steps and config.final_weights == "best":
             del state  # a device may not have the memory for two
             state, evaluated = run.restore_best(checkpoints)
             with parallel.use(run.parts.mesh):
-                _evaluate(run, state, evaluated, set(run.evaluators), metrics, extras, final=True)
+                due = set(run.evaluators)
+                values |= _evaluate(run, state, evaluated, due, metrics, extras, final=True)
         results = {}
         if step == run.total_steps:
             results = {
-                **{name: value for name, value in metrics.last.items() if name != "step"},
+                **{name: value for name, value in values.items() if name != "step"},
                 **run.damage.metrics(),
                 "params_sha256": params_sha256(state.params),
                 "steps": run.total_steps,
@@ -162,7 +164,7 @@ def _steps(
             due = run.due(step)
             stopping = stop.requested(step) or step == steps.stop
             logging = is_logged(config, step, run.total_steps)
-            saving = run.saves(step, due) or stopping
+            saving, row = run.saves(step, due) or stopping, {}
             if logging or saving or due:
                 values = _read(run, state, out, checkpoints)
             if logging:
@@ -176,10 +178,10 @@ def _steps(
                 try:
                     found = _evaluate(run, state, step, due, metrics, extras, final=final)
                 except Exception:
-                    _save_unevaluated(run, state, step, checkpoints)
+                    _save_unevaluated(run, state, step, row, checkpoints)
                     raise
                 if saving:
-                    checkpoints.save(step, state, run.meta(step, found))
+                    checkpoints.save(step, state, run.meta(step, found, row))
             if stopping:
                 break
     return state, step
@@ -210,6 +212,7 @@ def _evaluate(
     """Runs the evaluators that are due on the state of a step; at the end with their examples."""
     if not due:
         return {}
+    locks.check()  # outputs of evaluators make their folders
     examples = Folder(run.workdir, step, extras) if final and run.config.report else None
     rankings = run.workdir / RANKINGS if final else None
     found = evals.run(run.evaluators, due, state.weights, examples, rankings, extras, run.config)
@@ -225,12 +228,16 @@ def _is_final(run: TrainingRun, step: int) -> bool:
 
 
 def _save_unevaluated(
-    run: TrainingRun, state: TrainState, step: int, checkpoints: Checkpoints
+    run: TrainingRun,
+    state: TrainState,
+    step: int,
+    row: Mapping[str, Any],
+    checkpoints: Checkpoints,
 ) -> None:
     """Saves a step whose evaluation failed, so that a mistake in an evaluator costs no steps."""
     if jax.process_count() > 1:
         return  # the others may not have failed, and saving would wait for them
-    checkpoints.save(step, state, run.meta(step, None))
+    checkpoints.save(step, state, run.meta(step, None, row))
     checkpoints.wait()
     log.info(f"step {step} is saved; repeat the same command to evaluate it and to go on")
 
@@ -247,4 +254,4 @@ def _evaluate_late(
     with parallel.use(run.parts.mesh):
         final = _is_final(run, step)
         found = _evaluate(run, state, step, run.due(step), metrics, extras, final=final)
-    checkpoints.save(step, state, run.meta(step, found))
+    checkpoints.record_evaluation(step, found)

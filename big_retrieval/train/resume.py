@@ -15,13 +15,14 @@ from big_retrieval.config import Config, registry, schema
 from big_retrieval.config.batch_norms import in_mode, parts_of
 from big_retrieval.config.older_runs import as_before
 from big_retrieval.errors import PluginNeeded, UserError
+from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
 from big_retrieval.train import phases
 
 log = logging.getLogger(__name__)
-TEXTS = "config.data"  # no name of a field has a dot
+TEXTS, IMAGES = "config.data", "config.data.images"  # no name of a field has a dot
 ANEW = "or start anew in another --workdir."
 RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
 
@@ -208,11 +209,20 @@ def check_fits(
             f"{folder} goes on with other records than config.data gives now (it had "
             f"{meta['records']:,}, now {records:,}): restore the data, {ANEW}"
         )
-    changed = [name for name in beside if meta.get("beside", {}).get(name) != beside[name]]
+    _warn_of_versions(meta)
+    saved = meta.get("beside", {})
+    changed = [name for name in beside if saved.get(name) != beside[name]]
+    if IMAGES not in saved and IMAGES in changed:  # written by an older version
+        changed.remove(IMAGES)
     if TEXTS in changed:
         raise UserError(
             f"{folder} was trained with other texts than config.data gives now, in as many "
             f"records: restore the data, {ANEW}"
+        )
+    if IMAGES in changed:
+        raise UserError(
+            f"{folder} was trained with other image files than config.data gives now (the files of "
+            f"some records were compared): restore the data, {ANEW}"
         )
     if changed:
         raise UserError(
@@ -224,6 +234,21 @@ def check_fits(
         raise UserError(
             f"{folder} was trained with another tokenizer than {kept} holds: put the checkpoint's "
             f"tokenizer.json in its place, {ANEW}"
+        )
+
+
+def _warn_of_versions(meta: Mapping[str, Any]) -> None:
+    """Warns if the checkpoint was written with other versions of the software."""
+    now = versions()
+    changed = [
+        f"{name} {old} -> {now[name]}"
+        for name, old in meta.get("versions", {}).items()
+        if name in now and now[name] != old
+    ]
+    if changed and jax.process_index() == 0:
+        log.warning(
+            f"versions changed since the checkpoint: {', '.join(changed)}. The run resumes, but "
+            "need not be bit-identical to an uninterrupted one."
         )
 
 

@@ -186,8 +186,16 @@ class TrainingRun:
             best_mode=c.best_mode,
         )
 
-    def meta(self, step: int, metrics: Mapping[str, float] | None) -> dict[str, Any]:
-        """What a checkpoint says about itself besides the arrays; None: its evaluation failed."""
+    def meta(
+        self, step: int, metrics: Mapping[str, float] | None, training: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Returns meta.json of a checkpoint.
+
+        Args:
+          step: finished steps.
+          metrics: of its evaluators; None if an evaluator failed.
+          training: values that were logged at this step; empty if it is not a logged step.
+        """
         return {
             "step": step,
             "position": step * self.config.batch_size,
@@ -196,6 +204,7 @@ class TrainingRun:
             "beside": dict(self.beside),
             "evaluated": metrics is not None,
             "metrics": dict(metrics or {}),
+            "training": dict(training),
             "total_steps": self.total_steps,
             "vocab_size": self.tokenizer.vocab_size,
             "versions": versions(),

@@ -23,7 +23,7 @@ from big_retrieval.train import summary
 from big_retrieval.train.build import build_model
 from big_retrieval.train.content import fingerprints
 from big_retrieval.train.loop import train
-from big_retrieval.train.resume import TEXTS
+from big_retrieval.train.resume import IMAGES, TEXTS
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import losses, results, tiny
@@ -226,5 +226,5 @@ def test_one_process_reads_the_files_beside_the_records_for_all(
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(distributed, "broadcast", lambda word: heard.append(word) or "of the first")
-    assert fingerprints(readers, source) == dict.fromkeys(("a", "", TEXTS), "of the first")
+    assert fingerprints(readers, source) == dict.fromkeys(("a", "", TEXTS, IMAGES), "of the first")
     assert (len(reads), heard) == (2, ["", "", ""])
