@@ -6,6 +6,7 @@ from typing import Any
 
 from big_retrieval import __version__
 from big_retrieval.config import schema
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.target import ExportTarget, ends
 from big_retrieval.io.manifest import read_meta, run_folder
@@ -61,7 +62,7 @@ _COMPARED = {  # topology -> how embeddings are
 def _scores(model: Exported) -> str:
     heads = [part.head for part in model.encodings]
     tokens = {_shape(model, part)[0] for part in model.encodings}
-    topology = model.config.topology
+    topology = topology_part(model.config.topology).type
     if all(head.lexical for head in heads):
         topology = "inner"
     elif topology == "oblique" and tokens == {1}:

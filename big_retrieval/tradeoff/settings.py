@@ -62,7 +62,7 @@ def settings_of(name: str, system: System, work: Path, index: str) -> list[Setti
     return out
 
 
-def build(out: Path, rows: Embeddings, topology: str) -> dict[str, Any]:
+def build(out: Path, rows: Embeddings, topology: str | Mapping[str, Any]) -> dict[str, Any]:
     """Writes an index of documents without names.
 
     Args:

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
 from big_retrieval.data.build import make_readers, make_reading, make_source
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
@@ -68,7 +68,7 @@ class System:
     """
 
     task: SearchTask
-    topology: str
+    topology: str | Mapping[str, Any]
     gates: Gates
     rows: Callable[[Side, Mode], Embeddings]
     scorer: Scorer
@@ -139,7 +139,12 @@ def judged_system(name: str, evaluator: Any, weights: Any, config: Config, gates
         items = [(n, 0) for n in asked[encoded["query"].present[query_field][asked]].tolist()]
         if weight > 0:
             samples[query_field] = _texts(source.queries, evaluator.readers[query_field], items)
-    return System(judged_task(name, judged), config.topology, gates, rows, scorer, samples)
+    return System(judged_task(name, judged), plain_topology(config), gates, rows, scorer, samples)
+
+
+def plain_topology(config: Config) -> str | Mapping[str, Any]:
+    """Returns the topology as config.json and the About of an index have it."""
+    return cast(Any, schema.to_plain(config.topology))
 
 
 def judged_task(name: str, judged: JudgedQueries) -> SearchTask:
@@ -183,7 +188,7 @@ def paired_system(name: str, evaluator: Any, weights: Any, config: Config, gates
     )  # fmt: skip
     scorer = recall_scorer(c.recall_at, queries.ids, documents.ids)
     samples = {c.query: _texts(queries.source, queries.reader, queries.items.tolist())}
-    return System(task, config.topology, gates, rows, scorer, samples)
+    return System(task, plain_topology(config), gates, rows, scorer, samples)
 
 
 def recall_scorer(recall_at: Sequence[int], queries: np.ndarray, documents: np.ndarray) -> Scorer:

@@ -24,8 +24,10 @@ from big_retrieval.data.images import decoding
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.encoding import encode_source
+from big_retrieval.inference import load as load_module
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.inference.saved import restore_params
+from big_retrieval.io import manifest
 from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
@@ -276,3 +278,57 @@ def test_an_open_image_is_read_like_its_file(tmp_path: Path) -> None:
         upright = decoding.from_pil(opened)
     np.testing.assert_array_equal(upright, decoding.decode((tmp_path / "a.png").read_bytes()))
     assert upright.shape == (20, 40, 3)
+
+
+def damaged(finished: Path, folder: Path) -> Path:
+    """A copy of a run, the manifest of whose newest checkpoint is cut."""
+    shutil.copytree(finished, folder)
+    newest = manifest.complete_steps(folder / "checkpoints")[-1]
+    path = folder / "checkpoints" / str(newest) / manifest.MANIFEST
+    path.write_bytes(path.read_bytes()[:-20])
+    return folder
+
+
+def test_an_older_checkpoint_that_stands_in_is_named(
+    finished: Path, tmp_path: Path, said: list[str]
+) -> None:
+    run = damaged(finished, tmp_path / "run")
+    older, newest = manifest.complete_steps(run / "checkpoints")[-2:]
+    assert big_retrieval.load(run).folder.name == str(older)
+    assert any(
+        f"{newest} is damaged" in line and f"using step {older} instead" in line for line in said
+    )
+
+
+def test_metrics_on_a_card_are_those_of_the_exported_step(finished: Path, tmp_path: Path) -> None:
+    from big_retrieval.exporting import card
+
+    steps = manifest.complete_steps(finished / "checkpoints")
+    for step in steps[-2:]:
+        folder = finished / "checkpoints" / str(step)
+        meta = manifest.read_meta(folder)
+        shown = card._metrics(folder, meta)
+        number = results(finished)["retrieval/test/rsum"]
+        assert (f"rsum | {number:.6g}" in shown) == (step == steps[-1])
+        assert f"tep {step}" in shown
+
+
+def test_a_checkpoint_that_is_pruned_while_it_is_read_is_followed_by_the_next(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    older, newest = manifest.complete_steps(run / "checkpoints")[-2:]
+    (run / "results.json").unlink()
+    hidden = (run / "checkpoints" / str(newest)).rename(tmp_path / "hidden")
+    inner = load_module.restore_weights
+
+    def pruned(folder: Path, config: Any) -> Any:
+        if folder.name == str(older):  # the run has saved another step, and prunes
+            hidden.rename(run / "checkpoints" / str(newest))
+            (folder / manifest.MANIFEST).unlink()
+            shutil.rmtree(folder)
+        return inner(folder, config)
+
+    monkeypatch.setattr(load_module, "restore_weights", pruned)
+    assert big_retrieval.load(run).folder.name == str(newest)

@@ -487,3 +487,13 @@ def test_the_other_processes_of_a_run_follow_the_first(tmp_path: Path, refused: 
     mine.release()
     assert path.exists() == refused
     other.release()
+
+
+def test_a_renamed_folder_is_not_written_to(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with locks.holding(locks.in_folder(folder), of=folder, flag="--workdir"):
+        locks.check()
+        folder.rename(tmp_path / "moved")
+        with pytest.raises(UserError, match=r"renamed or removed.*--workdir set to its new place"):
+            locks.check()
+        assert not folder.exists()

@@ -461,3 +461,62 @@ def test_edited_texts_are_noticed(
     monkeypatch.setattr(SceneRecords, "texts", edited)
     with pytest.raises(UserError, match=r"other texts than config\.data gives now, in as many"):
         train(tiny(), tmp_path / "run", ONE)
+
+
+def test_results_of_a_finished_run_do_not_depend_on_its_metrics_file(
+    whole: Path, tmp_path: Path, said: list[str]
+) -> None:
+    """With a shortened metrics.jsonl the results had the loss of an earlier step."""
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
+    train(tiny(), tmp_path / "run", ONE)
+    changing = {"seconds", "resumed_from"}
+    expected, found = (
+        {k: v for k, v in results(x).items() if k not in changing}
+        for x in (whole, tmp_path / "run")
+    )
+    assert found == expected
+    assert any("lacks values of step 8" in line for line in said)
+
+
+def test_changed_versions_are_named(stopped: Path, tmp_path: Path, said: list[str]) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints" / "6"
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["versions"]["jax"] = "0.1"
+    (folder / "meta.json").write_bytes(manifest.to_json(meta))
+    manifest.write_manifest(folder)
+    train(tiny(stop_after=7), tmp_path / "run", ONE)
+    assert any(f"jax 0.1 -> {jax.__version__}" in line for line in said)
+
+
+def test_replaced_image_files_are_noticed(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from big_retrieval.data.images import decoding
+    from big_retrieval.train.content import _some_images
+
+    class Field:
+        modality, column = "image", "image"
+
+    class Reader:
+        field = Field()
+
+    class Files(list):
+        name = "files"
+
+    files = Files({"image": decoding.Encoded(bytes([i]))} for i in range(5))
+    before = _some_images({"image": Reader()}, files)  # type: ignore
+    files[3] = {"image": decoding.Encoded(b"other")}
+    assert before != _some_images({"image": Reader()}, files)  # type: ignore
+    shutil.copytree(stopped, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints" / "6"
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["beside"]["config.data.images"] = before
+    (folder / "meta.json").write_bytes(manifest.to_json(meta))
+    manifest.write_manifest(folder)
+    monkeypatch.setattr("big_retrieval.train.content._some_images", lambda *_: "another digest")
+    with pytest.raises(UserError, match=r"other image files than config\.data gives now"):
+        train(tiny(), tmp_path / "run", ONE)
