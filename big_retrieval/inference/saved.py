@@ -63,10 +63,14 @@ def find(path: str | Path, step: int | None = None) -> Path:
     if not (root / "checkpoints").is_dir():
         return manifest.newest_intact(root, step)
     checkpoints = root / "checkpoints"
-    found = manifest.newest_intact(checkpoints, step, first=_of_results(root, checkpoints))
-    newest = max((manifest.step_of(p.name) or 0 for p in checkpoints.iterdir()), default=0)
-    if step is None and found.name != str(newest):
-        log.info(f"using step {found.name} of {root}, whose newest checkpoint folder is {newest}")
+    of_results = _of_results(root, checkpoints)
+    found = manifest.newest_intact(checkpoints, step, first=of_results)
+    newest = max(manifest.step_of(path.name) or 0 for path in checkpoints.iterdir())
+    complete = (checkpoints / str(newest) / manifest.MANIFEST).is_file()
+    if step is None and not complete:
+        log.info(f"using step {found.name} of {root}; the save of step {newest} is not finished")
+    elif step is None and int(found.name) != newest and int(found.name) == of_results:
+        log.info(f"using step {found.name} of {root}, the best, which results.json describes")
     return found
 
 
