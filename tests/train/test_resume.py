@@ -125,6 +125,16 @@ def test_other_number_of_devices(whole: Path, tmp_path: Path, first: int, then: 
 
 
 @pytest.mark.slow
+def test_the_average_of_weights_is_the_same_on_eight_devices(tmp_path: Path) -> None:
+    averages = []
+    for count in (1, 8):
+        config = tiny(optimizer__averaging=ema(0.99), total_steps=4)
+        train(config, tmp_path / str(count), jax.devices()[:count])
+        averages.append(restore_params(tmp_path / str(count) / "checkpoints" / "4", "ema"))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *averages)
+
+
+@pytest.mark.slow
 def test_onto_another_mesh(whole: Path, tmp_path: Path) -> None:
     train(tiny(stop_after=4, mesh__fsdp=2, mesh__tensor=2), tmp_path)
     train(tiny(mesh__fsdp=4), tmp_path)

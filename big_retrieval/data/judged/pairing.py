@@ -158,7 +158,7 @@ class Pairing:
         alone = len(np.unique(query)) - len(np.unique(query[here]))
         self.notes.append(
             f"{int((~here).sum()):,} of {len(here):,} pairs {why}, the first one {name}: "
-            f"evaluations count these documents as not found ({alone:,} queries have no other), "
+            f"evaluations count these documents as not found (queries without another: {alone:,}), "
             "and nothing is trained on them"
         )
 
