@@ -77,12 +77,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     first = restored or 0
     last = max(first, min(run.total_steps, config.stop_after or run.total_steps))
     with closing(metrics), closing(checkpoints), StopSignal() as stop:
-        if restored is None and config.init and run.evaluators:
-            log.info("evaluating the initial weights (config.init), as step 0")
-            with parallel.use(run.parts.mesh):
-                _evaluate(run, state, 0, set(run.evaluators), metrics, extras, final=False)
-        if restored and not checkpoints.evaluated(restored):
-            _evaluate_late(run, state, restored, metrics, checkpoints, extras)
+        _evaluate_start(run, state, restored, metrics, checkpoints, extras)
         state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop, extras)
         checkpoints.wait()  # a signal must not cut the last one short
         evaluated, values = step, dict(metrics.last)
@@ -242,16 +237,20 @@ def _save_unevaluated(
     log.info(f"step {step} is saved; repeat the same command to evaluate it and to go on")
 
 
-def _evaluate_late(
+def _evaluate_start(
     run: TrainingRun,
     state: TrainState,
-    step: int,
+    restored: int | None,
     metrics: Metrics,
     checkpoints: Checkpoints,
     extras: Extras,
 ) -> None:
-    """Evaluates a restored step whose evaluation had failed, as the uninterrupted run would."""
+    """Evaluates weights of `config.init` as step 0, or a restored step whose evaluation failed."""
     with parallel.use(run.parts.mesh):
-        final = _is_final(run, step)
-        found = _evaluate(run, state, step, run.due(step), metrics, extras, final=final)
-    checkpoints.record_evaluation(step, found)
+        if restored is None and run.config.init and run.evaluators:
+            log.info("evaluating the initial weights (config.init), as step 0")
+            _evaluate(run, state, 0, set(run.evaluators), metrics, extras, final=False)
+        if restored and not checkpoints.evaluated(restored):
+            final, due = _is_final(run, restored), run.due(restored)
+            values = _evaluate(run, state, restored, due, metrics, extras, final=final)
+            checkpoints.record_evaluation(restored, values)
