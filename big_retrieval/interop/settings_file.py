@@ -15,7 +15,7 @@ from big_retrieval.interop.files import read_json
 
 @dataclass(frozen=True)
 class KeyRule:
-    """KeyRule for one key.
+    """Rule for one key of a settings file.
 
     Attributes:
       reason: use of the key, or why it changes nothing.

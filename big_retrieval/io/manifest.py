@@ -57,8 +57,7 @@ def write_manifest(folder: Path) -> None:
             continue
         files[name] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
     durable.sync_tree(folder)
-    digest = hashlib.sha256(to_json(files)).hexdigest()
-    durable.write_bytes(folder / MANIFEST, to_json({"files": files, "sha256": digest}))
+    durable.write_bytes(folder / MANIFEST, _sealed("files", files))
     durable.sync_folder(folder.parent)
 
 
@@ -101,14 +100,21 @@ def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
 
 def _listed(folder: Path) -> dict[str, Any] | None:
     """The files that a manifest lists, with size and checksum; None: the manifest is damaged."""
-    raw = (folder / MANIFEST).read_bytes()
+    return _unsealed("files", (folder / MANIFEST).read_bytes())
+
+
+def _sealed(name: str, value: Mapping[str, Any]) -> bytes:
+    """Returns a JSON file with an object under `name` and the SHA-256 of the object."""
+    return to_json({name: value, "sha256": hashlib.sha256(to_json(value)).hexdigest()})
+
+
+def _unsealed(name: str, raw: bytes) -> dict[str, Any] | None:
+    """Returns the object of a `_sealed` file; None if a byte of the file has changed."""
     try:
-        manifest = json.loads(raw)
-        files, digest = manifest["files"], manifest["sha256"]
+        value = json.loads(raw)[name]
+        return value if raw == _sealed(name, value) else None
     except (ValueError, KeyError, TypeError):
         return None
-    intact = to_json(manifest) == raw and hashlib.sha256(to_json(files)).hexdigest() == digest
-    return files if intact else None
 
 
 def step_of(name: str) -> int | None:
@@ -144,8 +150,7 @@ def write_evaluation(folder: Path, metrics: Mapping[str, Any]) -> None:
       OSError: the file cannot be written or synced.
     """
     values = {"evaluated": True, "metrics": dict(metrics)}
-    digest = hashlib.sha256(to_json(values)).hexdigest()
-    durable.write_bytes(folder / EVALUATION, to_json({"meta": values, "sha256": digest}))
+    durable.write_bytes(folder / EVALUATION, _sealed("meta", values))
 
 
 def _late_evaluation(folder: Path) -> dict[str, Any]:
@@ -154,11 +159,11 @@ def _late_evaluation(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        saved = json.loads(path.read_bytes())
-        if hashlib.sha256(to_json(saved["meta"])).hexdigest() == saved["sha256"]:
-            return dict(saved["meta"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+        values = _unsealed("meta", path.read_bytes())
+    except OSError:
+        values = None
+    if values is not None:
+        return values
     log.warning(f"{path} is damaged and ignored; remove it")
     return {}
 
