@@ -21,6 +21,7 @@ from big_retrieval.losses.tiles import (
     Tile,
     classify,
 )
+from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.sharded import dense_locally, terms_here
 
@@ -98,9 +99,9 @@ def block_size(
     Args:
       topology: geodesic scores hold M numbers each on the way, the others one.
       embeddings: shape [n, M, N] or [n, V].
-      platform: "cpu", "gpu" or "tpu"; the default backend's unless given.
+      platform: "cpu", "gpu" or "tpu"; by default that of the mesh, see `traced_platform`.
     """
-    platform = platform or jax.default_backend()
+    platform = platform or traced_platform()
     bytes_ = BLOCK_BYTES.get(platform, ACCELERATOR_BLOCK_BYTES)
     # C * C scores fill the bytes: C has half of their binary logarithm, and is at least 16.
     scores = bytes_ // (4 * topology.numbers_per_score(embeddings))

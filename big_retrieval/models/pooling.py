@@ -22,6 +22,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype
 from big_retrieval.models.pooling_rules import EXCLUDED, Max, Mean, PoolingInputs, Rule
 from big_retrieval.models.pooling_sweep import PoolingCore, Selection, pool
+from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse.sharded import TERM_AXIS
 
 Backward = Literal["auto", "sparse", "dense"]
@@ -84,7 +85,7 @@ def max_pool(
     options = options or PoolingOptions()
     if options.backward not in BACKWARDS:
         raise UserError(f"backward {options.backward!r} is unknown; known: {', '.join(BACKWARDS)}.")
-    auto = "sparse" if jax.default_backend() == "cpu" else "dense"
+    auto = "sparse" if traced_platform() == "cpu" else "dense"
     form = auto if options.backward == "auto" else options.backward
     inputs = jax.tree.map(jnp.asarray, PoolingInputs(hidden, kernel, bias))
     pooled, positions = _pool(Max(dense=form == "dense"), inputs, mask, columns, dtype, options)
@@ -190,12 +191,12 @@ def block_size(positions: int, platform: str | None = None) -> int:
 
     Args:
       positions: b * L of one device.
-      platform: "cpu", "gpu" or "tpu"; the default backend's unless given.
+      platform: "cpu", "gpu" or "tpu"; by default that of the mesh, see `traced_platform`.
 
     Returns:
       512 on a CPU; elsewhere the power of two from 128 to 4096 that fills 512 MiB with float32.
     """
-    if (platform or jax.default_backend()) == "cpu":
+    if (platform or traced_platform()) == "cpu":
         return CPU_BLOCK
     return 1 << min(max((TILE_BYTES // (4 * positions)).bit_length() - 1, 7), 12)
 
