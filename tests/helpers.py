@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
+import jax
 import numpy as np
 from absl import app, flags, logging
 
@@ -55,6 +56,16 @@ def raw_config(**changes: Any) -> recipe.Editable:
 def tiny(**changes: Any) -> Config:
     """The typed form of `raw_config`."""
     return configs.load(raw_config(**changes))
+
+
+@contextlib.contextmanager
+def traced_for(platform: str) -> Iterator[None]:
+    """Code that is traced inside sees one device of a platform, "cpu", "gpu" or "tpu"."""
+    device = jax.sharding.AbstractDevice(platform, None, platform)
+    kinds = (jax.sharding.AxisType.Auto,)
+    mesh = jax.sharding.AbstractMesh((1,), ("data",), kinds, abstract_device=device)
+    with jax.sharding.use_abstract_mesh(mesh):
+        yield
 
 
 def ema(decay: float) -> recipe.Editable:

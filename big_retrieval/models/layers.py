@@ -23,6 +23,7 @@ from flax import linen as nn
 from jax.nn import initializers
 
 from big_retrieval.errors import UserError
+from big_retrieval.runtime.platform import traced_platform
 
 Initializer = initializers.Initializer
 Dtype = Any
@@ -158,10 +159,29 @@ class LayerNorm(nn.Module):
         shape, axes = x.shape[-1:], ("embed",)
         scale = parameter(self, "scale", initializers.ones, shape, axes, self.param_dtype)
         bias = parameter(self, "bias", initializers.zeros, shape, axes, self.param_dtype)
+        one_pass = jnp.finfo(x.dtype).bits < 32 and traced_platform() != "cpu"
         x = x.astype(wide(jnp.promote_types(x.dtype, self.dtype)))
-        x = x - jnp.mean(x, axis=-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + self.epsilon)
+        x = standardize(x, self.epsilon, one_pass=one_pass)
         return (x * scale.astype(x.dtype) + bias.astype(x.dtype)).astype(self.dtype)
+
+
+def standardize(x: jax.Array, epsilon: float, *, one_pass: bool = False) -> jax.Array:
+    """Computes (x - mean) / sqrt(variance + epsilon) over the last axis; the variance is biased.
+
+    Args:
+      x: [..., D], float32 or wider.
+      epsilon: added to the variance.
+      one_pass: compute the variance as mean(x^2) - mean(x)^2, which reads x once. Its error,
+        about 2^-24 mean^2 / variance, is below that of an x that was rounded to bfloat16
+        (2^-18 mean^2 / variance) or to float16 (2^-22 mean^2 / variance).
+    """
+    mean = jnp.mean(x, axis=-1, keepdims=True)
+    if one_pass:
+        square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+        variance = jnp.maximum(square - jnp.square(mean), 0)
+        return (x - mean) * jax.lax.rsqrt(variance + epsilon)
+    x = x - mean
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
 
 
 class FeedForward(nn.Module):
@@ -213,8 +233,12 @@ def parameter(
 def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype) -> jax.Array:
     """x [..., I] @ kernel [I, O] -> [..., O], as one product of [B*L, I] rows (faster on CPUs).
 
-    Operands are cast to `dtype`; the result, and with it the accumulation, is in `out_dtype`.
+    Operands are cast to `dtype`; the result, and with it the accumulation, is in `out_dtype`. On
+    TPUs the rows keep their axes: if L is not a multiple of 8, joining them copies the array and
+    keeps the product from being fused with the activation that follows.
     """
+    if traced_platform() == "tpu":
+        return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=out_dtype)
     rows = x.reshape(-1, x.shape[-1]).astype(dtype)  # [B*L, I]
     y = jnp.matmul(rows, kernel.astype(dtype), preferred_element_type=out_dtype)  # [B*L, O]
     return y.reshape(*x.shape[:-1], kernel.shape[-1])  # [..., O]

@@ -16,14 +16,15 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.class_tokens import weigh_as_one
 from big_retrieval.models.layers import (
     BlockInit,
-    Dense,
     Dtype,
     LayerNorm,
     dropout,
+    flat_matmul,
     parameter,
     uniform,
 )
 from big_retrieval.models.transformer import block_keys, run_layers, stored_rows
+from big_retrieval.runtime.platform import traced_platform
 
 
 class VisionTransformer(nn.Module):
@@ -65,15 +66,9 @@ class VisionTransformer(nn.Module):
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         m = self.spec.class_tokens
-        patches = patchify(images.astype(self.dtype), self.spec.patch)  # [B, L-M, P*P*3]
-        x = Dense(
-            self.spec.width,
-            ("patch_in", "embed"),
-            uniform(patches.shape[-1] ** -0.5),
-            use_bias=self.spec.patch_bias,
-            name="patch_embedding",
-            **types,
-        )(patches)  # [B, L-M, W]
+        x = PatchEmbedding(
+            self.spec.width, self.spec.patch, self.spec.patch_bias, name="patch_embedding", **types
+        )(images.astype(self.dtype))  # [B, L-M, W]
         if m:
             tokens = self._table("class_embedding", m, "class_token")
             tokens = jnp.broadcast_to(tokens, (x.shape[0], m, self.spec.width))  # [B, M, W]
@@ -124,19 +119,69 @@ class VisionTransformer(nn.Module):
         return table.astype(self.dtype)
 
 
+class PatchEmbedding(nn.Module):
+    """Patches times a kernel, [B, S, T, C] -> [B, (S / P) (T / P), width].
+
+    On TPUs one convolution, as the patches of `patchify` are padded 10 to 21 times there. Kernel
+    [P*P*C, width] and bias are the parameters of a `Dense` layer.
+    """
+
+    width: int
+    patch: int
+    use_bias: bool = False
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """[B, S, T, C] -> [B, (S / P) (T / P), width] in `dtype`, patches row-major.
+
+        Raises:
+          UserError: a side of the image is not a multiple of the patch.
+        """
+        size, axes = self.patch**2 * images.shape[-1], ("patch_in", "embed")
+        init, types = uniform(size**-0.5), self.param_dtype
+        kernel = parameter(self, "kernel", init, (size, self.width), axes, types)
+        embed = convolve_patches if traced_platform() == "tpu" else multiply_patches
+        x = embed(images.astype(self.dtype), kernel.astype(self.dtype), self.patch)
+        if not self.use_bias:
+            return x
+        bias = parameter(self, "bias", initializers.zeros, (self.width,), axes[1:], types)
+        return x + bias.astype(self.dtype)
+
+
+def convolve_patches(images: jax.Array, kernel: jax.Array, patch: int) -> jax.Array:
+    """Images [B, S, T, C], kernel [P*P*C, W] -> [B, patches, W], as a convolution of stride P."""
+    _check_sides(images.shape, patch)
+    kernel = kernel.reshape(patch, patch, images.shape[-1], -1)  # [P, P, C, W]
+    x = jax.lax.conv_general_dilated(
+        images, kernel, (patch, patch), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )  # [B, S/P, T/P, W]
+    return x.reshape(x.shape[0], -1, x.shape[-1])
+
+
+def multiply_patches(images: jax.Array, kernel: jax.Array, patch: int) -> jax.Array:
+    """The result of `convolve_patches`, as one product of [B*patches, P*P*C] rows."""
+    return flat_matmul(patchify(images, patch), kernel, images.dtype, images.dtype)
+
+
 def patchify(images: jax.Array, patch: int) -> jax.Array:
     """[B, S, T, C] -> [B, (S / P) (T / P), P*P*C]: patches row-major, inside row, column, channel.
 
     Raises:
       UserError: a side of the image is no multiple of the patch.
     """
+    _check_sides(images.shape, patch)
     batch, height, width, channels = images.shape
-    if height % patch or width % patch:
-        raise UserError(
-            f"image size {height} x {width} is not a multiple of the patch size {patch}: change "
-            "the field's size or the tower's patch."
-        )
     grid = (height // patch, width // patch)
     x = images.reshape(batch, grid[0], patch, grid[1], patch, channels)  # [B, S/P, P, T/P, P, C]
     x = x.transpose(0, 1, 3, 2, 4, 5)  # [B, S/P, T/P, P, P, C]
     return x.reshape(batch, grid[0] * grid[1], patch * patch * channels)  # [B, L-M, P*P*C]
+
+
+def _check_sides(shape: tuple[int, ...], patch: int) -> None:
+    if shape[1] % patch or shape[2] % patch:
+        raise UserError(
+            f"image size {shape[1]} x {shape[2]} is not a multiple of the patch size {patch}: "
+            "change the field's size or the tower's patch."
+        )

@@ -22,8 +22,9 @@ from big_retrieval.models.layers import (
     dropout,
     flat_matmul,
     gelu,
+    standardize,
 )
-from tests.helpers import drawn
+from tests.helpers import drawn, traced_for
 
 W, H, F = 12, 3, 20
 INITS = BlockInit.vision(W, F)
@@ -159,6 +160,39 @@ def test_layer_norm_statistics_are_wide() -> None:
     exact = np.asarray(x, np.float64)
     exact = (exact - exact.mean()) / exact.std()
     np.testing.assert_allclose(np.asarray(y, np.float64), exact, atol=0.02)
+
+
+def test_layer_norm_in_one_pass_is_as_exact_as_its_16_bit_input() -> None:
+    """A mean of 64 times the spread; rounding x to bfloat16 errs more than the single pass."""
+    exact = 64 + draw(0, 4, 768)
+    x = jnp.asarray(exact, jnp.bfloat16).astype(jnp.float32)
+    two, one = (standardize(x, 0.0, one_pass=one_pass) for one_pass in (False, True))
+    rounding = np.max(np.abs(np.std(np.asarray(x), -1) / np.std(exact, -1) - 1))
+    single = np.max(np.abs(np.std(np.asarray(one, np.float64), -1) - 1))
+    assert 0 < single < rounding / 3
+    np.testing.assert_allclose(one, two, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "platform", "reads"), [
+    ("bfloat16", "tpu", 1), ("float32", "tpu", 2), ("bfloat16", "cpu", 2),
+])  # fmt: skip
+def test_layer_norm_takes_one_pass_for_16_bits_on_accelerators(
+    dtype: str, platform: str, reads: int
+) -> None:
+    layer, x = LayerNorm(dtype=dtype), jnp.ones((2, 8), dtype)
+    params = layer.init(jax.random.key(0), x)
+    with traced_for(platform):
+        text = str(jax.make_jaxpr(layer.apply)(params, x))
+    assert ("max" in text) == (reads == 1)
+
+
+def test_products_keep_their_rows_on_tpus_only() -> None:
+    x, kernel = jnp.ones((2, 3, 4)), jnp.ones((4, 5))
+    for platform, ndim in (("tpu", 3), ("cpu", 2)):
+        with traced_for(platform):
+            jaxpr = jax.make_jaxpr(lambda x, k: flat_matmul(x, k, x.dtype, x.dtype))(x, kernel)
+        (product,) = (e for e in jaxpr.eqns if e.primitive.name == "dot_general")
+        assert product.outvars[0].aval.ndim == ndim
 
 
 def test_dense_types_and_bias() -> None:

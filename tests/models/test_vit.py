@@ -13,8 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Bert, Projection, ViT
 from big_retrieval.errors import UserError
-from big_retrieval.models.vit import patchify
-from tests.helpers import built, drawn
+from big_retrieval.models.vit import PatchEmbedding, convolve_patches, multiply_patches, patchify
+from tests.helpers import built, drawn, traced_for
 
 SMALL: dict[str, Any] = {"patch": 4, "width": 16, "depth": 2, "heads": 2, "mlp": 24}
 
@@ -36,6 +36,32 @@ def test_patchify_order() -> None:
 def test_size_must_be_a_multiple_of_the_patch() -> None:
     with pytest.raises(UserError, match=r"10 x 10 is not a multiple of the patch size 4"):
         built(ViT, **SMALL).init(jax.random.key(0), images(size=10))
+
+
+def test_convolution_of_patches_equals_their_product() -> None:
+    x, kernel = jax.random.normal(jax.random.key(0), (2, 8, 12, 3)), drawn_kernel()
+    pulls = [
+        jax.vjp(partial(embed, patch=4), x, kernel)
+        for embed in (convolve_patches, multiply_patches)
+    ]
+    (y, pull), (expected, expected_pull) = pulls
+    assert y.shape == (2, 6, 5)
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), pull(y), expected_pull(y))
+
+
+def drawn_kernel() -> jax.Array:
+    return jax.random.normal(jax.random.key(1), (4 * 4 * 3, 5))
+
+
+@pytest.mark.parametrize(("platform", "convolution"), [("tpu", True), ("cpu", False)])
+def test_patch_embedding_is_a_convolution_on_tpus(platform: str, convolution: bool) -> None:
+    layer = PatchEmbedding(width=5, patch=4, use_bias=True)
+    variables = drawn(layer, images())
+    assert jax.tree.map(jnp.shape, variables["params"]) == {"kernel": (48, 5), "bias": (5,)}
+    with traced_for(platform):
+        lowered = jax.jit(layer.apply).trace(variables, images()).lower()
+    assert ("stablehlo.convolution" in lowered.as_text()) == convolution
 
 
 def test_another_image_size_is_told() -> None:
