@@ -128,10 +128,10 @@ def main() -> None:
     """Compiles both, and runs them in turn unless told not to."""
     args = flags()
     measure.use_devices(args.devices)
-    from big_retrieval.plan.hlo import by_kind, collectives
+    from big_retrieval.plan.program import read_program
 
     compiled, rows = compile_both(args)
-    wire = by_kind(collectives(compiled["ours"].as_text()))
+    wire = read_program(compiled["ours"].as_text()).wire_bytes
     row: dict[str, Any] = {
         "benchmark": "contrastive",
         "machine": measure.machine(),

@@ -1,185 +1,313 @@
-"""Reads the collectives out of a compiled program's text.
+"""Parser of compiled programs: the text of an optimized HLO module (`compiled.as_text()`).
 
-The text of an optimised HLO module (`compiled.as_text()`) shows what one device does. A collective
-inside a loop stands there once; it runs as often as the loops around it turn, which the compiler
-notes in the loop's `known_trip_count`.
+The text shows what one device runs. An instruction inside a loop appears once and runs once per
+iteration, so `walk` multiplies the trip counts of the loops around it. CPU and GPU compilers write
+the count into the loop (`known_trip_count`). The TPU compiler does not; there, the loop's condition
+compares a counter with a constant.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-KINDS = (
-    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
-    "collective-permute", "collective-broadcast",
-)  # fmt: skip
-
 _HEADER = re.compile(r"(ENTRY )?%?([\w.-]+) \(.*\) -> .* \{$")
-_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.-]+) = (.*)$")
+_INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.-]+) = (.*)$")
 _OPCODE = re.compile(r"([a-z][\w-]*)\(")
-_SHAPE = re.compile(r"\b([a-z][a-z0-9]*)\[([\d,<=]*)\]")
-_CALLED = re.compile(r"\b(?:calls|to_apply|body|true_computation|false_computation)=%?([\w.-]+)")
+_PARENTHESIS = re.compile(r"[()]")
+_NAME = re.compile(r"%?([\w.-]+)")
+_ARRAY = re.compile(r"\b([a-z][a-z0-9]*)\[([\d,<=]*)\](?:\{([^}]*)\})?")
+_TILE = re.compile(r"T\(([\d,]+)\)")
+_CALLED = re.compile(
+    r"\b(?:calls|to_apply|body|true_computation|false_computation|called_computation)=%?([\w.-]+)"
+)
+_CONDITION = re.compile(r"\bcondition=%?([\w.-]+)")
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_OP_NAME = re.compile(r'\bop_name="([^"]*)"')
-_GROUPS = re.compile(r"\breplica_groups=\{\{([\d,]+)\}")
-_IOTA_GROUPS = re.compile(r"\breplica_groups=\[\d+,(\d+)\]")
-_MESH_GROUPS = re.compile(r"\breplica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}")  # jax 0.11
+_DIRECTION = re.compile(r"\bdirection=([A-Z]+)")
+_INDEX = re.compile(r"\bindex=(\d+)")
+_OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 _PARTITIONS = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
 _BITS = {"pred": 8, "token": 0, "opaque": 0}
+_FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+_BODIES = ("while", "call", "conditional", "async-start", "fusion")
 
 
-class Collective(NamedTuple):
-    """One collective of a program.
+class Instruction(NamedTuple):
+    """One instruction.
 
     Attributes:
-      kind: one of `KINDS`; an asynchronous pair counts once.
-      bytes: of its result on one device, each time that it runs.
-      trips: how often it runs, the product of the trip counts of the loops around it.
-      group: devices that take part together.
-      counted: False if a loop around it has no known trip count; that loop then counts as one trip.
-      name: where it comes from in the traced program.
+      name: without the leading %.
+      type: of the result, e.g. `f32[8,128]{1,0}`; a tuple in parentheses.
+      opcode: e.g. `fusion`.
+      text: operands in parentheses, followed by the attributes.
     """
 
-    kind: str
-    bytes: int
-    trips: int
-    group: int
-    counted: bool
     name: str
+    type: str
+    opcode: str
+    text: str
 
     @property
-    def wire_bytes(self) -> float:
-        """Bytes that one device receives over all trips, by the ring algorithms of each kind."""
-        others = self.group - 1
-        share = {
-            "all-reduce": 2 * others / self.group,
-            "reduce-scatter": others,
-            "collective-permute": 1,
-            "collective-broadcast": 1,
-        }
-        return self.trips * self.bytes * share.get(self.kind, others / self.group)
+    def operands(self) -> list[str]:
+        """Names of the operands, in order; a constant's value for a constant."""
+        end = _closing(self.text)
+        parts = re.split(r",\s*(?![^(\[{]*[)\]}])", self.text[1:end])
+        return [match[-1] for part in parts if (match := _NAME.findall(part))]
+
+    @property
+    def op_name(self) -> str:
+        """Origin in the traced program, e.g. `jit(step)/jvp(Model)/image/dot_general`, or ""."""
+        match = _OP_NAME.search(self.text)
+        return match[1].replace("\\'", "'") if match else ""
+
+    @property
+    def called(self) -> list[str]:
+        """Names of the computations that the instruction calls; the condition of a loop is not."""
+        names = _CALLED.findall(self.text)
+        for branches in _BRANCHES.findall(self.text):
+            names += _NAME.findall(branches)
+        return names
 
 
-class _Instruction(NamedTuple):
+@dataclass
+class Computation:
+    """Instructions by name, in the order of the schedule.
+
+    Attributes:
+      root: name of the instruction whose result the computation returns.
+    """
+
+    instructions: dict[str, Instruction] = field(default_factory=dict)
+    root: str = ""
+
+
+class Module(NamedTuple):
+    """A parsed program.
+
+    Attributes:
+      entry: name of the computation that runs first.
+      computations: computations by name.
+      devices: number of partitions times replicas.
+    """
+
+    entry: str
+    computations: dict[str, Computation]
+    devices: int
+
+
+class Visit(NamedTuple):
+    """An instruction at one place of the program.
+
+    Attributes:
+      instruction: the instruction.
+      name: name of the computation that defines it.
+      computation: that computation.
+      trips: product of the trip counts of the loops around it.
+      counted: False if the trip count of a loop around it is unknown; it then counts as one trip.
+      fused: True inside the body of a fusion.
+      caller: the visit of the instruction that calls the computation; None in the entry.
+    """
+
+    instruction: Instruction
     name: str
-    shape: str
-    opcode: str
-    rest: str
+    computation: Computation
+    trips: int
+    counted: bool
+    fused: bool
+    caller: "Visit | None"
 
 
-def collectives(compiled_text: str) -> list[Collective]:
-    """The collectives that one device runs, those of loop bodies with their trip counts.
+class ArrayType(NamedTuple):
+    """Type and layout of one array.
 
-    Of a conditional, every branch counts as if it were taken. A computation that several places
-    call is listed once for each.
+    Attributes:
+      dtype: e.g. `bf16`.
+      shape: sizes of the dimensions.
+      layout: text between the braces, e.g. `1,0:T(8,128)(2,1)S(1)`, or "".
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes without padding."""
+        return _bytes(self.dtype, math.prod(self.shape))
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes with the padding of the TPU's tiles, e.g. T(8,128) of the two minor dimensions."""
+        tile = _TILE.search(self.layout)
+        if tile is None:
+            return self.bytes
+        order = [int(axis) for axis in self.layout.partition(":")[0].split(",") if axis]
+        sizes = [self.shape[axis] for axis in order]  # minor dimension first
+        for i, size in enumerate(reversed([int(size) for size in tile[1].split(",")])):
+            if i == len(sizes):
+                sizes.append(1)
+            sizes[i] = -(-sizes[i] // size) * size
+        return _bytes(self.dtype, math.prod(sizes))
+
+
+def parse_module(text: str) -> Module:
+    """Parses a program.
 
     Args:
-      compiled_text: of `jit(f).lower(...).compile().as_text()`. On a CPU the program may widen
-        16-bit collectives to 32 bits; the sizes are those of the program as compiled.
+      text: `jit(f).lower(...).compile().as_text()`.
 
     Raises:
-      ValueError: the text is no HLO module.
+      ValueError: the text is not an HLO module.
     """
-    entry, computations = _parse(compiled_text)
+    entry, computations, current = None, {}, Computation()
+    for line in text.splitlines():
+        match = _INSTRUCTION.match(line)
+        if match:
+            result, rest = _split_type(match[3])
+            opcode = _OPCODE.match(rest)
+            if opcode:
+                instruction = Instruction(match[2], result, opcode[1], rest[opcode.end() - 1 :])
+                current.instructions[match[2]] = instruction
+                current.root = match[2] if match[1] else current.root
+            continue
+        header = _HEADER.match(line)
+        if header:
+            current = computations.setdefault(header[2], Computation())
+            entry = header[2] if header[1] else entry
     if entry is None:
-        raise ValueError("the text has no ENTRY computation: it is no HLO module")
-    found = [int(n) for n in _PARTITIONS.findall(compiled_text.partition("\n")[0])]
-    return list(_walk(computations, entry, math.prod(found), 1, True))
+        raise ValueError("the text has no ENTRY computation: it is not an HLO module")
+    counts = [int(n) for n in _PARTITIONS.findall(text.partition("\n")[0])]
+    return Module(entry, computations, math.prod(counts))
 
 
-def by_kind(found: list[Collective]) -> dict[str, float]:
-    """Received bytes (`Collective.wire_bytes`) summed by kind, largest first."""
-    totals: dict[str, float] = {}
-    for c in found:
-        totals[c.kind] = totals.get(c.kind, 0.0) + c.wire_bytes
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+def walk(module: Module) -> Iterator[Visit]:
+    """Yields every instruction that one device runs, once per place that calls its computation.
+
+    Bodies of loops, calls, conditionals (every branch counts as taken), asynchronous operations and
+    fusions are entered; the functions of reductions and sorts are not.
+    """
+    yield from _walk(module, module.entry, None)
+
+
+def _walk(module: Module, name: str, caller: Visit | None) -> Iterator[Visit]:
+    """The instructions of a computation and of all that it calls."""
+    computation = module.computations.get(name, Computation())
+    trips, counted, fused = 1, True, False
+    if caller is not None:
+        trips, counted, fused = caller.trips, caller.counted, caller.fused
+        fused = fused or caller.instruction.opcode == "fusion"
+        if caller.instruction.opcode == "while":
+            count = trip_count(module, caller.computation, caller.instruction)
+            trips, counted = trips * (1 if count is None else count), counted and count is not None
+    for instruction in computation.instructions.values():
+        visit = Visit(instruction, name, computation, trips, counted, fused, caller)
+        yield visit
+        if instruction.opcode in _BODIES:
+            for other in instruction.called:
+                yield from _walk(module, other, visit)
+
+
+def trip_count(module: Module, computation: Computation, loop: Instruction) -> int | None:
+    """Returns the number of iterations of a `while`, or None if the program does not give it.
+
+    Without `known_trip_count`, the condition must compare a counter with a constant. The counter is
+    assumed to grow by one from its initial value, or from 0 if that is not a constant.
+    """
+    known = _TRIPS.search(loop.text)
+    if known:
+        return int(known[1])
+    name = _CONDITION.search(loop.text)
+    condition = module.computations.get(name[1] if name else "")
+    comparison = None if condition is None else _comparison(module, condition)
+    if comparison is None:
+        return None
+    direction, index, limit = comparison
+    first = 0
+    carry = computation.instructions.get(loop.operands[0])
+    if carry is not None and carry.opcode == "tuple" and index < len(carry.operands):
+        value = _constant(computation, carry.operands[index])
+        first = 0 if value is None else value
+    trips = limit - first + (direction == "LE")
+    return max(0, trips) if direction in ("LT", "LE", "NE") else None
+
+
+def _comparison(module: Module, condition: Computation) -> tuple[str, int, int] | None:
+    """(direction, index of the counter in the carry, constant) of a loop's condition."""
+    root = condition.instructions.get(condition.root)
+    arguments: list[str] | None = None  # of the fusion around the comparison
+    inner = condition
+    if root is not None and root.opcode == "fusion" and root.called:
+        arguments, inner = root.operands, module.computations.get(root.called[0], Computation())
+        root = inner.instructions.get(inner.root)
+    direction = _DIRECTION.search(root.text) if root is not None else None
+    if root is None or root.opcode != "compare" or direction is None:
+        return None
+    sides: list[int | None] = []
+    indices: list[int] = []
+    for name in root.operands:
+        where, operand = inner, inner.instructions.get(name)
+        if arguments is not None and operand is not None and operand.opcode == "parameter":
+            where, name = condition, arguments[int(operand.operands[0])]
+            operand = condition.instructions.get(name)
+        sides.append(_constant(where, name))
+        if operand is not None and operand.opcode == "get-tuple-element":
+            index = _INDEX.search(operand.text)
+            indices += [int(index[1])] if index else []
+    if len(indices) != 1 or len(sides) != 2:
+        return None
+    if sides[1] is not None:
+        return direction[1], indices[0], sides[1]
+    if sides[0] is not None:
+        return _FLIPPED.get(direction[1], direction[1]), indices[0], sides[0]
+    return None
+
+
+def _constant(computation: Computation, name: str) -> int | None:
+    """Value of an integer constant, also through a copy."""
+    instruction = computation.instructions.get(name)
+    while instruction is not None and instruction.opcode in ("copy", "bitcast"):
+        instruction = computation.instructions.get(instruction.operands[0])
+    if instruction is None or instruction.opcode != "constant":
+        return None
+    value = re.match(r"\((-?\d+)\)", instruction.text)
+    return int(value[1]) if value else None
+
+
+def array_types(text: str) -> list[ArrayType]:
+    """Arrays of an HLO type, e.g. `f32[8,128]{1,0}`, or of a tuple."""
+    return [
+        ArrayType(dtype, tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size), layout)
+        for dtype, sizes, layout in _ARRAY.findall(text)
+    ]
 
 
 def shape_bytes(text: str) -> int:
-    """Bytes of an HLO type, e.g. `f32[8,128]{1,0}` or a tuple of such."""
-    total = 0
-    for kind, sizes in _SHAPE.findall(text):
-        count = math.prod(int(s.lstrip("<=")) for s in sizes.split(",") if s)
-        digits = re.search(r"\d+", kind)
-        bits = _BITS.get(kind, int(digits[0]) if digits else 0)
-        total += count * bits // 8 if bits >= 8 else -(-count * bits // 8)
-    return total
+    """Bytes of an HLO type without padding; of a tuple, the sum."""
+    return sum(array.bytes for array in array_types(text))
 
 
-def _parse(text: str) -> tuple[str | None, dict[str, list[_Instruction]]]:
-    """(name of the entry, computation -> its instructions)."""
-    entry, computations, current = None, {}, []
-    for line in text.splitlines():
-        header = _HEADER.match(line)
-        if header:
-            current = computations.setdefault(header[2], [])
-            entry = header[2] if header[1] else entry
-            continue
-        match = _INSTRUCTION.match(line)
-        if match:
-            shape, rest = _split_type(match[2])
-            opcode = _OPCODE.match(rest)
-            if opcode:
-                current.append(_Instruction(match[1], shape, opcode[1], rest))
-    return entry, computations
+def _bytes(dtype: str, count: int) -> int:
+    digits = re.search(r"\d+", dtype)
+    bits = _BITS.get(dtype, int(digits[0]) if digits else 0)
+    return -(-count * bits // 8)
 
 
 def _split_type(text: str) -> tuple[str, str]:
-    """Cuts `type opcode(...)` behind the type, which may be a tuple."""
+    """Cuts `type opcode(...)` after the type, which may be a tuple."""
     if not text.startswith("("):
-        shape, _, rest = text.partition(" ")
-        return shape, rest
+        result, _, rest = text.partition(" ")
+        return result, rest
+    end = _closing(text)
+    return text[: end + 1], text[end + 2 :]
+
+
+def _closing(text: str) -> int:
+    """Position of the parenthesis that closes the one at the start of a text."""
     depth = 0
-    for i, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
+    for match in _PARENTHESIS.finditer(text):
+        depth += 1 if match[0] == "(" else -1
         if depth == 0:
-            return text[: i + 1], text[i + 2 :]
-    return text, ""
-
-
-def _walk(
-    computations: Mapping[str, list[_Instruction]],
-    name: str,
-    devices: int,
-    trips: int,
-    counted: bool,
-) -> Iterator[Collective]:
-    """The collectives of a computation and of all that it calls."""
-    instructions = computations.get(name, [])
-    by_name = {i.name: i for i in instructions}
-    for i in instructions:
-        kind = i.opcode.removesuffix("-start").removesuffix("-done")
-        if kind in KINDS:
-            if i.opcode.endswith("-start"):
-                continue  # its result holds the operand too; the matching -done has the bare result
-            source = i
-            if i.opcode.endswith("-done"):
-                operands = re.findall(r"%?([\w.-]+)", i.rest.partition("(")[2])
-                source = next((by_name[o] for o in operands if o in by_name), i)
-            op_name = _OP_NAME.search(source.rest)
-            size, group = shape_bytes(i.shape), _group(source.rest, devices)
-            yield Collective(kind, size, trips, group, counted, op_name[1] if op_name else "")
-            continue
-        inner, known = trips, counted
-        if i.opcode == "while":
-            found = _TRIPS.search(i.rest)
-            inner, known = trips * int(found[1]) if found else trips, counted and found is not None
-        called = _CALLED.findall(i.rest)
-        for branches in _BRANCHES.findall(i.rest):
-            called += re.findall(r"%?([\w.-]+)", branches)
-        for other in called:
-            yield from _walk(computations, other, devices, inner, known)
-
-
-def _group(attributes: str, devices: int) -> int:
-    """Devices that take part together."""
-    listed, iota = _GROUPS.search(attributes), _IOTA_GROUPS.search(attributes)
-    named = _MESH_GROUPS.search(attributes)
-    if named:
-        sizes = dict(re.findall(r"'([^']+)'=(\d+)", named[1]))
-        return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", named[2]))
-    if listed:
-        return listed[1].count(",") + 1
-    return int(iota[1]) if iota else devices
+            return match.start()
+    return len(text)

@@ -22,7 +22,8 @@ from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.plan import cost, fit, hlo, loss_cost, memory, report
+from big_retrieval.plan import cost, fit, loss_cost, memory, report
+from big_retrieval.plan.program import read_program
 from big_retrieval.plan.vocabulary import VocabularySize, vocabulary, with_words
 from big_retrieval.runtime import chips
 from big_retrieval.runtime.chips import Chip
@@ -200,15 +201,15 @@ def _compile_step(parts: BuiltModel, step: Step) -> dict[str, Any]:
     batch = abstract_batch(parts.config, parts.mesh)
     compiled = compile_step(step, parts.abstract, batch, parts.mesh)
     analysis: Any = compiled.memory_analysis()
-    found = hlo.collectives(compiled.as_text() or "")
+    program = read_program(compiled.as_text() or "")
     return {
         "platform": parts.mesh.devices.flat[0].platform,
         "seconds": round(time.monotonic() - start, 1),
         "argument_bytes": analysis.argument_size_in_bytes,
         "temp_bytes": analysis.temp_size_in_bytes,
         "output_bytes": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
-        "wire_bytes_by_collective": hlo.by_kind(found),
-        "loops_of_unknown_length": sum(not item.counted for item in found),
+        "wire_bytes_by_collective": program.wire_bytes,
+        "loops_of_unknown_length": program.unknown_loops,
     }
 
 

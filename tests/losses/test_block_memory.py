@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.pairwise import Execution
-from big_retrieval.plan.hlo import collectives
+from big_retrieval.plan.program import read_program
 from big_retrieval.similarity import topology
 
 MIB = 2**20
@@ -93,7 +93,7 @@ def test_eight_devices(exchange: str, name: str, tokens: int, limit: int) -> Non
     n = rows // devices
     for first, second in ((n, rows), (rows, rows), (rows, n)):
         assert f"[{first},{second}]" not in text
-    found = collectives(text)
+    found = read_program(text).collectives
     side = rows * DIM * 4
     reduced = [item for item in found if item.kind == "all-reduce"]
     assert all(item.bytes < side / 10 for item in reduced)

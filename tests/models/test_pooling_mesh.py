@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.models.lexical import elu1p
 from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
-from big_retrieval.plan.hlo import collectives
+from big_retrieval.plan.program import read_program
 from tests.models.pooling_cases import assert_close, by_definition, draw, maximum
 
 MESHES = [(2, 2, 2), (8, 1, 1), (1, 1, 8), (1, 8, 1)]
@@ -111,7 +111,7 @@ def test_what_travels() -> None:
     with jax.set_mesh(mesh):
         run = jax.jit(step(maximum(block=64)), out_shardings=tuple(outs))
         program = run.lower(*arrays).compile()
-    exchanged = [(c.kind, c.bytes, c.trips) for c in collectives(program.as_text())]
+    exchanged = [(c.kind, c.bytes, c.trips) for c in read_program(program.as_text()).collectives]
     kernel, hidden, bias = (
         columns // 2 * width * 4,
         rows // 4 * length * width * 4,

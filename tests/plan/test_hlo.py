@@ -4,7 +4,10 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.plan.hlo import Collective, by_kind, collectives, shape_bytes
+from big_retrieval.plan import hlo
+from big_retrieval.plan.collectives import Collective, by_kind
+from big_retrieval.plan.collectives import collectives as collectives_of
+from big_retrieval.plan.hlo import shape_bytes
 
 GPU = """HloModule jit_f, is_scheduled=true, num_partitions=8
 
@@ -42,6 +45,10 @@ metadata={op_name="jit(f)/gather"}
   ROOT %asd = f32[16,4]{1,0} async-done(%as)
 }
 """
+
+
+def collectives(text: str) -> list[Collective]:
+    return collectives_of(hlo.parse_module(text))
 
 
 def test_asynchronous_forms_of_accelerators_count_once_with_their_bare_result() -> None:

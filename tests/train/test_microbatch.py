@@ -12,7 +12,7 @@ from big_retrieval import parallel
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
-from big_retrieval.plan.hlo import collectives
+from big_retrieval.plan.program import read_program
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.microbatch import in_slices
@@ -109,7 +109,7 @@ def test_memory_of_one_slice() -> None:
 @pytest.mark.slow
 def test_no_row_changes_its_place() -> None:
     """Slices take their rows from each device: what travels are gradients and embeddings only."""
-    found = collectives(compiled(64, 8).as_text())
+    found = read_program(compiled(64, 8).as_text()).collectives
     assert {item.kind for item in found} <= {"all-reduce", "all-gather", "reduce-scatter"}
     images = 64 // 8 * 32 * 32 * 3  # bytes of a slice's pixels on one device
     assert all(item.bytes < 512 * 8 * 4 * 2 for item in found if item.kind == "all-gather"), images

@@ -1,0 +1,161 @@
+"""Collectives of a compiled program, and the bytes that they move between devices."""
+
+import math
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from big_retrieval.plan.hlo import Computation, Instruction, Module, Visit, shape_bytes, walk
+
+KINDS = (
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
+    "collective-permute", "collective-broadcast",
+)  # fmt: skip
+
+_GROUPS = re.compile(r"\breplica_groups=\{\{([\d,]+)\}")
+_IOTA_GROUPS = re.compile(r"\breplica_groups=\[\d+,(\d+)\]")
+_MESH_GROUPS = re.compile(r"\breplica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}")  # jax 0.11
+# Opcodes that take time on the device. Bookkeeping and copies between memories do not count.
+_WORK = {
+    "fusion", "dot", "convolution", "while", "call", "conditional", "reduce", "scatter", "sort",
+}  # fmt: skip
+_WORK_TARGETS = re.compile(r'custom_call_target="(tpu_custom_call|__cu|__gpu)')
+# The TPU compiler runs some collectives piecewise inside the fusions between a start and a done.
+# Every fusion of the chain repeats the collective; the one with this target starts it.
+_CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
+_CHAIN = ('custom_call_target="AsyncCollectiveDone"', "chain_id=")
+
+
+class Collective(NamedTuple):
+    """One collective of a program.
+
+    Attributes:
+      kind: one of `KINDS`; an asynchronous pair counts once.
+      bytes: size of the result on one device without the padding of TPU tiles, each time it runs.
+      trips: how often it runs, the product of the trip counts of the loops around it.
+      group: number of devices that take part together.
+      counted: False if a loop around it has an unknown trip count; it then counts as one trip.
+      name: origin in the traced program.
+      overlapped: True if it is asynchronous and the device computes between start and end.
+    """
+
+    kind: str
+    bytes: int
+    trips: int
+    group: int
+    counted: bool
+    name: str
+    overlapped: bool = False
+
+    @property
+    def wire_bytes(self) -> float:
+        """Bytes that one device receives over all trips, by the ring algorithm of each kind."""
+        others = self.group - 1
+        share = {
+            "all-reduce": 2 * others / self.group,
+            "reduce-scatter": others,
+            "collective-permute": 1,
+            "collective-broadcast": 1,
+        }
+        return self.trips * self.bytes * share.get(self.kind, others / self.group)
+
+
+def collectives(module: Module) -> list[Collective]:
+    """Lists the collectives that one device runs, with the trip counts of the loops around them.
+
+    Every branch of a conditional counts as taken. On a CPU the program may widen 16-bit collectives
+    to 32 bits; the sizes are those of the compiled program.
+    """
+    hits = (_read(module, visit) for visit in walk(module))
+    return [hit for hit in hits if hit is not None]
+
+
+def by_kind(found: Iterable[Collective]) -> dict[str, float]:
+    """Received bytes (`Collective.wire_bytes`) summed by kind, largest first."""
+    totals: dict[str, float] = {}
+    for c in found:
+        totals[c.kind] = totals.get(c.kind, 0.0) + c.wire_bytes
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+
+def _read(module: Module, visit: Visit) -> Collective | None:
+    """The collective of an instruction, or None if it is not one or is counted elsewhere."""
+    instruction, computation = visit.instruction, visit.computation
+    if instruction.opcode == "fusion":
+        return _reduce_scatter_fusion(module, visit)
+    kind = instruction.opcode.removesuffix("-start").removesuffix("-done")
+    if kind not in KINDS or instruction.opcode.endswith("-start"):
+        return None  # the result of a start holds the operand, too; the done has the bare result
+    source, overlapped = instruction, False
+    if instruction.opcode.endswith("-done"):
+        names = (name for name in instruction.operands if name in computation.instructions)
+        source = computation.instructions[next(names, instruction.name)]
+        overlapped = _is_overlapped(computation, source, instruction)
+    elif visit.caller is not None and visit.caller.instruction.opcode == "async-start":
+        overlapped = _is_async_overlapped(visit.caller)
+    elif visit.fused:
+        if _is_all_reduce_scatter(visit.name):
+            return None
+        texts = [other.text for other in computation.instructions.values()]
+        overlapped = any(_CHAIN_START in text for text in texts)
+        if not overlapped and any(mark in text for text in texts for mark in _CHAIN):
+            return None
+    size, group = shape_bytes(instruction.type), _group(source.text, module.devices)
+    return Collective(
+        kind, size, visit.trips, group, visit.counted, source.op_name, overlapped=overlapped
+    )
+
+
+def _reduce_scatter_fusion(module: Module, visit: Visit) -> Collective | None:
+    """The TPU's fusion of an all-reduce and a slice, which is a reduce-scatter."""
+    called = visit.instruction.called
+    if not called or not _is_all_reduce_scatter(called[0]):
+        return None
+    body = module.computations.get(called[0], Computation())
+    inner = next((i for i in body.instructions.values() if i.opcode == "all-reduce"), None)
+    if inner is None:
+        return None
+    size, group = shape_bytes(visit.instruction.type), _group(inner.text, module.devices)
+    name = visit.instruction.op_name
+    return Collective("reduce-scatter", size, visit.trips, group, visit.counted, name)
+
+
+def _is_all_reduce_scatter(computation_name: str) -> bool:
+    return computation_name.startswith("all-reduce-scatter")
+
+
+def _is_async_overlapped(caller: Visit) -> bool:
+    """True if the device computes between an `async-start` and its `async-done`."""
+    start = caller.instruction
+    ends = (
+        other
+        for other in caller.computation.instructions.values()
+        if other.opcode == "async-done" and start.name in other.operands
+    )
+    end = next(ends, None)
+    return end is not None and _is_overlapped(caller.computation, start, end)
+
+
+def _is_overlapped(computation: Computation, start: Instruction, end: Instruction) -> bool:
+    if '"is_sync":true' in start.text:
+        return False
+    names = list(computation.instructions)
+    between = names[names.index(start.name) + 1 : names.index(end.name)]
+    return any(_is_work(computation.instructions[name]) for name in between)
+
+
+def _is_work(instruction: Instruction) -> bool:
+    target = instruction.opcode == "custom-call" and _WORK_TARGETS.search(instruction.text)
+    return instruction.opcode in _WORK or bool(target)
+
+
+def _group(attributes: str, devices: int) -> int:
+    """Number of devices that take part together."""
+    listed, iota = _GROUPS.search(attributes), _IOTA_GROUPS.search(attributes)
+    named = _MESH_GROUPS.search(attributes)
+    if named:
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", named[1]))
+        return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", named[2]))
+    if listed:
+        return listed[1].count(",") + 1
+    return int(iota[1]) if iota else devices

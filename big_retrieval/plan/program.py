@@ -1,0 +1,194 @@
+"""Summary of a compiled program: cycles, kernels, collectives and arrays of one device.
+
+Only the TPU compiler writes cycles into the program (`estimated_cycles`). They are the compiler's
+estimate, not a measurement, and contain neither collectives nor Pallas kernels; `kernel_cycles`
+adds the kernels.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from big_retrieval.plan.collectives import Collective, by_kind, collectives
+from big_retrieval.plan.hlo import Visit, array_types, parse_module, trip_count, walk
+
+MAX_ARRAYS = 20
+
+_CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
+_KERNEL = re.compile(r'custom_call_target="(tpu_custom_call|mosaic_gpu\w*|triton\w*|__cudnn\$\w+)"')
+_CONTROL = ("while", "conditional", "call")  # their bodies are counted
+# Instructions that rename or hand on arrays of other instructions.
+_ALIASES = {
+    "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "opt-barrier",
+}  # fmt: skip
+_VMEM = ")S(1)"  # after the tiles of a TPU layout; GPU layouts have no tiles
+_MODEL = re.compile(r"(?:^|[/(])RetrievalModel\)*/(.*)")
+_BLOCK = re.compile(r"(?:^|/)Block/(.*)")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A hand-written kernel: Pallas (TPU or GPU), Triton or cuDNN.
+
+    Attributes:
+      name: of the instruction, e.g. `attention_forward.3`.
+      target: of the custom call, e.g. `tpu_custom_call`.
+      calls: number of calls per step.
+      origin: in the traced program.
+      part: as in `Program.cycles_by_part`.
+    """
+
+    name: str
+    target: str
+    calls: int
+    origin: str
+    part: str
+
+
+@dataclass(frozen=True)
+class Array:
+    """A type of arrays in the device's memory.
+
+    Attributes:
+      type: with layout, e.g. `bf16[64,212,768]{2,1,0:T(8,128)(2,1)}`.
+      bytes: without padding.
+      padded_bytes: with the padding of the TPU's tiles; equal to `bytes` elsewhere.
+      count: number of instructions with a result of this type; they need not exist together.
+      origin: of one of them, in the traced program.
+    """
+
+    type: str
+    bytes: int
+    padded_bytes: int
+    count: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one device runs per call of a compiled program.
+
+    Attributes:
+      cycles: estimate without kernels and collectives; None if the compiler gives none (not a TPU).
+        Every branch of a conditional counts as taken.
+      cycles_by_part: cycles by `part_of`, most first.
+      kernels: hand-written kernels in the order of the program.
+      collectives: exchanges between devices.
+      arrays: the largest array types, by padded bytes; without arrays in the TPU's VMEM.
+      padded_arrays: the array types with the most padding.
+      unknown_loops: number of loops without a known trip count, counted as one iteration.
+    """
+
+    cycles: int | None
+    cycles_by_part: dict[str, int]
+    kernels: list[Kernel]
+    collectives: list[Collective]
+    arrays: list[Array]
+    padded_arrays: list[Array]
+    unknown_loops: int
+
+    @property
+    def wire_bytes(self) -> dict[str, float]:
+        """Bytes that one device receives, by kind of collective, without padding."""
+        return by_kind(self.collectives)
+
+    @property
+    def overlapped_wire_bytes(self) -> dict[str, float]:
+        """The share of `wire_bytes` that arrives while the device computes."""
+        return by_kind(c for c in self.collectives if c.overlapped)
+
+
+def read_program(text: str) -> Program:
+    """Summarizes a compiled program.
+
+    Args:
+      text: `jit(f).lower(...).compile().as_text()`, for any platform.
+
+    Raises:
+      ValueError: the text is not an HLO module.
+    """
+    module = parse_module(text)
+    visits = [visit for visit in walk(module) if not visit.fused]
+    cycles: Counter[str] = Counter()
+    for visit in visits:
+        estimate = _CYCLES.search(visit.instruction.text)
+        if estimate and visit.instruction.opcode not in _CONTROL:
+            cycles[part_of(visit.instruction.op_name)] += int(estimate[1]) * visit.trips
+    arrays = _arrays(visits)
+    wasted = sorted(arrays, key=lambda array: array.bytes - array.padded_bytes)
+    return Program(
+        cycles=cycles.total() if cycles else None,
+        cycles_by_part=dict(cycles.most_common()),
+        kernels=[kernel for visit in visits if (kernel := _kernel(visit))],
+        collectives=collectives(module),
+        arrays=sorted(arrays, key=lambda array: -array.padded_bytes)[:MAX_ARRAYS],
+        padded_arrays=[array for array in wasted[:MAX_ARRAYS] if array.padded_bytes > array.bytes],
+        unknown_loops=sum(
+            visit.instruction.opcode == "while"
+            and trip_count(module, visit.computation, visit.instruction) is None
+            for visit in visits
+        ),
+    )
+
+
+def part_of(op_name: str) -> str:
+    """Part of a training step that an instruction belongs to, from its origin.
+
+    Returns:
+      `TOWER/attention`, `TOWER/mlp`, `TOWER/norms`, `TOWER/embedding` or `TOWER/rest` with the name
+      of a tower, `head`, `loss`, each followed by ` forward`, ` recomputed` (remat) or ` backward`;
+      `optimizer`; or `rest`. A fusion counts for the part of its last operation.
+    """
+    match = _MODEL.search(op_name)
+    if match is None and "jvp(" not in op_name:
+        return "optimizer" if op_name.startswith("jit(") else "rest"
+    if "rematted_computation" in op_name:
+        direction = "recomputed"
+    else:
+        direction = "backward" if "transpose(" in op_name else "forward"
+    return f"{_module_of(match[1]) if match else 'loss'} {direction}"
+
+
+def _module_of(path: str) -> str:
+    """Tower and kind of layer, from the path below the model."""
+    name, _, inner = path.partition("/")
+    if not inner or "(" in name or name.endswith("_head"):
+        return "head"
+    block = _BLOCK.search(inner)
+    layer = (block[1] if block else inner).partition("/")[0]
+    if layer in ("attention", "mlp"):
+        return f"{name}/{layer}"
+    if layer.startswith("ln"):
+        return f"{name}/norms"
+    return f"{name}/{'embedding' if 'embed' in layer else 'rest'}"
+
+
+def _kernel(visit: Visit) -> Kernel | None:
+    instruction = visit.instruction
+    target = _KERNEL.search(instruction.text) if instruction.opcode == "custom-call" else None
+    if target is None:
+        return None
+    origin = instruction.op_name
+    return Kernel(instruction.name, target[1], visit.trips, origin, part_of(origin))
+
+
+def _arrays(visits: Iterable[Visit]) -> list[Array]:
+    """Array types of all results that have memory of their own; in VMEM they are left out."""
+    found: dict[str, Array] = {}
+    for visit in visits:
+        opcode = visit.instruction.opcode
+        if opcode in _ALIASES or opcode.endswith("-start"):
+            continue
+        if opcode == "parameter" and visit.caller is not None:
+            continue  # the caller's array
+        for array in array_types(visit.instruction.type):
+            if _VMEM in array.layout:
+                continue
+            shape = ",".join(map(str, array.shape))
+            layout = f"{{{array.layout}}}" if array.layout else ""
+            key = f"{array.dtype}[{shape}]{layout}"
+            count = found[key].count + 1 if key in found else 1
+            origin = found[key].origin if key in found else visit.instruction.op_name
+            found[key] = Array(key, array.bytes, array.padded_bytes, count, origin)
+    return list(found.values())
