@@ -1,0 +1,89 @@
+"""Cycles of Pallas kernels on TPUs, from the instruction schedules that the TPU compiler dumps.
+
+The TPU compiler estimates cycles for its own fusions but not for kernels. A dump of the final
+schedule (`DUMP_FLAGS` and `--xla_jf_dump_to=FOLDER` in the environment variable LIBTPU_INIT_ARGS,
+before libtpu is loaded) shows each kernel as bundles: instructions that start in the same cycle.
+The grid and the loops of a kernel are loops of the schedule with a constant number of iterations.
+A bundle inside them counts once per iteration. Waits for memory are not in the schedule, so
+`MARGIN` is added.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from big_retrieval.plan.program import Kernel
+
+DUMP_FLAGS = "--xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=.*final_bundles"
+MARGIN = 1.1
+
+# Address, mark (LB: first bundle of a loop), one > per loop around the bundle, instructions. Empty
+# bundles lack the >; they belong to the same loop as the bundle before.
+_BUNDLE = re.compile(r" *(?:0x[0-9a-f]+|0) +([A-Z]{2})? *: *(>*) *\{(.*)")
+_EXIT = re.compile(r"= scmp\.(?:ge|eq)\.s32\.totalorder [^,;]*, (-?\d+) /\* loop exit test \*/")
+_FILE = re.compile(r"\d+-(.*)-\d+-final_bundles\.txt")
+
+
+def schedule_cycles(schedule: str) -> tuple[int, int]:
+    """Counts the cycles of a kernel's schedule (`*-final_bundles.txt`).
+
+    Returns:
+      bundles times the iterations of the loops around them, and the number of loops without a
+      constant limit, which count as one iteration.
+    """
+    bundles: list[tuple[int, str, str]] = []  # depth of loops, mark, instructions
+    for line in schedule.splitlines():
+        match = _BUNDLE.match(line)
+        if match:
+            is_empty = match[3].startswith("}")
+            depth = bundles[-1][0] if is_empty and bundles else len(match[2])
+            bundles.append((depth, match[1] or "", match[3]))
+    return _cycles(bundles, 0)
+
+
+def _cycles(bundles: list[tuple[int, str, str]], depth: int) -> tuple[int, int]:
+    """Cycles of consecutive bundles inside `depth` loops."""
+    total = unknown = index = 0
+    while index < len(bundles):
+        if bundles[index][0] <= depth:
+            total, index = total + 1, index + 1
+            continue
+        end = index + 1
+        while end < len(bundles) and bundles[end][0] > depth and not _starts(bundles[end], depth):
+            end += 1
+        body = bundles[index:end]
+        tests = [m for level, _, text in body if level == depth + 1 and (m := _EXIT.search(text))]
+        inner, inner_unknown = _cycles(body, depth + 1)
+        total += inner * (int(tests[-1][1]) if tests else 1)
+        unknown += inner_unknown + (not tests)
+        index = end
+    return total, unknown
+
+
+def _starts(bundle: tuple[int, str, str], depth: int) -> bool:
+    """True if a loop directly below `depth` starts here."""
+    return bundle[0] == depth + 1 and bundle[1] == "LB"
+
+
+def kernel_cycles(kernels: Iterable[Kernel], folder: Path) -> dict[str, int]:
+    """Returns the cycles of all calls of each TPU kernel, with `MARGIN`, by instruction name.
+
+    Args:
+      kernels: from `read_program` of the program whose compilation wrote the dump.
+      folder: the dump; of one program only, as names repeat.
+
+    Raises:
+      ValueError: the dump lacks a kernel.
+    """
+    schedules = {
+        match[1]: path for path in folder.iterdir() if (match := _FILE.fullmatch(path.name))
+    }
+    cycles = {}
+    for kernel in kernels:
+        if kernel.target != "tpu_custom_call":
+            continue
+        if kernel.name not in schedules:
+            raise ValueError(f"no schedule of the kernel {kernel.name} in {folder}")
+        once, _ = schedule_cycles(schedules[kernel.name].read_text())
+        cycles[kernel.name] = round(kernel.calls * once * MARGIN)
+    return cycles
