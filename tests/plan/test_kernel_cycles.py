@@ -41,6 +41,15 @@ def test_two_loops_in_a_row_are_kept_apart() -> None:
     assert schedule_cycles(text) == (2 + 66 * (6 + 6 * 3 + 5 * 3), 0)
 
 
+@pytest.mark.parametrize(("name", "cycles"), [("bf16.gmra", 16), ("mubr.bf16.gmra", 8)])
+def test_products_keep_a_matrix_unit_busy(name: str, cycles: int) -> None:
+    products = f"{{ %1 = vmatmul.{name}.mxu0 %v1 ;;  %2 = vmatmul.msk.{name}.mxu1 %v2 }}"
+    line = f"   0x4   : >> {products}"
+    text = SCHEDULE.replace("   0x6   :", f"{line}\n{line}\n   0x6   :")
+    busy = 2 * cycles  # of either unit; more than five bundles
+    assert schedule_cycles(text) == (2 + 66 * (6 + 6 * busy), 0)
+
+
 def test_calls_and_a_margin_for_waits_are_added(tmp_path: Path) -> None:
     (tmp_path / "1795660732060260802-attention_forward.3-01-final_bundles.txt").write_text(SCHEDULE)
     name = "1795660732060260802-attention_forward.3-00-schedule-analysis_final_bundles.txt"
