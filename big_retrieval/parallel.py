@@ -66,6 +66,17 @@ def use(mesh: Mesh) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def without_axis(axis: str) -> Iterator[None]:
+    """Leaves a mesh axis out of the logical constraints, inside a `shard_map` over that axis."""
+    rules: list[tuple[str, Any]] = []
+    for name, axes in nn.get_logical_axis_rules():
+        names = (axes,) if isinstance(axes, str) else tuple(axes or ())
+        rules.append((name, tuple(each for each in names if each != axis) or None))
+    with nn.logical_axis_rules(rules):
+        yield
+
+
 def state_shardings(abstract: Any, mesh: Mesh) -> Any:
     """The sharding of each array of a training state.
 

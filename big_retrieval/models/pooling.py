@@ -22,6 +22,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype
 from big_retrieval.models.pooling_rules import EXCLUDED, Max, Mean, PoolingInputs, Rule
 from big_retrieval.models.pooling_sweep import PoolingCore, Selection, pool
+from big_retrieval.runtime.mesh_axes import auto_axes
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse.sharded import TERM_AXIS
 
@@ -146,7 +147,7 @@ def _pool(
     """Checks the arguments, lays the work out on the mesh, and runs it."""
     chosen = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
     _check(inputs, mask, chosen, options)
-    mesh = jax.sharding.get_abstract_mesh().shape
+    mesh = auto_axes()
     many, asked = mesh.get(TERM_AXIS, 1), len(chosen)
     tensor = TERM_AXIS if many > 1 else None
     if tensor is not None:

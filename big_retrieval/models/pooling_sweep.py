@@ -21,6 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.models.layers import wide
 from big_retrieval.models.pooling_rules import Gradient, PoolingInputs, Rule
+from big_retrieval.runtime.mesh_axes import auto_axes
 
 
 @flax.struct.dataclass
@@ -80,10 +81,11 @@ class PoolingCore:
 
     def run(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
         """`function` of (core, ...) on every device's own part; as it is without a mesh."""
-        local = functools.partial(function, self)
-        if jax.sharding.get_abstract_mesh().empty:
+        local, axes = functools.partial(function, self), set(auto_axes())
+        if not axes:
             return local
-        return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        specs: Any = {"in_specs": in_specs, "out_specs": out_specs}
+        return jax.shard_map(local, **specs, axis_names=axes, check_vma=False)
 
     def operands(self, inputs: PoolingInputs) -> PoolingInputs:
         """In their type; a kernel that does not travel is cast block by block instead."""

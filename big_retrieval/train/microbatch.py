@@ -6,75 +6,185 @@ encodes each slice again just before the gradient of its part. A loss over the r
 the whole batch therefore keeps all its negatives. Accumulating the gradients of a loss per slice
 would lose them, so that is not offered.
 
-What a batch norm sees of a slice is another matter: see `batch_stats` of a tower's configuration.
+On a mesh with several groups along `data`, each group loops over its own slices (`shard_map`), adds
+the gradients of its slices in float32, and the groups exchange one sum per step. Batch statistics
+are computed over all groups, so models with batch norms use a loop under automatic sharding, which
+reduces the gradients of every slice. See `batch_stats` in a tower's configuration.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
 
+from big_retrieval import parallel
 from big_retrieval.errors import UserError
+from big_retrieval.models.layers import wide
 from big_retrieval.parallel import ROWS
+from big_retrieval.runtime.mesh_axes import auto_axes
 
-Params = TypeVar("Params")
+GROUPS = "data"  # mesh axis whose groups of devices loop over their own slices
 Out = TypeVar("Out")
 Common = TypeVar("Common")
+Encode = Callable[[Any, Any, Any], tuple[Out, Common]]
 
 
 def in_slices(
-    encode: Callable[[Params, Any], tuple[Out, Common]],
-    params: Params,
+    encode: Encode[Out, Common],
+    params: Any,
+    shared: Any,
     rows: Any,
     microbatch: int | None,
+    *,
+    has_common: bool = True,
 ) -> tuple[Out, Common]:
-    """encode(params, rows), `microbatch` rows at a time; equal to it, and so are its gradients.
+    """Encodes `microbatch` rows at a time; equal to encode(params, shared, rows).
 
-    Under a mesh (`jax.set_mesh`) every slice takes the same number of rows from each device, so no
-    row changes its place.
+    Its gradients are equal, too. Under a mesh (`jax.set_mesh`) every slice
+    takes the same number of rows from each device, so that no row moves to another device.
 
     Args:
-      encode: from parameters and arrays [b, ...] to arrays [b, ...], row by row, and to arrays
-        that belong to no row: of these the mean over all slices is returned.
-      params: what it is differentiated by.
+      encode: function of (params, shared, arrays [b, ...]) that returns arrays [b, ...], row by
+        row, and arrays that belong to no row. The mean over slices of the latter is returned.
+      params: arrays of floats.
+      shared: arrays that every slice reads; they have no gradient.
       rows: arrays [B, ...].
       microbatch: rows of a slice, over all devices; None, or B, for the whole batch at once.
+      has_common: False if `encode` returns no arrays that belong to no row, and no row depends on
+        the other rows of its slice. Required for one sum of gradients per step.
 
     Raises:
       UserError: the slices do not divide the batch, or the devices a slice.
     """
     (batch_size,) = {x.shape[0] for x in jax.tree.leaves(rows)}
     if microbatch is None or microbatch == batch_size:
-        return encode(params, rows)
-    shape = jax.sharding.get_abstract_mesh().shape
-    groups = math.prod(shape.get(axis, 1) for axis in ROWS[0])
+        return encode(params, shared, rows)
+    axes = auto_axes()
+    groups = math.prod(axes.get(axis, 1) for axis in ROWS[0])
     if batch_size % microbatch or microbatch % groups:
         raise UserError(
             f"config.microbatch {microbatch} must divide the batch of {batch_size} and be a "
             f"multiple of the mesh's {groups} groups of rows."
         )
     count = batch_size // microbatch
-
-    def split(x: jax.Array) -> jax.Array:  # [B, ...] -> [slices, microbatch, ...]
-        # Device group g holds the batch's g-th run of rows, and takes its share of every slice from
-        # that: [groups, slices, rows of a group, ...].
-        x = x.reshape(groups, count, microbatch // groups, *x.shape[1:])
-        return _on_rows(x.swapaxes(0, 1).reshape(count, microbatch, *x.shape[3:]))
-
-    def join(x: jax.Array) -> jax.Array:  # [slices, microbatch, ...] -> [B, ...]
-        x = _on_rows(x).reshape(count, groups, microbatch // groups, *x.shape[2:])
-        return x.swapaxes(0, 1).reshape(batch_size, *x.shape[3:])
-
+    if axes.get(GROUPS, 1) > 1 and not has_common:
+        return _in_groups(encode, count, params, shared, rows)
     # Inside a loop nothing can be shared between the two passes, so no barrier is needed.
     once = jax.checkpoint(encode, prevent_cse=False)
-    out, common = jax.lax.map(lambda part: once(params, part), jax.tree.map(split, rows))
-    return jax.tree.map(join, out), jax.tree.map(lambda x: jnp.mean(x, axis=0), common)
+    out, common = jax.lax.map(lambda part: once(params, shared, part), _split(rows, count))
+    return _join(out), jax.tree.map(lambda x: jnp.mean(x, axis=0), common)
 
 
-def _on_rows(x: jax.Array) -> jax.Array:
-    """Keeps [slices, microbatch, ...] sharded over devices by its second axis."""
-    if jax.sharding.get_abstract_mesh().empty:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _in_groups(encode: Encode[Any, Any], count: int, params: Any, shared: Any, rows: Any) -> Any:
+    """`in_slices` with `count` slices per group; the derivative is written outside `shard_map`."""
+    return _forward(encode, count, params, shared, rows)[0]
+
+
+def _forward(encode: Encode[Any, Any], count: int, params: Any, shared: Any, rows: Any) -> Any:
+    def local(params: Any, shared: Any, rows: Any) -> Any:
+        out, common = jax.lax.map(lambda part: encode(params, shared, part), _split(rows, count))
+        if jax.tree.leaves(common):
+            raise ValueError("encode returns arrays that belong to no row: set has_common.")
+        return _join(out), common
+
+    run = _on_groups(local, (P(), P(), P(GROUPS)), (P(GROUPS), P()))
+    return run(params, shared, rows), (params, shared, rows)
+
+
+def _backward(encode: Encode[Any, Any], count: int, saved: Any, grads: Any) -> Any:
+    params, _, rows = saved
+
+    def local(params: Any, shared: Any, rows: Any, grads: list[jax.Array]) -> Any:
+        def add(total: Any, piece: tuple[Any, list[jax.Array]]) -> tuple[Any, list[jax.Array]]:
+            part, grads = piece
+
+            def floats_of(params: Any, values: list[jax.Array]) -> list[jax.Array]:
+                return _floats(encode(params, shared, _with_floats(part, values)))
+
+            pullback = jax.vjp(floats_of, params, _floats(part))[1]
+            by_params, by_rows = pullback(grads)
+            return jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, by_params), by_rows
+
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, wide(x.dtype)), params)
+        pieces = _split(rows, count), _split(grads, count)
+        # The last slice first, as in the derivative of a loop.
+        total, by_rows = jax.lax.scan(add, zeros, pieces, reverse=True)
+        return jax.lax.psum(total, GROUPS), _join(by_rows)
+
+    run = _on_groups(local, (P(), P(), P(GROUPS), P(GROUPS)), (P(), P(GROUPS)))
+    total, by_rows = run(*saved, _floats(grads))
+    total = jax.tree.map(lambda x, like: x.astype(like.dtype), total, params)
+    # None is the gradient of integers.
+    remaining = iter(by_rows)
+    return total, None, jax.tree.map(lambda x: next(remaining) if _is_float(x) else None, rows)
+
+
+_in_groups.defvjp(_forward, _backward)
+
+
+def _is_float(x: Any) -> bool:
+    """Returns True if an array has a gradient; cotangents of other arrays have the type float0."""
+    return jnp.issubdtype(x.dtype, np.inexact)
+
+
+def _floats(tree: Any) -> list[Any]:
+    return [x for x in jax.tree.leaves(tree) if _is_float(x)]
+
+
+def _with_floats(tree: Any, values: list[Any]) -> Any:
+    """`tree` with other floats, in the order of `_floats`."""
+    remaining = iter(values)
+    return jax.tree.map(lambda x: next(remaining) if _is_float(x) else x, tree)
+
+
+def _on_groups(function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """Runs a function once per group along `data`; the other mesh axes stay automatic."""
+
+    def local(*arrays: Any) -> Any:
+        with parallel.without_axis(GROUPS):
+            return function(*arrays)
+
+    # check_vma is off: every loop in a tower would have to start from arrays marked as varying.
+    options: Any = {"axis_names": {GROUPS}, "check_vma": False}
+    return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, **options)
+
+
+def _split(tree: Any, count: int) -> Any:
+    """[B, ...] -> [slices, microbatch, ...]."""
+    groups = math.prod(auto_axes().get(axis, 1) for axis in ROWS[0])
+
+    def split(x: jax.Array) -> jax.Array:
+        # Device group g holds the batch's g-th run of rows, and takes its share of every slice from
+        # that: [groups, slices, rows of a group, ...].
+        size = x.shape[0] // count
+        x = x.reshape(groups, count, size // groups, *x.shape[1:])
+        return _on_rows(x.swapaxes(0, 1).reshape(count, size, *x.shape[3:]))
+
+    return jax.tree.map(split, tree)
+
+
+def _join(tree: Any) -> Any:
+    """[slices, microbatch, ...] -> [B, ...]."""
+    groups = math.prod(auto_axes().get(axis, 1) for axis in ROWS[0])
+
+    def join(x: jax.Array) -> jax.Array:
+        count, size = x.shape[:2]
+        x = _on_rows(x).reshape(count, groups, size // groups, *x.shape[2:])
+        return _on_rows(x.swapaxes(0, 1).reshape(count * size, *x.shape[3:]), 0)
+
+    return jax.tree.map(join, tree)
+
+
+def _on_rows(x: jax.Array, axis: int = 1) -> jax.Array:
+    """Keeps an array, e.g. [slices, microbatch, ...], sharded over devices by its axis of rows."""
+    axes = auto_axes()
+    if not axes:
         return x
-    return jax.lax.with_sharding_constraint(x, jax.sharding.PartitionSpec(None, *ROWS))
+    rows = tuple(name for name in ROWS[0] if name in axes)
+    return jax.lax.with_sharding_constraint(x, P(*(None,) * axis, rows))

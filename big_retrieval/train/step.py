@@ -1,5 +1,6 @@
 """The training step: one pure function from (state, batch) to (state, metrics)."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import Objective, join_metrics
 from big_retrieval.models.towers import RetrievalModel, of_model
 from big_retrieval.train.averaging import Average
+from big_retrieval.train.compiler_options import compiler_options
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.optimizer import Updates
 from big_retrieval.train.phases import model_of
@@ -57,17 +59,10 @@ def make_loss(
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
         count = batch.valid.shape[0]
 
-        def apply(module: Any, params: Any, stats: Any, *inputs: Any, rows: Any) -> tuple[Any, Any]:
-            """A module's output in training, and its running averages as this moves them."""
-            variables = {"params": params, "batch_stats": stats}
-            options: Any = {"rngs": {"dropout": key}, "mutable": ["batch_stats"]}
-            out, moved = module.apply(variables, *inputs, train=True, rows=rows, **options)
-            return out, moved.get("batch_stats", {})
-
-        def encode(params: Any, part: tuple[Any, Any, jax.Array]) -> tuple[Reps, Any]:
-            fields, negatives, rows = part
-            stats, of_losses = of_model(batch_stats or {}), (batch_stats or {}).get("losses", {})
-            own = of_model(params)
+        def encode(params: Any, shared: Any, part: tuple[Any, Any, jax.Array]) -> tuple[Reps, Any]:
+            (key, batch_stats), (fields, negatives, rows) = shared, part
+            stats, of_losses = of_model(batch_stats), batch_stats.get("losses", {})
+            own, apply = of_model(params), functools.partial(_apply, key)
             reps, moved = apply(model, own, stats, fields, rows=rows)
             extra, averages = {}, {}
             for name, module in modules.items():
@@ -97,12 +92,24 @@ def make_loss(
             negatives = {name: {**arrays, **present} for name, arrays in negatives.items()}
         inputs = (batch.fields, negatives, rows)
         encoded = {name: part for name, part in params.items() if name != "scalars"}
-        reps, moved = in_slices(encode, encoded, inputs, microbatch)
+        shared = key, batch_stats or {}
+        averages = bool(jax.tree.leaves(batch_stats))
+        reps, moved = in_slices(encode, encoded, shared, inputs, microbatch, has_common=averages)
         scalars = params.get("scalars", {})
         value, metrics = objective(reps, batch, scalars, step, multipliers, logged)
         return value, (metrics, moved)
 
     return loss
+
+
+def _apply(
+    key: jax.Array, module: Any, params: Any, stats: Any, *inputs: Any, rows: Any
+) -> tuple[Any, Any]:
+    """A module's output in training, and its running averages as this moves them."""
+    variables = {"params": params, "batch_stats": stats}
+    options: Any = {"rngs": {"dropout": key}, "mutable": ["batch_stats"]}
+    out, moved = module.apply(variables, *inputs, train=True, rows=rows, **options)
+    return out, moved.get("batch_stats", {})
 
 
 def is_logged(config: Config, step: Any, total_steps: int) -> Any:
@@ -196,7 +203,7 @@ def compile_step(step: Step, state: Any, batch: Any, mesh: Mesh) -> jax.stages.C
     shardings = jax.tree.map(lambda x: x.sharding, state)
     jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, parallel.replicated(mesh)))
     with parallel.use(mesh):
-        return jitted.lower(state, batch).compile()
+        return jitted.lower(state, batch).compile(compiler_options(mesh))
 
 
 def abstract_batch(config: Config, mesh: Mesh | None, contents: ContentIds | None = None) -> Batch:

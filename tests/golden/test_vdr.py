@@ -302,8 +302,14 @@ def test_loss_in_other_forms(case: Case, form: str) -> None:
     def value(mode: str, q: Any, p: Any, *words: Any) -> Any:
         sides = sides_of(case, q, p, *words)
         embeddings = {str(k): side.embeddings for k, side in enumerate(sides) if side is not None}
-        encoded, _ = in_slices(lambda one, rows: (jax.tree.map(lambda x: x * one, rows), {}),
-                               jnp.ones(()), embeddings, rows_of_a_slice(n, groups))  # fmt: skip
+        encoded, _ = in_slices(
+            lambda one, _, rows: (jax.tree.map(lambda x: x * one, rows), {}),
+            jnp.ones(()),
+            None,
+            embeddings,
+            rows_of_a_slice(n, groups),
+            has_common=False,
+        )
         sides = [side and side.replace(embeddings=encoded[str(k)]) for k, side in enumerate(sides)]
         execution: Any = Execution(exchange, 2, term_axis())
         return vdr_loss(config_of(case, mode), *sides, logit_scale=1.0, execution=execution)[0]

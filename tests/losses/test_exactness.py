@@ -225,11 +225,13 @@ def ours(
 ) -> jax.Array:  # fmt: skip
     """The loss as the codebase computes it."""
 
-    def encode(kernel: jax.Array, part: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], None]:
+    def encode(
+        kernel: jax.Array, _: None, part: dict[str, jax.Array]
+    ) -> tuple[dict[str, jax.Array], None]:
         return {side: embeddings(name, inputs, kernel) for side, inputs in part.items()}, None
 
     inputs = {side: x[side] for side in ("query", "document", "negatives")}
-    reps, _ = in_slices(encode, x["kernel"], inputs, form.microbatch)
+    reps, _ = in_slices(encode, x["kernel"], None, inputs, form.microbatch, has_common=False)
     query = reps["query"] + x["probe_query"].reshape(reps["query"].shape)
     document = reps["document"] + x["probe_document"].reshape(reps["document"].shape)
     common: dict[str, Any] = {

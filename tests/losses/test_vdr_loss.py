@@ -82,11 +82,11 @@ def bow() -> dict[str, np.ndarray]:
 
 
 def loss(x: Any, terms: Any, config: Vdr, execution: Execution, microbatch: int | None) -> Any:
-    def encode(kernel: Any, rows: Any) -> Any:
+    def encode(kernel: Any, _: None, rows: Any) -> Any:
         return jax.tree.map(lambda y: jnp.exp(y @ kernel), rows), {}
 
     rows = {name: x[name] for name in terms}
-    dense, _ = in_slices(encode, x["kernel"], rows, microbatch)
+    dense, _ = in_slices(encode, x["kernel"], None, rows, microbatch, has_common=False)
     sides = {name: LexicalBatch(dense[name], terms[name]) for name in terms}
     valid = jnp.asarray(VALID)
     return vdr_loss(

@@ -104,7 +104,7 @@ def test_two_processes_of_four_devices(tmp_path: Path, warm_python: list[str]) -
     env = environment(1)
     one = command("main", QUICK, f"--workdir={tmp_path / 'one'}", *FLAGS, python=warm_python)
     subprocess.run(one, cwd=ROOT, env=env, check=True, capture_output=True, timeout=600)
-    pair = processes(warm_python, tmp_path / "two", 2, 4, *FLAGS)
+    pair = processes(warm_python, tmp_path / "two", 2, 4, *FLAGS, "--config.microbatch=8")
     try:
         outputs = [process.communicate(timeout=600)[0] for process in pair]
     finally:

@@ -1,5 +1,6 @@
 """Micro-batched = whole: losses, gradients, random bits; the memory of one slice."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,33 +25,43 @@ pytestmark = pytest.mark.usefixtures("one_model")
 RANDOM = {"towers__image__dropout": 0.3, "towers__text__dropout": 0.3}
 
 
-def gradient(microbatch: int | None, scan: bool) -> Any:
+def gradient(microbatch: int | None, scan: bool, devices: int = 1, **mesh_axes: int) -> Any:
     """Loss and parameter gradients of one random batch, dropout on."""
     changes = {**RANDOM, "towers__image__scan": scan, "towers__text__scan": scan}
-    config = tiny(microbatch=microbatch, **changes)
+    config = tiny(microbatch=microbatch, **changes, **mesh_axes)
     model, objective = make_model(config, 128), make_objective(config)
     params = dict(drawn(model, model.example_inputs())["params"])
     params["scalars"] = jax.tree.map(jnp.asarray, objective.scalars())
-    mesh = parallel.make_mesh(config, jax.devices()[:1])
+    mesh = parallel.make_mesh(config, jax.devices()[:devices])
     rng = np.random.default_rng(0)
 
-    def draw(x: jax.ShapeDtypeStruct) -> jax.Array:
+    def draw(x: Any) -> jax.Array:
         if x.dtype == bool:
-            return jnp.ones(x.shape, bool)
-        return jnp.asarray(rng.integers(0, 100, x.shape), x.dtype)
+            return jax.device_put(jnp.ones(x.shape, bool), x.sharding)
+        return jax.device_put(jnp.asarray(rng.integers(0, 100, x.shape), x.dtype), x.sharding)
 
     batch = jax.tree.map(draw, abstract_batch(config, mesh))
     loss = make_loss(model, objective, config.microbatch)
-    run = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (value, _), grads = run(params, batch, jax.random.key(1))
+    with parallel.use(mesh):
+        run = jax.jit(jax.value_and_grad(loss, has_aux=True))
+        (value, _), grads = run(params, batch, jax.random.key(1))
     return jax.device_get((value, grads))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scan", [False, True])
-def test_same_gradients_with_dropout(scan: bool) -> None:
+@pytest.mark.parametrize(
+    ("scan", "devices", "mesh_axes"),
+    [
+        (False, 1, {}),
+        (True, 1, {}),
+        (True, 4, {}),
+        (True, 8, {"mesh__fsdp": 2, "mesh__tensor": 2}),
+        (False, 4, {"mesh__fsdp": 4}),
+    ],
+)
+def test_same_gradients_with_dropout(scan: bool, devices: int, mesh_axes: dict[str, int]) -> None:
     """Random bits belong to a row of the global batch, whatever slice it is in."""
-    whole, sliced = gradient(None, scan), gradient(4, scan)
+    whole, sliced = gradient(None, scan), gradient(4, scan, devices, **mesh_axes)
     assert sliced[0] == pytest.approx(whole[0], rel=1e-6)
     largest = max(np.abs(a).max() for a in jax.tree.leaves(whole[1]))
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(sliced), strict=True):
@@ -115,7 +126,51 @@ def test_no_row_changes_its_place() -> None:
     assert all(item.bytes < 512 * 8 * 4 * 2 for item in found if item.kind == "all-gather"), images
 
 
+def test_gradients_are_reduced_once_for_all_slices() -> None:
+    """One all-reduce of the sum, although each slice adds to the gradient of the kernel."""
+    mesh = parallel.make_mesh(tiny(), jax.devices()[:4])
+    rows, kernel = jnp.arange(96.0).reshape(32, 3) / 96, jnp.ones((3, 5), jnp.bfloat16)
+
+    def loss(kernel: jax.Array, rows: jax.Array, microbatch: int | None) -> jax.Array:
+        encode = lambda kernel, _, x: (jnp.tanh(x @ kernel.astype(x.dtype)), None)  # noqa: E731
+        return jnp.sum(in_slices(encode, kernel, None, rows, microbatch, has_common=False)[0] ** 2)
+
+    with parallel.use(mesh):
+        placed = jax.device_put(rows, parallel.batch_sharding(mesh))
+        run = jax.jit(jax.grad(loss, (0, 1)), static_argnums=2).lower(kernel, placed, 8).compile()
+        got = run(kernel, placed)
+    for a, b in zip(got, jax.grad(loss, (0, 1))(kernel, rows, None), strict=True):
+        np.testing.assert_allclose(a.astype(np.float32), b.astype(np.float32), rtol=2**-7)
+    found = read_program(run.as_text() or "").collectives
+    assert [(item.kind, item.bytes, item.trips) for item in found] == [("all-reduce", 15 * 4, 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fsdp", [1, 2])
+def test_gradients_cross_the_data_axis_once_per_step(fsdp: int) -> None:
+    config = tiny(batch_size=32, microbatch=8, losses__main__exchange="gather", mesh__fsdp=fsdp)
+    mesh = parallel.make_mesh(config, jax.devices()[:4])
+    parts = build_model(config, mesh, vocab_size=128, total_steps=10)
+    step = compile_step(parts.step, parts.abstract, abstract_batch(config, mesh), mesh)
+    found = read_program(step.as_text() or "").collectives
+    assert all(item.group == fsdp for item in found if item.trips > 1)
+    assert fsdp > 1 or not any(item.trips > 1 for item in found)
+    reduced = sum(item.bytes for item in found if item.kind == "all-reduce" and item.trips == 1)
+    shards = [x.sharding.shard_shape(x.shape) for x in jax.tree.leaves(parts.abstract.params)]
+    size = 4 * sum(math.prod(shape) for shape in shards)  # bytes in float32
+    assert size <= reduced < 1.2 * size
+
+
+def test_slices_reject_arrays_that_belong_to_no_row() -> None:
+    def run(x: jax.Array) -> Any:
+        return in_slices(lambda p, s, x: (x, p), jnp.ones(2), None, x, 4, has_common=False)
+
+    mesh = parallel.make_mesh(tiny(), jax.devices()[:2])
+    with parallel.use(mesh), pytest.raises(ValueError, match="has_common"):
+        jax.eval_shape(run, jnp.zeros((8, 2)))
+
+
 def test_slices_that_do_not_divide() -> None:
     rows = jnp.zeros((12, 2))
     with pytest.raises(UserError, match=r"microbatch 5.*12"):
-        in_slices(lambda p, x: x, None, rows, 5)
+        in_slices(lambda p, s, x: x, None, None, rows, 5)
