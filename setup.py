@@ -58,6 +58,9 @@ EXTRAS = {
     "mlflow": ["mlflow>=3.0"],
     "cuda": ["jax[cuda12]>=0.10,<0.13"],
     "explain": ["wordcloud>=1.9.4"],
+    # the compilers of devices that this machine lacks, for `big-retrieval plan`
+    "plan-gpu": ["jax[cuda12]>=0.10,<0.13"],
+    "plan-tpu": ["jax[tpu]>=0.10,<0.13"],
     "opencv": ["opencv-python-headless>=4.10"],
     "qdrant": ["qdrant-client>=1.15"],
     "tpu": ["jax[tpu]>=0.10,<0.13"],

@@ -27,13 +27,14 @@ from big_retrieval.config import Config
 from big_retrieval.config.checks import check, mesh_shape
 from big_retrieval.config.trackers import with_trackers
 from big_retrieval.errors import UserError
-from big_retrieval.plan import environment
+from big_retrieval.plan import environment, targets
 from big_retrieval.runtime import chips, distributed, locks
 
 log = logging.getLogger(__name__)
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of this run first")
 PLAN = flags.DEFINE_bool("plan", False, "Say what the run needs and costs instead of training")
 TOPOLOGY = flags.DEFINE_string("topology", None, "Devices to plan for, e.g. h200-1, v5e-256, cpu-8")
+SUGGEST = flags.DEFINE_bool("suggest", False, "With --plan: compile other settings, fastest first")
 TRACKER = flags.DEFINE_list("tracker", [], "Further trackers of the curves, e.g. wandb,mlflow")
 
 
@@ -46,12 +47,13 @@ def plan(config: Config, workdir: Path) -> None:
     asked = None if TOPOLOGY.value is None else chips.parse(TOPOLOGY.value)
     if asked is not None:
         mesh_shape(config, asked[1])  # before jax is imported: mistakes show at once
+        targets.check_count(*asked)
         environment.prepare(*asked)
     from big_retrieval.plan.plan import run
 
     file = workdir / "plan.json"
     with cli.owning(locks.beside(file), file, "--workdir"):
-        run(config, workdir, asked)
+        run(config, workdir, asked, suggest=SUGGEST.value)
 
 
 def own(workdir: Path, process: int, processes: int) -> locks.Lock:
@@ -85,6 +87,8 @@ def main() -> None:
     """Reads the configuration and trains, or plans."""
     if TOPOLOGY.value is not None and not PLAN.value:
         raise UserError("--topology is for --plan: a run takes the devices that are there.")
+    if SUGGEST.value and not PLAN.value:
+        raise UserError("--suggest is for --plan. Add --plan, or remove --suggest.")
     config, workdir = beir.added(cli.load_config()), cli.workdir()
     config = with_trackers(config, TRACKER.value)
     check(config)  # before jax is imported: mistakes show at once

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from big_retrieval.sparse.terms import Terms
 
 LOCAL_TOP_K = 16  # terms that a gate leaves in `runlocal`, of the about 50 words of scenes
-# Blocks of logits that a lexical head holds at a time in the backward pass; measured so.
-_BLOCKS = {"max": 1.5, "mean": 3.5}
 _IN_PYTORCH = (  # keys of lexical heads that its module has there
     "tied", "transform", "layer_norm", "epsilon", "use_bias", "activation", "pooling",
     "pooling_top_k", "pool_padding", "normalise", "top_k",
@@ -98,18 +96,6 @@ class Head(Part):
         """
         del tower, arrays, call
         return module(tokens)
-
-    def block_bytes(self, rows: int, positions: int, terms: int, platform: str) -> int:
-        """What the backward pass holds at a time besides what was kept, for the plan.
-
-        Args:
-          rows: of one device.
-          positions: of a row.
-          terms: of a lexical head on one device, else 0.
-          platform: "gpu", "tpu" or "cpu".
-        """
-        del rows, positions, terms, platform
-        return 0
 
     def runlocal(self) -> "Head":
         """The same, small, for `:runlocal`."""
@@ -275,13 +261,6 @@ class Lexical(Head):
         """[B, 1, V] of all positions [B, L, W], those of the mask where there is one."""
         table = tower.word_table() if self.tied else None
         return module(tokens, arrays.get("mask"), table)[:, None]
-
-    def block_bytes(self, rows: int, positions: int, terms: int, platform: str) -> int:
-        """Blocks of logits by position, float32."""
-        from big_retrieval.models.pooling import block_size
-
-        terms = min(terms, block_size(rows * positions, platform))
-        return round(_BLOCKS[self.pooling] * 4 * rows * positions * terms)
 
     def runlocal(self) -> "Lexical":
         """Its size is the vocabulary's."""

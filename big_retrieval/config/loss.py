@@ -16,7 +16,6 @@ from big_retrieval.errors import UserError
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
     from big_retrieval.losses.function import LossFunction
-    from big_retrieval.plan.loss_cost import LossCost
 
 Exchange = Literal["auto", "gather", "ring"]
 FalseNegatives = Literal["keep", "mask", "positives"]
@@ -113,16 +112,6 @@ class Loss(Part):
         del config
         return ()
 
-    def cost(self, config: "Config", tensor: int) -> "LossCost | None":
-        """What `--plan` is told of it; None: the loss is traced, and its operations counted.
-
-        Args:
-          config: of the run, checked.
-          tensor: devices along the mesh's axis of that name.
-        """
-        del config, tensor
-        return None
-
 
 @dataclass(frozen=True)
 class ForeignLoss(Loss):
@@ -175,12 +164,6 @@ class PairLoss(Loss):
     def fields(self, config: "Config", side: Literal["query", "document"]) -> tuple[str, ...]:
         """The names of the fields of a side that it compares."""
         return getattr(self, side) or config.side(side)
-
-    def cost(self, config: "Config", tensor: int) -> "LossCost":
-        """See `Loss`; one comparison of all queries with all documents for each term."""
-        from big_retrieval.plan.loss_cost import LossCost
-
-        return LossCost(config, self, tensor)
 
     def compares(self, config: "Config") -> tuple[str, ...]:
         return (*self.fields(config, "query"), *self.fields(config, "document"))

@@ -1,7 +1,7 @@
 """The residual networks among the towers."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -63,14 +63,6 @@ class ResNet(BatchNormed, Tower):
 
     def runlocal(self) -> "ResNet":
         return dataclasses.replace(self, stem=16, blocks=(1,) * len(self.blocks))
-
-    def layer_bytes(self, field: Any, itemsize: int) -> int:
-        """Two arrays of the output of the widest block, which is the first."""
-        return 2 * (field.size // 4) ** 2 * self.stem * (4 if self.bottleneck else 1) * itemsize
-
-    def less_memory(self, platform: str) -> Mapping[str, Any]:
-        """Blocks computed again; it has no scan, without which XLA undoes it on CPUs."""
-        return {} if platform == "cpu" else {"remat": "block"}
 
 
 RESNET_SIZES = {  # blocks of each stage, bottleneck

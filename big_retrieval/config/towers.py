@@ -1,6 +1,6 @@
 """Towers: the networks that read an image, a text or any other field."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.registry import Part, required
@@ -17,8 +17,8 @@ class Tower(Part):
     """The base of all towers: what the rest of the code asks them.
 
     A subclass is a frozen dataclass with the key `type`, made known by `@register("tower")`. The
-    attributes below may be keys or properties of it. Its operations and memory are counted by
-    tracing its module (`models/flops.py`, `plan/memory.py`).
+    attributes below may be keys or properties of it. Its operations are counted by tracing its
+    module (`models/flops.py`).
 
     Attributes:
       modality: of the fields that it reads, see `Field.modality`.
@@ -152,27 +152,8 @@ class Tower(Part):
         return Fitted(part.params, [])
 
     def at_depth(self, depth: int) -> "Tower | None":
-        """The same with so many equal layers, of which the plan then traces two only.
+        """Returns the tower with `depth` equal layers; None if its layers differ.
 
-        None: it has no such layers, and is traced whole.
+        Operations of a tower with equal layers are counted by tracing one and two layers.
         """
         del depth
-
-    def layer_bytes(self, field: Any, itemsize: int) -> int:
-        """What the backward pass of one layer holds for a row besides what was kept for it."""
-        del field, itemsize
-        return 0
-
-    def spared_bytes(self, field: Any, itemsize: int) -> int:
-        """What tracing finds kept for a row of one layer, but compilers do not keep."""
-        del field, itemsize
-        return 0
-
-    def less_memory(self, platform: str) -> Mapping[str, Any]:
-        """Keys with the values that save memory of activations for time; {}: it has none.
-
-        Args:
-          platform: "gpu", "tpu" or "cpu".
-        """
-        del platform
-        return {}

@@ -1,7 +1,7 @@
 """The transformers among the towers: of images and of texts."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,17 +20,11 @@ class Transformer(Tower):
 
     Attributes:
       least_tokens: class tokens that it needs where all positions come out.
-      inner: activation -> arrays of a layer's backward pass inside its MLP, on top of what autodiff
-        keeps. Gradients add two of each, unless (text, with a mask) XLA has freed as much by then;
-        the polynomial of gelu_tanh is kept on paper only. Measured on CPUs in float32.
-      attention: the same of attention matrices.
       inner_dropout: whether dropout is behind the activation of the MLP, too, as in PyTorch's own
         layers.
     """
 
     least_tokens: ClassVar[int] = 1
-    inner: ClassVar[Mapping[str, int]] = {}
-    attention: ClassVar[int] = 0
     inner_dropout: ClassVar[bool] = False
     heads: Any = 1
     mlp: Any = 1
@@ -94,21 +88,6 @@ class Transformer(Tower):
     def at_depth(self, depth: int) -> "Transformer":
         return dataclasses.replace(self, depth=depth)  # type: ignore
 
-    def layer_bytes(self, field: Any, itemsize: int) -> int:
-        # Logits are in float32, weights in the type of the computation.
-        matrix = self.heads * self.positions(field) ** 2 * (4 + itemsize) // 2
-        inner = self.positions(field) * self.mlp * itemsize
-        return self.inner.get(self.activation, 0) * inner + self.attention * matrix
-
-    def spared_bytes(self, field: Any, itemsize: int) -> int:
-        """Two arrays inside the MLP where layers are unrolled; with jax 0.11 fewer."""
-        two = 2 if self.activation == "gelu_tanh" else 0
-        return two * self.positions(field) * self.mlp * itemsize
-
-    def less_memory(self, platform: str) -> Mapping[str, Any]:
-        """Layers computed again; in a scan on CPUs, where XLA undoes it otherwise."""
-        return {"remat": "block", **({"scan": True} if platform == "cpu" else {})}
-
 
 @register("tower")
 @dataclass(frozen=True)
@@ -121,8 +100,6 @@ class ViT(Transformer):
         "activation",
     )  # fmt: skip
     least_tokens: ClassVar[int] = 0
-    inner: ClassVar[Mapping[str, int]] = {"gelu": 2, "gelu_tanh": -1, "relu": 1}
-    attention: ClassVar[int] = 2
     type: Literal["vit"] = "vit"
     patch: AtLeast1 = 16
     width: AtLeast1 = 768
@@ -181,7 +158,6 @@ class Bert(Transformer):
         "width", "depth", "heads", "mlp", "norm", "final_norm", "causal", "token_types",
         "relative_positions", "epsilon", "activation",
     )  # fmt: skip
-    inner: ClassVar[Mapping[str, int]] = {"gelu": 0, "gelu_tanh": -2, "relu": 0}
     type: Literal["bert"] = "bert"
     width: AtLeast1 = 512
     depth: AtLeast1 = 12

@@ -13,7 +13,6 @@ from big_retrieval.config.registry import register
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
     from big_retrieval.losses.function import LossFunction
-    from big_retrieval.plan.loss_cost import VdrCost
 
 
 @dataclass(frozen=True)
@@ -96,11 +95,6 @@ class Vdr(PairLoss):
         tops = {"top_k": self.top_k, "top_k_document": self.top_k_document}
         smaller = {key: min(top_k, LOCAL_TOP_K) for key, top_k in tops.items() if top_k is not None}
         return dataclasses.replace(self, **smaller)
-
-    def cost(self, config: "Config", tensor: int) -> "VdrCost":
-        from big_retrieval.plan.loss_cost import VdrCost
-
-        return VdrCost(config, self, tensor)
 
 
 def top_k_of_documents(config: Vdr) -> int | None:

@@ -1,4 +1,4 @@
-"""Operations and seconds of a training step.
+"""Operations of a training step, and the time that they take at least.
 
 A multiplication and an addition count as two operations. Model operations are those of the towers'
 forward and backward passes (3 forward passes), the usual base of MFU. Executed operations add the
@@ -6,15 +6,14 @@ loss and what is computed twice.
 """
 
 import dataclasses
+from typing import Any
 
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.models.towers import RetrievalModel, make_model
-from big_retrieval.plan.loss_trace import traced_cost
+from big_retrieval.plan.loss_flops import loss_flops
 from big_retrieval.runtime.chips import Chip
 
-# What a good program reaches of the chip's peak, and how much of the computation can hide traffic.
-ACHIEVABLE = 0.5
-HIDING = 0.5
+TIMES = ("step", "compute", "wire", "exposed_wire", "bound", "mfu")
 
 
 def flops(config: Config, vocab_size: int) -> dict[str, int]:
@@ -33,7 +32,7 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
         towers += times * 3 * forward
         again += times * (_computed_again(model, name) + sliced * forward)
     n = config.batch_size
-    loss = sum(traced_cost(config, name, vocab_size).operations for name in config.losses)
+    loss = sum(loss_flops(config, name, vocab_size) for name in config.losses)
     return {"towers": n * towers, "recomputation": n * again, "loss": loss}
 
 
@@ -47,35 +46,36 @@ def _computed_again(model: RetrievalModel, name: str) -> int:
     return model.field_flops(name, backward=True) - plain.field_flops(name, backward=True)
 
 
-def seconds(
-    config: Config, chip: Chip, devices: int, operations: dict[str, int], wire: float
+def times(
+    chip: Chip | None, devices: int, operations: dict[str, int], program: dict[str, Any] | None
 ) -> dict[str, float | None]:
-    """How long a step should take: arithmetic on data sheets, not a measurement.
+    """Returns the seconds of a step and MFU, as far as compiler and data sheet give them.
 
-    The towers compute at the share `ACHIEVABLE` of their type's peak, the loss at that share of
-    float32's peak. To this is added the traffic that the share `HIDING` of the computation cannot
-    hide. Loading data is not counted.
+    Only the TPU's compiler estimates cycles. Cycles of kernels are added, and the time of
+    collectives during which nothing is computed, by the data sheet's speed of the links.
+    Everywhere else there is only `bound`: no step is faster than its operations at the chip's
+    bfloat16 peak, nor than its traffic.
 
     Args:
-      config: of the run.
-      chip: its nominal figures.
-      devices: how many.
+      chip: nominal figures.
+      devices: number of devices.
       operations: from `flops`.
-      wire: bytes received per device.
+      program: from `figures.program_figures`; None if nothing was compiled.
 
     Returns:
-      `step`, `compute`, `wire`, `exposed_wire` in seconds and `mfu` of the bfloat16 peak; all None
-      where the chip's peaks are not known.
+      `step`, `compute`, `wire`, `exposed_wire`, `bound` in seconds and `mfu` of the bfloat16 peak;
+      None for unknown ones.
     """
-    speed, peak = chip.speed(devices), chip.bfloat16
-    names = ("step", "compute", "wire", "exposed_wire", "mfu")
-    if speed is None or peak is None or chip.float32 is None:
-        return dict.fromkeys(names)
-    towers = (operations["towers"] + operations["recomputation"]) / devices
-    compute = towers / (peak if config.dtype == "bfloat16" else chip.float32)
-    compute = (compute + operations["loss"] / devices / chip.float32) / ACHIEVABLE
-    travel = wire / speed
-    exposed = max(0.0, travel - HIDING * compute)
-    step = compute + exposed
-    mfu = operations["towers"] / devices / peak / step
-    return dict(zip(names, (step, compute, travel, exposed, mfu), strict=True))
+    out: dict[str, float | None] = dict.fromkeys(TIMES)
+    if chip is None or chip.bfloat16 is None:
+        return out
+    speed, peak = chip.speed(devices), chip.bfloat16 * devices
+    bound = sum(operations.values()) / peak
+    if program is not None and speed is not None and program["wire_bytes"] is not None:
+        out["wire"], exposed = program["wire_bytes"] / speed, program["exposed_wire_bytes"] / speed
+        out["exposed_wire"], bound = exposed, max(bound, out["wire"])
+        if program["cycles"] is not None and chip.clock is not None:
+            out["compute"] = (program["cycles"] + (program["kernel_cycles"] or 0)) / chip.clock
+            out["step"] = max(out["compute"] + exposed, out["wire"])
+            out["mfu"] = operations["towers"] / peak / out["step"]
+    return out | {"bound": bound}

@@ -1,28 +1,63 @@
 """Makes jax see the devices that a plan is asked for. Runs before jax is imported."""
 
+import atexit
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+from big_retrieval.plan import targets
+from big_retrieval.plan.kernel_cycles import DUMP_FLAGS
 from big_retrieval.runtime.chips import Chip
 
 _PROBE = "import jax; d = jax.devices(); print(len(d), d[0].device_kind, sep='|')"
 _ACCELERATORS = ("nvidia0", "nvidiactl", "accel0", "vfio")
+_DUMP = "--xla_jf_dump_to"
 _COUNT = "xla_force_host_platform_device_count"
 
 
+# libtpu asks the machine about its TPU and complains on stderr where there is none; these say what
+# it asks for. Which slice a program is compiled for is said when it is compiled.
+_COMPILE_ONLY = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "JAX_PLATFORMS": "cpu",
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
+
+
 def prepare(chip: Chip, count: int) -> None:
-    """Keeps the machine's devices if they are the requested ones; else sets up virtual CPUs.
+    """Keeps the machine's devices if they are the requested ones; else prepares a substitute.
+
+    The substitute is the chip's compiler alone, or virtual CPUs if it is not installed.
 
     Args:
       chip: the requested kind of device.
-      count: how many devices.
+      count: number of devices.
     """
     if chip.platform != "cpu" and available(chip, count):
         return
-    virtual_cpus(count)
+    if chip.platform == "cpu" or targets.missing(chip):
+        virtual_cpus(count)
+    else:
+        os.environ.update(_COMPILE_ONLY)
+        if chip.platform == "tpu" and schedules_folder() is None:
+            folder = tempfile.mkdtemp(prefix="tpu_schedules_")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            arguments = os.environ.get("LIBTPU_INIT_ARGS", "")
+            dump = f"{arguments} {DUMP_FLAGS} {_DUMP}={folder}"
+            os.environ["LIBTPU_INIT_ARGS"] = dump.strip()
+
+
+def schedules_folder() -> Path | None:
+    """Returns the folder that libtpu writes the schedules of kernels to; None if it writes none."""
+    found = re.search(rf"{_DUMP}=(\S+)", os.environ.get("LIBTPU_INIT_ARGS", ""))
+    return Path(found[1]) if found else None
 
 
 def available(chip: Chip, count: int) -> bool:

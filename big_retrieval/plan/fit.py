@@ -1,142 +1,206 @@
-"""The smallest change to a config that makes it fit into memory, found by the formulas."""
+"""Changes to a config that fit into memory or are faster, found by compiling a few of them.
+
+A compilation takes minutes, so that the search is short: for each of a few settings of remat, mesh
+and exchange, the largest micro-batch that fits, by interpolation of the temporary memory.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from big_retrieval.config import Config
 from big_retrieval.config.batch_norms import parts_of
-from big_retrieval.plan import loss_cost, memory
-from big_retrieval.train.build import BuiltModel
+from big_retrieval.runtime.chips import gib
+
+Say = Callable[[str], None]
+MOST_TRIALS = 3  # compilations for one setting
 
 
-class Change(NamedTuple):
-    """A change that fits.
+@dataclass(frozen=True)
+class Trial:
+    """A config that was compiled.
 
     Attributes:
-      flags: for the command line.
-      total: bytes on one device, by the formulas.
+      config: with the changes.
+      flags: the changes, for the command line; empty for the config as it is.
+      program: figures of `compiling.compile_plan`.
+      operations: of `cost.flops`.
+      times: of `cost.times`.
+      fits: False if the step needs more memory than usable; None if that is unknown.
     """
 
-    flags: list[str]
-    total: int
-
-
-class _Candidate(NamedTuple):
     config: Config
     flags: list[str]
-    sharded: bool = False  # whether the mesh is another
+    program: dict[str, Any]
+    operations: dict[str, int]
+    times: dict[str, float | None]
+    fits: bool | None
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Sorts the best first: by time if the compiler estimates it, else by operations."""
+        step = self.times["step"]
+        return (not self.fits, step or 0.0, sum(self.operations.values()), len(self.flags))
+
+    def summary(self, batch_size: int) -> dict[str, Any]:
+        """Returns the entry of plan.json."""
+        step = self.times["step"]
+        return {
+            "flags": self.flags,
+            "fits": self.fits,
+            "total_bytes": self.program["total_bytes"],
+            "cycles": self.program["cycles"],
+            "flops_per_step": sum(self.operations.values()),
+            "step_seconds": step,
+            "mfu": self.times["mfu"],
+            "pairs_per_second": None if step is None else batch_size / step,
+            "compile_seconds": self.program["seconds"],
+        }
 
 
-def smallest_change(
-    parts: BuiltModel,
-    rebuild: Callable[[Config], BuiltModel],
-    platform: str,
-    limit: float,
-    offset: float = 0.0,
-) -> Change | None:
-    """The first change that fits, of: a micro-batch, remat, fsdp, ring; then combinations of them.
+Try = Callable[[Config, list[str]], Trial]
 
-    A micro-batch is the largest power of two that fits; each other change is on or off.
+
+def suggestions(
+    current: Trial, compile_trial: Try, rows: int, limit: float, say: Say
+) -> list[Trial]:
+    """Returns the compiled settings that fit, best first; the current one is among them if it fits.
 
     Args:
-      parts: of the config that does not fit.
-      rebuild: builds the model of a config on the mesh that it asks for.
-      platform: "gpu", "tpu" or "cpu".
-      limit: bytes of a device.
-      offset: bytes to add to the formulas' total, to match the compiler's figure.
-
-    Returns:
-      None if no such change fits.
+      current: the config as it is.
+      compile_trial: compiles a config with the flags that make it.
+      rows: number of devices that rows are sharded over.
+      limit: usable bytes of a device.
+      say: called with a line about each trial.
     """
-    built = {False: (parts, memory.state_bytes(parts))}
-
-    def total(candidate: _Candidate) -> float:
-        if candidate.sharded not in built:
-            sharded = rebuild(candidate.config)
-            built[candidate.sharded] = sharded, memory.state_bytes(sharded)
-        model, state = built[candidate.sharded]
-        return memory.per_device(model, platform, candidate.config, state)["total"] + offset
-
-    for candidate in _candidates(parts, platform):
-        found = total(candidate)
-        if found <= limit:
-            return Change(candidate.flags, round(found))
-    return None
-
-
-def _candidates(parts: BuiltModel, platform: str) -> Iterator[_Candidate]:
-    """Single changes, then combinations, each with its micro-batches from large to small."""
-    none = _Candidate(parts.config, [])
-    remat, sharded = _remat(none, platform), _sharded(none, parts)
-    ring = _ring(none, parts)
-    both = None if remat is None else _sharded(remat, parts)
-    yield from _sliced(none, parts)
-    yield from (c for c in (remat, sharded, ring) if c is not None)
-    for base in (remat, sharded, both):
-        if base is None:
-            continue
-        if base is both:
-            yield base
-        with_ring = _ring(base, parts)
-        yield from _sliced(base, parts)
-        if with_ring is not None:
-            yield from _sliced(with_ring, parts)
-    if ring is not None:
-        yield from _sliced(ring, parts)
+    search = _Search(compile_trial, rows, limit, say, [])
+    _tell(current, say)
+    own, switched = (current.config, []), _remat(current.config)
+    if not current.fits or current.config.microbatch:
+        search.largest(*own, known=current)
+    if switched is not None and not (current.fits and switched[1][0].endswith("=block")):
+        search.largest(
+            *switched, start=(current.config.microbatch or current.config.batch_size) // 2
+        )
+    for change in (_fsdp, _ring):  # they cost traffic: only if nothing else fits
+        if not current.fits and not any(trial.fits for trial in search.trials):
+            less = _remat(current.config, "block") or own
+            changed = change(*less, rows)
+            if changed is not None:
+                search.largest(*changed)
+    found = [trial for trial in (current, *search.trials) if trial.fits]
+    return sorted(found, key=lambda trial: trial.rank)
 
 
-def _sliced(base: _Candidate, parts: BuiltModel) -> Iterator[_Candidate]:
-    """Micro-batches of powers of two that divide the batch, largest first."""
-    batch, rows_over = base.config.batch_size, memory.groups(parts)
-    if any(part.whole_batch for part in parts_of(base.config).values()):
-        return  # slices would be another training
-    size = 1 << (batch.bit_length() - 1)
-    now = base.config.microbatch or batch
-    while size >= rows_over:
-        if batch % size == 0 and size % rows_over == 0 and size < now:
-            flags = [*base.flags, f"--config.microbatch={size}"]
-            yield base._replace(config=_with(base.config, microbatch=size), flags=flags)
+@dataclass(frozen=True)
+class _Search:
+    compile_trial: Try
+    rows: int
+    limit: float
+    say: Say
+    trials: list[Trial]
+
+    def largest(
+        self, config: Config, flags: list[str], known: Trial | None = None, start: int | None = None
+    ) -> None:
+        """Compiles micro-batches until the largest that fits is known; at most `MOST_TRIALS`."""
+        sizes = list(micro_batches(config, self.rows))
+        points: dict[int, Trial] = {}
+        if known is not None:
+            points[config.microbatch or config.batch_size] = known
+        size = min(sizes, key=lambda each: abs(each - (start or sizes[0])))
+        for _ in range(MOST_TRIALS):
+            if points:
+                size = _next(points, sizes, self.limit)
+            if size is None or size in points:
+                return
+            changed = dataclasses.replace(
+                config, microbatch=None if size == config.batch_size else size
+            )
+            flag = f"--config.microbatch={changed.microbatch}"
+            extra = [flag] if changed.microbatch != config.microbatch else []
+            self.say(f"trying {' '.join([*flags, *extra]) or 'the config as it is'} ...")
+            points[size] = self.compile_trial(changed, [*flags, *extra])
+            self.trials.append(points[size])
+            _tell(points[size], self.say)
+
+
+def _next(points: dict[int, Trial], sizes: list[int], limit: float) -> int | None:
+    """Returns the largest size that should fit; None if the search is over.
+
+    The total is a line over the size: through two trials, or through one and the arguments.
+    """
+    fitting = [size for size, trial in points.items() if trial.fits]
+    failing = [size for size, trial in points.items() if not trial.fits]
+    low, high = max(fitting, default=0), min(failing, default=1 << 62)
+    between = [size for size in sizes if size not in points and low < size < high]
+    if not between:
+        return None
+    totals = {size: trial.program["total_bytes"] for size, trial in points.items()}
+    small, large = min(totals), max(totals)
+    state = points[large].program["argument_bytes"] or 0
+    slope = (totals[large] - state) / large
+    if small != large:
+        slope = max(0.0, (totals[large] - totals[small]) / (large - small))
+    predicted = {size: totals[small] + slope * (size - small) for size in between}
+    good = [size for size in between if predicted[size] <= limit]
+    # A prediction that nothing fits is tested once, on the smallest size.
+    return max(good) if good else (None if fitting else min(between))
+
+
+def micro_batches(config: Config, rows: int) -> Iterator[int]:
+    """Yields sizes of micro-batches that train the same, the whole batch (B) first."""
+    yield config.batch_size
+    if any(part.whole_batch or part.by_slice for part in parts_of(config).values() if part.normed):
+        return
+    size = 1 << (config.batch_size.bit_length() - 1)
+    while size >= rows:
+        if config.batch_size % size == 0 and size % rows == 0 and size != config.batch_size:
+            yield size
         size //= 2
 
 
-def _remat(base: _Candidate, platform: str) -> _Candidate | None:
-    """All towers with remat=block; in a scan on CPUs, where XLA undoes it otherwise."""
-    towers: dict[str, Any] = dict(base.config.towers)
-    flags = []
-    for name, tower in base.config.towers.items():
-        changes = tower.less_memory(platform).items()
-        fresh = {key: v for key, v in changes if getattr(tower, key) != v}
-        towers[name] = dataclasses.replace(tower, **fresh)  # type: ignore
-        flags += [f"--config.towers.{name}.{key}={value}" for key, value in fresh.items()]
-    if not flags:
+def _tell(trial: Trial, say: Say) -> None:
+    program, times = trial.program, trial.times
+    speed = f"{sum(trial.operations.values()) / 1e12:,.4g} TFLOP"
+    if times["step"] is not None and times["mfu"] is not None:
+        cycles = program["cycles"] + (program["kernel_cycles"] or 0)
+        speed = f"{cycles:.3g} cycles, {times['step']:.3g} s, MFU {times['mfu']:.0%}"
+    fits = "" if trial.fits is None else ", fits" if trial.fits else ", does not fit"
+    say(f"  {gib(program['total_bytes'])}{fits}; {speed} (compiled in {program['seconds']:.0f} s)")
+
+
+def _remat(config: Config, value: str | None = None) -> tuple[Config, list[str]] | None:
+    """Returns the config with another remat in all towers: the given one, else the other one."""
+    towers: dict[str, Any] = {n: t for n, t in config.towers.items() if hasattr(t, "remat")}
+    if value is None:
+        value = "block" if all(t.remat == "none" for t in towers.values()) else "none"
+    changes = {
+        n: dataclasses.replace(t, remat=value) for n, t in towers.items() if t.remat != value
+    }
+    if not changes:
         return None
-    return base._replace(config=_with(base.config, towers=towers), flags=[*base.flags, *flags])
+    flags = [f"--config.towers.{name}.remat={value}" for name in changes]
+    return dataclasses.replace(config, towers={**config.towers, **changes}), flags
 
 
-def _sharded(base: _Candidate, parts: BuiltModel) -> _Candidate | None:
-    """Parameters over all devices that rows are sharded over."""
-    rows_over = memory.groups(parts)
-    if parts.mesh.shape["fsdp"] == rows_over:
+def _fsdp(config: Config, flags: list[str], rows: int) -> tuple[Config, list[str]] | None:
+    """Returns the config with parameters sharded over all devices that rows are sharded over."""
+    if config.mesh.fsdp == rows:
         return None
-    mesh = dataclasses.replace(base.config.mesh, data=1, fsdp=rows_over)
-    flags = [*base.flags, "--config.mesh.data=1", f"--config.mesh.fsdp={rows_over}"]
-    return _Candidate(_with(base.config, mesh=mesh), flags, sharded=True)
+    mesh = dataclasses.replace(config.mesh, data=1, fsdp=rows)
+    more = ["--config.mesh.data=1", f"--config.mesh.fsdp={rows}"]
+    return dataclasses.replace(config, mesh=mesh), [*flags, *more]
 
 
-def _ring(base: _Candidate, parts: BuiltModel) -> _Candidate | None:
-    """Losses that pass one side around a ring of the devices."""
-    tensor = parts.mesh.shape["tensor"]
-    if memory.groups(parts) == 1 or loss_cost.exchange_mode(base.config, tensor) == "ring":
+def _ring(config: Config, flags: list[str], rows: int) -> tuple[Config, list[str]] | None:
+    """Returns the config with losses that pass one side around a ring of the devices."""
+    losses: dict[str, Any] = {
+        n: x for n, x in config.losses.items() if getattr(x, "exchange", "ring") != "ring"
+    }
+    if rows == 1 or not losses:
         return None
-    losses: dict[str, Any] = dict(base.config.losses)
-    flags = list(base.flags)
-    for name, loss in base.config.losses.items():
-        if hasattr(loss, "exchange"):
-            losses[name] = dataclasses.replace(loss, exchange="ring")  # type: ignore
-            flags.append(f"--config.losses.{name}.exchange=ring")
-    return base._replace(config=_with(base.config, losses=losses), flags=flags)
-
-
-def _with(config: Config, **changes: Any) -> Config:
-    return dataclasses.replace(config, **changes)
+    more = [f"--config.losses.{name}.exchange=ring" for name in losses]
+    changed = {name: dataclasses.replace(loss, exchange="ring") for name, loss in losses.items()}
+    return dataclasses.replace(config, losses={**config.losses, **changed}), [*flags, *more]

@@ -1,17 +1,16 @@
 """What a run will need and cost, before any of its arrays is allocated.
 
-    python -m big_retrieval.main --config=... --plan [--topology=h200-1]
+    python -m big_retrieval.main --config=... --plan [--topology=h200-1] [--suggest]
 
-The step is compiled ahead of time with abstract arrays. If this machine has the requested devices,
-the plan consists of the compiler's figures. Otherwise virtual CPU devices stand in for them, and
-the plan consists of formulas, which were fitted to the compiler's accounting on CPUs in float32;
-the compiler's figures are noted, too, but CPUs widen bfloat16, which no accelerator does.
-`sources` says where each part of the memory comes from.
+The training step is compiled ahead of time with abstract arrays, for the requested devices: this
+machine's devices, or targets of a compiler that is installed without them (`targets`). Memory,
+cycles and traffic are the compiler's figures. Without a compiler the plan has only what shapes and
+tracing give.
 """
 
-import dataclasses
-import time
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +21,29 @@ from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.plan import cost, fit, loss_cost, memory, report
-from big_retrieval.plan.program import read_program
+from big_retrieval.plan import cost, fit, memory, report, targets
+from big_retrieval.plan.compiling import compile_plan
 from big_retrieval.plan.vocabulary import VocabularySize, vocabulary, with_words
 from big_retrieval.runtime import chips
 from big_retrieval.runtime.chips import Chip
 from big_retrieval.train.build import BuiltModel, build_model
-from big_retrieval.train.step import Step, abstract_batch, compile_step
 
 _LENGTH = 1000  # steps of the schedule, which changes neither shapes nor costs
-_MARGIN = 0.1  # of the usable memory, that a proposed change leaves: formulas are good to about it
-_EXACT = ("parameters", "optimiser", "batch")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Target:
-    """Where a step is to run.
+    """Devices that a step is compiled for.
 
     Attributes:
-      chip: the kind of device; None if the table of chips lacks it.
-      devices: jax's devices: the requested ones, or virtual CPUs in their place.
-      native: whether `devices` are the requested ones.
+      chip: kind of device; None if the table of chips lacks it.
+      devices: the requested devices, targets of a compiler, or virtual CPUs in their place.
+      missing: why nothing can be compiled for the chip; empty if the step is compiled.
     """
 
     chip: Chip | None
     devices: Sequence[Any]
-    native: bool
-
-    @property
-    def platform(self) -> str:
-        """ "gpu", "tpu" or "cpu"; decides the size of the loss's blocks."""
-        return self.devices[0].platform if self.chip is None else self.chip.platform
+    missing: str = ""
 
     @property
     def name(self) -> str:
@@ -62,51 +53,63 @@ class Target:
 
 
 def target(topology: tuple[Chip, int] | None) -> Target:
-    """The devices of a plan; `environment.prepare` has made them visible.
+    """Returns the devices of a plan; `environment.prepare` has prepared the process.
 
     Args:
-      topology: of `chips.parse`; None: all visible devices.
+      topology: from `chips.parse`; None for all visible devices.
+
+    Raises:
+      UserError: the devices do not exist.
     """
     devices = jax.devices()
     if topology is None:
-        chip = chips.of_kind(devices[0].device_kind, jax.local_device_count())
-        return Target(chip, devices, True)
+        return Target(chips.of_kind(devices[0].device_kind, jax.local_device_count()), devices)
     chip, count = topology
-    here = chips.of_kind(devices[0].device_kind)
+    visible = chips.of_kind(devices[0].device_kind)
+    is_here = visible is not None and visible.name == chip.name and len(devices) >= count
+    missing = "" if is_here else targets.missing(chip)
+    if not is_here and not missing and chip.platform != "cpu":
+        return Target(chip, targets.target_devices(chip, count))
     if len(devices) < count:
         raise UserError(
             f"--topology asks for {count} devices, but jax started with {len(devices)}: "
             "unset XLA_FLAGS and JAX_PLATFORMS."
         )
-    return Target(chip, devices[:count], here is not None and here.name == chip.name)
+    return Target(chip, devices[:count], missing)
 
 
-def run(config: Config, workdir: Path, topology: tuple[Chip, int] | None) -> dict[str, Any]:
+def run(
+    config: Config, workdir: Path, topology: tuple[Chip, int] | None, *, suggest: bool = False
+) -> dict[str, Any]:
     """Makes a plan, prints it and writes plan.json into the run folder, where nothing else changes.
 
     Args:
       config: checked.
-      workdir: the run folder; made where it is missing.
-      topology: from `chips.parse`; None: all visible devices.
+      workdir: the run folder; created if missing.
+      topology: from `chips.parse`; None for all visible devices.
+      suggest: look for changes that are faster, also if the step fits.
 
     Raises:
-      UserError: the mesh does not fit the devices or the batch.
+      UserError: the mesh does not fit the devices or the batch, or the compiler fails.
     """
-    found = make(config, target(topology))
+    plan = make(config, target(topology), suggest=suggest, say=functools.partial(print, flush=True))
     workdir.mkdir(parents=True, exist_ok=True)
-    write_bytes(workdir / "plan.json", to_json(found))
-    print(report.text(found), flush=True)
+    write_bytes(workdir / "plan.json", to_json(plan))
+    print(report.text(plan), flush=True)
     print(f"written to {workdir / 'plan.json'}", flush=True)
-    return found
+    return plan
 
 
-def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, Any]:
-    """The content of plan.json.
+def make(
+    config: Config, where: Target, *, suggest: bool = False, say: fit.Say = lambda message: None
+) -> dict[str, Any]:
+    """Returns the content of plan.json.
 
     Args:
       config: checked.
-      where: the devices.
-      compiling: whether the step is compiled; if not, traffic between devices is not counted.
+      where: the devices; nothing is compiled if `where.missing`.
+      suggest: compile other settings even if this one fits.
+      say: called with a line about each step that takes long.
     """
     words = vocabulary(config)
     config = with_words(config, words.size)
@@ -115,136 +118,82 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
         mesh = parallel.make_mesh(changed, where.devices)
         return build_model(changed, mesh, vocab_size=words.size, total_steps=_LENGTH)
 
-    parts = build(config)
-    formulas = memory.per_device(parts, where.platform)
-    compiler = _compile(parts) if compiling else None
-    native = where.native and compiler is not None
-    per_device = _by_compiler(formulas, compiler) if native and compiler else formulas
-    usable = None if where.chip is None else where.chip.usable
-    fits = None if usable is None else per_device["total"] <= usable
-    change = None
-    if fits is False and usable is not None:
-        offset = per_device["total"] - formulas["total"]
-        limit = (1 - _MARGIN) * usable
-        change = fit.smallest_change(parts, build, where.platform, limit, max(0, offset))
+    def trial(changed: Config, flags: list[str]) -> fit.Trial:
+        parts = build(changed)
+        operations, program = cost.flops(changed, words.size), compile_plan(parts)
+        times = cost.times(where.chip, len(where.devices), operations, program)
+        usable = None if where.chip is None else where.chip.usable
+        fits = None if usable is None else program["total_bytes"] <= usable
+        return fit.Trial(changed, flags, program, operations, times, fits)
+
+    parts, found, suggestions = build(config), None, []
+    if not where.missing:
+        say(f"compiling the training step for {where.name} ...")
+        found = trial(config, [])
+        if where.chip is not None and (suggest or found.fits is False):
+            rows = memory.row_devices(parts)
+            suggestions = fit.suggestions(found, trial, rows, where.chip.usable, say)
     return {
         **_about(config, where, parts, words),
-        "per_device_bytes": per_device,
-        "sources": _sources(native, where.platform),
-        "activations_formula": memory.activations(parts, config, where.platform),
-        "formula_bytes": formulas,
-        "compiler": compiler,
-        "fits": fits,
-        "smallest_change": None if change is None else change._asdict(),
-        **_costs(config, where, words, compiler),
+        **_figures(config, where, parts, words, found),
+        "suggestions": [entry.summary(config.batch_size) for entry in suggestions],
     }
 
 
 def _about(
     config: Config, where: Target, parts: BuiltModel, words: VocabularySize
 ) -> dict[str, Any]:
-    """The entries that say what was planned."""
+    """Entries that describe what was planned."""
     chip = where.chip
     return {
         "topology": where.name,
-        "platform": where.platform,
+        "platform": where.devices[0].platform if chip is None else chip.platform,
         "devices": len(where.devices),
         "mesh": dict(parts.mesh.shape),
         "batch_size": config.batch_size,
         "microbatch": config.microbatch,
         "dtype": config.dtype,
-        "exchange": loss_cost.exchange_mode(config, parts.mesh.shape["tensor"])
-        if memory.groups(parts) > 1
-        else "none",
         "parameter_count": sum(parts.parameters.values()),
         "vocabulary": words._asdict(),
         "device_memory_bytes": None if chip is None else chip.memory,
         "usable_bytes": None if chip is None else chip.usable,
+        "not_compiled": where.missing,
     }
 
 
-def _sources(native: bool, platform: str) -> dict[str, str]:
-    """Where each part of `per_device_bytes` comes from."""
-    sources: dict[str, str] = dict.fromkeys(memory.PARTS, "formula")
-    sources |= dict.fromkeys(_EXACT, "shapes")
-    if native:
-        sources["activations"] = f"compiler ({platform}), the rest of its figure"
-    return sources
-
-
-def _by_compiler(formulas: dict[str, int], compiler: dict[str, Any]) -> dict[str, int]:
-    """The formulas' parts, but activations are the rest of the compiler's temporary memory."""
-    found, left = dict(formulas), compiler["temp_bytes"]
-    for name in ("representations", "loss"):
-        found[name] = min(found[name], left)
-        left -= found[name]
-    found["activations"] = left
-    found["total"] = sum(found[name] for name in memory.PARTS)
-    return found
-
-
-def _compile(parts: BuiltModel) -> dict[str, Any]:
-    """The compiler's figures for one device, of the phase that takes the most memory."""
-    found = [_compile_step(parts, step) for step in _different_steps(parts)]
-    return max(found, key=lambda figures: figures["temp_bytes"])
-
-
-def _different_steps(parts: BuiltModel) -> list[Step]:
-    """The steps of phases that train other parameters, or have other batch statistics."""
-    updates = parts.updates
-    kinds = [(updates.trained(i), span.phase.batch_stats) for i, span in enumerate(updates.spans)]
-    return [parts.steps[i] for i, kind in enumerate(kinds) if kind not in kinds[:i]]
-
-
-def _compile_step(parts: BuiltModel, step: Step) -> dict[str, Any]:
-    start = time.monotonic()
-    batch = abstract_batch(parts.config, parts.mesh)
-    compiled = compile_step(step, parts.abstract, batch, parts.mesh)
-    analysis: Any = compiled.memory_analysis()
-    program = read_program(compiled.as_text() or "")
-    return {
-        "platform": parts.mesh.devices.flat[0].platform,
-        "seconds": round(time.monotonic() - start, 1),
-        "argument_bytes": analysis.argument_size_in_bytes,
-        "temp_bytes": analysis.temp_size_in_bytes,
-        "output_bytes": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
-        "wire_bytes_by_collective": program.wire_bytes,
-        "loops_of_unknown_length": program.unknown_loops,
-    }
-
-
-def _costs(
-    config: Config,
-    where: Target,
-    words: VocabularySize,
-    compiler: dict[str, Any] | None,
+def _figures(
+    config: Config, where: Target, parts: BuiltModel, words: VocabularySize, found: fit.Trial | None
 ) -> dict[str, Any]:
-    """Operations, traffic and time."""
-    operations = cost.flops(config, words.size)
-    wire = {} if compiler is None else compiler["wire_bytes_by_collective"]
-    received = sum(wire.values())
-    out = {
+    """Memory, operations, traffic and time."""
+    program = None if found is None else found.program
+    operations = cost.flops(config, words.size) if found is None else found.operations
+    times = cost.times(where.chip, len(where.devices), operations, program)
+    step = times["step"]
+    return {
+        "per_device_bytes": _per_device(memory.state_bytes(parts), program),
+        "compiler": program,
+        "fits": None if found is None else found.fits,
         "flops_per_step": sum(operations.values()),  # executed, over all devices
         "model_flops_per_step": operations["towers"],  # what MFU counts
         "flops_by_part": operations,
-        "wire_bytes": received,  # received by one device in a step
-        "wire_bytes_by_collective": wire,
-        "wire_bytes_source": "" if compiler is None else f"compiled for {compiler['platform']}",
-    }
-    times = dict.fromkeys(("step", "compute", "wire", "exposed_wire", "mfu"))
-    if where.chip is not None:
-        times = cost.seconds(config, where.chip, len(where.devices), operations, received)
-    step = times["step"]
-    return {
-        **out,
+        "wire_bytes": None if program is None else program.get("wire_bytes"),
         "expected": {
-            "step_seconds": step,
-            "compute_seconds": times["compute"],
-            "wire_seconds": times["wire"],
-            "exposed_wire_seconds": times["exposed_wire"],
+            **{f"{name}_seconds": times[name] for name in cost.TIMES if name != "mfu"},
             "mfu": times["mfu"],
             "pairs_per_second": None if step is None else config.batch_size / step,
-            "achievable_share": cost.ACHIEVABLE,
-            "source": "arithmetic on the data sheet, not a measurement",
+            "source": "the compiler's estimate and data sheets, not a measurement",
         },
+    }
+
+
+def _per_device(state: dict[str, int], program: dict[str, Any] | None) -> dict[str, int | None]:
+    """Bytes of one device by part; parts that only the compiler knows are None without it."""
+    if program is None:
+        return {**state, "padding": None, "temporaries": None, "output": None, "total": None}
+    return {
+        **state,
+        "padding": max(0, (program["argument_bytes"] or 0) - sum(state.values())),
+        "temporaries": program["temp_bytes"],
+        "output": program["output_bytes"],
+        "total": program["total_bytes"],
     }

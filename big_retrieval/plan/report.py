@@ -2,19 +2,30 @@
 
 from typing import Any
 
-from big_retrieval.plan.memory import PARTS
 from big_retrieval.runtime.chips import gib
 
 JAX_SHARE = 0.75  # of a GPU's memory that jax takes by default
+_MEANING = {  # part of `per_device_bytes` -> explanation
+    "parameters": "from shapes",
+    "optimizer": "moments, counters, averages; from shapes",
+    "batch": "from shapes",
+    "padding": "of these: arrays are stored in whole tiles",
+    "temporaries": "activations, gradients, gathered parameters, scores",
+    "output": "results that do not replace the old state",
+    "total": "",
+}
 
 
 def text(plan: dict[str, Any]) -> str:
-    """The table that --plan prints.
+    """Returns the tables that --plan prints.
 
     Args:
-      plan: the content of plan.json.
+      plan: content of plan.json.
     """
-    return "\n".join((*_head(plan), "", *_memory(plan), "", *_costs(plan), "", *_verdict(plan)))
+    blocks = (
+        _head(plan), _memory(plan), _arrays(plan), _costs(plan), _verdict(plan), _suggested(plan)
+    )  # fmt: skip
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def _columns(rows: list[tuple[str, str, str]]) -> list[str]:
@@ -25,73 +36,133 @@ def _columns(rows: list[tuple[str, str, str]]) -> list[str]:
 def _head(plan: dict[str, Any]) -> list[str]:
     axes = ", ".join(f"{name} {size}" for name, size in plan["mesh"].items())
     sliced = f", {plan['microbatch']:,} encoded at a time" if plan["microbatch"] else ""
-    words = plan["vocabulary"]
-    return [
+    words, compiler = plan["vocabulary"], plan["compiler"]
+    lines = [
         f"plan for {plan['topology']} (mesh {axes})",
-        f"  batch {plan['batch_size']:,}{sliced}; towers in {plan['dtype']}; "
-        f"loss exchange {plan['exchange']}",
+        f"  batch {plan['batch_size']:,}{sliced}; towers in {plan['dtype']}",
         f"  {plan['parameter_count']:,} parameters",
         f"  vocabulary {words['size']:,}, {words['source']}",
+    ]
+    if compiler is None:
+        return [*lines, f"  not compiled: {plan['not_compiled']}"]
+    return [
+        *lines,
+        f"  compiled for {compiler['device']} in {compiler['seconds']:.0f} s; these are the "
+        "compiler's figures, nothing was measured",
     ]
 
 
 def _memory(plan: dict[str, Any]) -> list[str]:
-    sizes, sources = plan["per_device_bytes"], plan["sources"]
-    rows = [(name, gib(sizes[name]), sources.get(name, "")) for name in (*PARTS, "total")]
-    lines = ["memory per device", *_columns(rows)]
-    found = plan["compiler"]
-    if found is not None and plan["sources"]["activations"] == "formula":
-        lines.append(
-            f"  (compiler, {found['platform']}: {gib(found['argument_bytes'])} arguments, "
-            f"{gib(found['temp_bytes'])} temporary; CPUs widen bfloat16)"
-        )
-    elif found is not None:
-        lines.append(f"  (by formulas alone: {gib(plan['formula_bytes']['total'])})")
+    sizes = plan["per_device_bytes"]
+    rows = [(name, gib(sizes[name]), why) for name, why in _MEANING.items() if sizes[name]]
+    return ["memory of one device (HBM)", *_columns(rows)]
+
+
+def _arrays(plan: dict[str, Any]) -> list[str]:
+    compiler, lines = plan["compiler"] or {}, []
+    for key, title in (
+        ("largest_arrays", "largest arrays (not all at the same time)"),
+        ("most_padded_arrays", "most padded arrays (stored larger than they are)"),
+    ):
+        found = compiler.get(key) or []
+        rows = [(a["type"], _stored(a), _short(a["origin"])) for a in found]
+        lines += [title, *_columns(rows)] if rows else []
     return lines
 
 
+def _stored(array: dict[str, Any]) -> str:
+    padded, size = array["padded_bytes"], array["bytes"]
+    return gib(size) if padded == size else f"{gib(size)} as {gib(padded)}"
+
+
+def _short(origin: str) -> str:
+    return origin if len(origin) <= 40 else f"...{origin[-37:]}"
+
+
 def _costs(plan: dict[str, Any]) -> list[str]:
-    parts = plan["flops_by_part"]
+    parts, compiler = plan["flops_by_part"], plan["compiler"] or {}
     split = ", ".join(f"{name} {size / 1e12:,.3g}" for name, size in parts.items())
     lines = [
         "one step",
         f"  {plan['flops_per_step'] / 1e12:,.4g} TFLOP over all devices ({split})",
-        f"  {gib(plan['wire_bytes'])} received per device, {plan['wire_bytes_source']}"
-        f"{_split(plan['wire_bytes_by_collective'])}",
+        *_traffic(compiler),
     ]
     expected = plan["expected"]
-    if expected["step_seconds"] is None:
-        return [*lines, "  time and MFU: not known, the table of chips has no peak for this device"]
-    return [
-        *lines,
-        f"  about {expected['step_seconds']:.3g} s, {expected['pairs_per_second']:,.0f} pairs/s, "
-        f"MFU {expected['mfu']:.0%}; {expected['exposed_wire_seconds']:.2g} s of this are spent "
-        "waiting for the wire",
-        f"  (arithmetic on the data sheet at {expected['achievable_share']:.0%} of the peak, not a "
-        "measurement)",
+    if compiler.get("cycles") is not None:
+        lines += _cycles(compiler)
+    if expected["step_seconds"] is not None:
+        lines += [
+            f"  about {expected['step_seconds']:.3g} s, {expected['pairs_per_second']:,.0f} "
+            f"pairs/s, MFU {expected['mfu']:.0%} (model operations / peak operations in that time)",
+            f"    {expected['compute_seconds']:.3g} s of cycles and "
+            f"{expected['exposed_wire_seconds']:.2g} s of traffic that nothing hides",
+        ]
+    elif expected["bound_seconds"] is not None:
+        lines.append(
+            f"  at least {expected['bound_seconds']:.3g} s: operations at the peak of the data "
+            "sheet, or traffic; a bound, not an estimate"
+        )
+    return lines
+
+
+def _cycles(compiler: dict[str, Any]) -> list[str]:
+    """Cycles with the parts that take most."""
+    cycles, parts = compiler["cycles"], list(compiler["cycles_by_part"].items())[:6]
+    lines = [f"  {cycles:,} cycles of one chip by the compiler's estimate"]
+    lines += [f"    {share / cycles:5.1%}  {part}" for part, share in parts]
+    if compiler["kernel_cycles"]:
+        lines.append(
+            f"  {compiler['kernel_cycles']:,} more in {compiler['kernel_calls']:,} calls of kernels"
+        )
+    elif compiler["kernel_calls"]:
+        lines.append(f"  {compiler['kernel_calls']:,} calls of kernels are not in the cycles")
+    return lines
+
+
+def _traffic(compiler: dict[str, Any]) -> list[str]:
+    wire = compiler.get("wire_bytes_by_collective")
+    if not wire:
+        return []
+    total, exposed = compiler["wire_bytes"], compiler["exposed_wire_bytes"]
+    lines = [
+        f"  {gib(total)} received by each device, {gib(total - exposed)} of it while it computes",
+        *(f"    {gib(size):>10}  {kind}" for kind, size in wire.items()),
     ]
-
-
-def _split(wire: dict[str, float]) -> str:
-    rows = ", ".join(f"{kind} {gib(size)}" for kind, size in wire.items())
-    return f"\n    {rows}" if rows else ""
+    if compiler["loops_of_unknown_length"]:
+        lines.append(
+            f"    {compiler['loops_of_unknown_length']} loops of unknown length count once: the "
+            "figures are too low"
+        )
+    return lines
 
 
 def _verdict(plan: dict[str, Any]) -> list[str]:
     total, usable = plan["per_device_bytes"]["total"], plan["usable_bytes"]
+    if total is None:
+        return []
     if usable is None:
         return ["fits: not known, the table of chips does not have this device's memory"]
     limit = f"{gib(usable)} usable of {gib(plan['device_memory_bytes'])}"
-    if plan["fits"]:
-        lines = [f"fits: {gib(total)} of {limit}"]
-        share = total / plan["device_memory_bytes"]
-        if share > JAX_SHARE and plan["platform"] == "gpu":
-            lines.append(
-                f"jax takes {JAX_SHARE:.0%} unless XLA_PYTHON_CLIENT_MEM_FRACTION=0.92 is set"
-            )
-        return lines
-    lines = [f"does not fit: {gib(total)}, {limit}"]
-    change = plan["smallest_change"]
-    if change is None:
-        return [*lines, "no micro-batch, remat, fsdp or ring makes it fit; use more devices"]
-    return [*lines, f"would fit with {gib(change['total'])}:", f"  {' '.join(change['flags'])}"]
+    if not plan["fits"]:
+        return [f"does not fit: {gib(total)}, {limit}"]
+    lines = [f"fits: {gib(total)} of {limit}"]
+    if total / plan["device_memory_bytes"] > JAX_SHARE and plan["platform"] == "gpu":
+        lines.append(f"jax takes {JAX_SHARE:.0%} unless XLA_PYTHON_CLIENT_MEM_FRACTION=0.92 is set")
+    return lines
+
+
+def _suggested(plan: dict[str, Any]) -> list[str]:
+    found = plan["suggestions"]
+    if not found:
+        if plan["fits"] is False:
+            return ["no micro-batch, remat, fsdp or ring makes it fit; use more devices"]
+        return []
+    lines = ["settings that were compiled and fit, best first"]
+    for trial in found:
+        speed = f"{trial['flops_per_step'] / 1e12:,.4g} TFLOP"
+        if trial["step_seconds"] is not None:
+            speed = f"{trial['step_seconds']:.3g} s, MFU {trial['mfu']:.0%}"
+        lines.append(
+            f"  {gib(trial['total_bytes'])}, {speed}: {' '.join(trial['flags']) or 'as it is'}"
+        )
+    return lines

@@ -32,6 +32,7 @@ class Chip:
       link: to other devices of its node or pod, bytes/s in one direction.
       network: to devices beyond, bytes/s in one direction.
       node: devices that the fast links join.
+      clock: of a TPU, Hz; its compiler's cycles are of this length.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Chip:
     link: float | None = None
     network: float | None = None
     node: int = 8
+    clock: float | None = None
 
     @property
     def usable(self) -> float:
@@ -62,9 +64,9 @@ def _gpu(name: str, pattern: str, gb: float, tera: float, f32: float, bandwidth:
 
 
 def _tpu(name: str, pattern: str, gib: float, tera: float, bandwidth: float, link: float,
-         pod: int) -> Chip:  # fmt: skip
+         pod: int, ghz: float) -> Chip:  # fmt: skip
     return Chip(name, pattern, "tpu", gib * GIB, tera * TERA, tera * TERA / 6, bandwidth * GB,
-                link * GB, 3.125 * GB, pod)  # fmt: skip
+                link * GB, 3.125 * GB, pod, ghz * GB)  # fmt: skip
 
 
 CHIPS = (
@@ -74,10 +76,10 @@ CHIPS = (
     _gpu("h200", r"NVIDIA H200", 141, 989, 67, 4800, 450, 50),
     _gpu("b200", r"NVIDIA B200", 180, 2250, 75, 7700, 900, 50),
     _gpu("l4", r"NVIDIA L4\b", 24, 121, 30.3, 300, 32, 12.5),
-    _tpu("v4", r"TPU v4", 32, 275, 1200, 300, 4096),
-    _tpu("v5e", r"TPU v5 lite|TPU v5e", 16, 197, 819, 200, 256),
-    _tpu("v5p", r"TPU v5", 95, 459, 2765, 600, 8960),
-    _tpu("v6e", r"TPU v6 lite|TPU v6e", 32, 918, 1640, 448, 256),
+    _tpu("v4", r"TPU v4", 32, 275, 1200, 300, 4096, 1.05),
+    _tpu("v5e", r"TPU v5 lite|TPU v5e", 16, 197, 819, 200, 256, 1.5),
+    _tpu("v5p", r"TPU v5", 95, 459, 2765, 600, 8960, 1.75),
+    _tpu("v6e", r"TPU v6 lite|TPU v6e", 32, 918, 1640, 448, 256, 1.75),
 )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from big_retrieval.config import recipe, registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.file import ConfigFile
 from big_retrieval.errors import PluginNeeded, UserError
-from big_retrieval.plan import memory
 from big_retrieval.retrieval import making
 from big_retrieval.retrieval.folder import About
 from big_retrieval.similarity import InnerProduct, Similarity, topology
@@ -116,7 +115,6 @@ def test_a_model_of_a_topology_with_keys_is_built() -> None:
     parts = build_model(config, mesh, vocab_size=64, total_steps=8)
     assert parts.model.forward_flops() > 0
     assert jax.jit(topology(config.topology).project)(jnp.ones((2, 1, 3))).shape == (2, 1, 3)
-    assert memory.activations(parts, parts.config, "cpu")
 
 
 def test_an_index_prints_how_to_search_it_with_files_of_parts(

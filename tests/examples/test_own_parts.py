@@ -178,7 +178,6 @@ def test_the_plan_counts_it_by_tracing(run: Path, tmp_path: Path) -> None:
     layer = 2 * 5 * width * (4 * width + 2 * 16) + 4 * 5 * 5 * width
     image = 2 * patches * 3 * 16 * 16 * width + layer + 2 * 16 * 16 + 2 * 16 * 4
     assert plan["flops_by_part"]["towers"] == 3 * 16 * (letters + vector + text + image)
-    assert plan["activations_formula"]["kept"] > 0
 
 
 MISTAKES = [

@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.losses import core
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.plan.program import read_program
@@ -105,3 +106,8 @@ def test_eight_devices(exchange: str, name: str, tokens: int, limit: int) -> Non
         expected = 2 * side * (devices - 1) // devices
         assert kinds == {"all-gather", "reduce-scatter", "all-reduce"}
     assert sum(item.wire_bytes for item in found) == pytest.approx(expected, rel=0.1)
+
+
+def test_auto_gathers_up_to_256_mib() -> None:
+    assert [core.chosen("auto", size) for size in (2**28, 2**28 + 1)] == ["gather", "ring"]
+    assert core.chosen("ring", 1) == "ring"

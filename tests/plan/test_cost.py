@@ -50,17 +50,28 @@ def test_lexical_heads_are_counted() -> None:
     assert found["loss"] == 4 * 2 * 64**2 * VOCAB
 
 
-def test_seconds_are_arithmetic() -> None:
-    config = changed(sized().config, dtype="bfloat16")
-    chip, _ = chips.parse("h100-8")
-    work = {"towers": 8 * 989 * 10**12, "recomputation": 0, "loss": 0}
-    found = cost.seconds(config, chip, 8, work, wire=0.0)
-    assert found["step"] == pytest.approx(2.0)  # at half of the peak
+OPERATIONS = {"towers": 8 * 197 * 10**12, "recomputation": 0, "loss": 0}
+PROGRAM = {
+    "cycles": 10**9, "kernel_cycles": 5 * 10**8, "wire_bytes": 4e11, "exposed_wire_bytes": 2e11,
+}  # fmt: skip
+
+
+def test_time_of_tpus_is_cycles_and_exposed_traffic() -> None:
+    chip, _ = chips.parse("v5e-8")
+    found = cost.times(chip, 8, OPERATIONS, PROGRAM)
+    assert (found["compute"], found["exposed_wire"], found["step"]) == (1.0, 1.0, 2.0)
     assert found["mfu"] == pytest.approx(0.5)
-    hidden = cost.seconds(config, chip, 8, work, wire=0.9 * 450e9)
-    assert hidden["step"] == pytest.approx(2.0)
-    late = cost.seconds(config, chip, 8, work, wire=3 * 450e9)
-    assert (late["exposed_wire"], late["step"]) == pytest.approx((2.0, 4.0))
-    float32 = cost.seconds(changed(config, dtype="float32"), chip, 8, work, wire=0.0)
-    assert (float32["step"] or 0) > 10
-    assert set(cost.seconds(config, chips.cpu(), 8, work, 1.0).values()) == {None}
+    assert found["wire"] == found["bound"] == pytest.approx(2.0)
+    slow = cost.times(chip, 8, OPERATIONS, {**PROGRAM, "wire_bytes": 2e12})
+    assert slow["step"] == pytest.approx(10.0)  # more traffic than the computation can hide
+
+
+def test_time_without_cycles_is_only_bounded() -> None:
+    chip, _ = chips.parse("h100-8")
+    program = {**PROGRAM, "cycles": None, "kernel_cycles": None, "wire_bytes": 9e11}
+    found = cost.times(chip, 8, OPERATIONS, program)
+    assert found["step"] is found["mfu"] is None
+    assert found["bound"] == pytest.approx(2.0)
+    alone = cost.times(chip, 8, OPERATIONS, None)
+    assert alone["bound"] == pytest.approx(197 / 989)
+    assert set(cost.times(chips.cpu(), 8, OPERATIONS, PROGRAM).values()) == {None}

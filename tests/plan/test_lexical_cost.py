@@ -14,7 +14,7 @@ from big_retrieval import config as configs
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Contrastive, Sparsity, TermMask, Vdr, recipe
 from big_retrieval.losses.objective import make_objective
-from big_retrieval.plan import cost, loss_cost
+from big_retrieval.plan import cost
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch
@@ -50,18 +50,6 @@ LOSSES = {
     "wide": Vdr(top_k=WIDTH // 2),
     "splade": Contrastive(sparsity=Sparsity(query=1e-3, document=1e-3)),
 }
-
-
-def test_each_term_chooses_how_it_is_sent() -> None:
-    """Dense queries of a large batch go around a ring, their sparse ones are gathered."""
-    config = dataclasses.replace(lexical(LOSSES["four terms"])[1], batch_size=2**17)
-    rotating, gathered = loss_cost.costs(config)[0].split()
-    assert [each.name for each in rotating] == ["query", "query"]
-    assert [each.name for each in gathered] == ["gated", "bag"]
-    assert loss_cost.exchange_mode(config) == "ring"
-    paper = dataclasses.replace(lexical(LOSSES["paper"])[1], batch_size=2**17)
-    assert loss_cost.exchange_mode(paper) == "gather"
-    assert loss_cost.loss(paper, 8, "gpu") < loss_cost.loss(config, 8, "gpu")
 
 
 @pytest.mark.parametrize(

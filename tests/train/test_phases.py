@@ -16,7 +16,7 @@ from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
 from big_retrieval.io import manifest
-from big_retrieval.plan import plan
+from big_retrieval.plan import compiling
 from big_retrieval.train.build import build_model
 from big_retrieval.train.logging import read_rows
 from big_retrieval.train.loop import train
@@ -220,7 +220,7 @@ def test_a_plan_counts_the_phases_that_differ_in_memory() -> None:
     mesh = parallel.make_mesh(config, ONE)
     parts = build_model(config, mesh, vocab_size=50, total_steps=1000)
     assert [span.name for span in parts.updates.spans] == ["heads", "all", "low"]
-    assert plan._different_steps(parts) == [parts.steps[0], parts.steps[1]]
+    assert compiling.different_steps(parts) == [parts.steps[0], parts.steps[1]]
 
 
 def test_a_phase_that_the_data_put_behind_the_end(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Figures of a compiled step on one device: memory, cycles, and traffic between devices."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.plan.kernel_cycles import kernel_cycles
+from big_retrieval.plan.program import Array, Program, read_program
+
+MOST_ARRAYS = 5
+
+
+def memory_figures(compiled: Any) -> dict[str, int] | None:
+    """Returns the compiler's accounting of memory in bytes, or None if it keeps none.
+
+    `argument_bytes` are state and batch, `temp_bytes` everything else that lives during a step,
+    `output_bytes` results that do not reuse the state's memory.
+    """
+    found = compiled.memory_analysis()
+    if found is None:
+        return None
+    arguments, temporaries = found.argument_size_in_bytes, found.temp_size_in_bytes
+    output = found.output_size_in_bytes - found.alias_size_in_bytes
+    return {
+        "argument_bytes": arguments,
+        "temp_bytes": temporaries,
+        "output_bytes": output,
+        "total_bytes": arguments + temporaries + output,
+    }
+
+
+def program_figures(program: Program, schedules: Path | None = None) -> dict[str, Any]:
+    """Returns cycles, kernels, traffic and large arrays of a program, for JSON.
+
+    Bytes are received by one device in a step. `exposed_wire_bytes` belong to collectives during
+    which the device computes nothing. `kernel_cycles` of Pallas kernels are not in `cycles`; they
+    are None without `schedules`, the folder of the compiler's dump.
+    """
+    wire, hidden = sum(program.wire_bytes.values()), sum(program.overlapped_wire_bytes.values())
+    return {
+        "cycles": program.cycles,
+        "kernel_cycles": None if schedules is None else _kernel_cycles(program, schedules),
+        "cycles_by_part": program.cycles_by_part,
+        "kernel_calls": sum(kernel.calls for kernel in program.kernels),
+        "wire_bytes": wire,
+        "exposed_wire_bytes": wire - hidden,
+        "wire_bytes_by_collective": program.wire_bytes,
+        "loops_of_unknown_length": program.unknown_loops,
+        "largest_arrays": _arrays(program.arrays),
+        "most_padded_arrays": _arrays(program.padded_arrays),
+    }
+
+
+def compiled_figures(compiled: Any, schedules: Path | None = None) -> dict[str, Any]:
+    """Returns `memory_figures` and `program_figures` of a compiled step."""
+    program = read_program(compiled.as_text() or "")
+    return {**(memory_figures(compiled) or {}), **program_figures(program, schedules)}
+
+
+def _kernel_cycles(program: Program, schedules: Path) -> int | None:
+    """Cycles of all kernels; None if the dump lacks one."""
+    try:
+        return sum(kernel_cycles(program.kernels, schedules).values())
+    except (OSError, ValueError):
+        return None
+
+
+def _arrays(arrays: Sequence[Array]) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": array.type.partition("{")[0],
+            "bytes": array.bytes,
+            "padded_bytes": array.padded_bytes,
+            "count": array.count,
+            "origin": array.origin,
+        }
+        for array in arrays[:MOST_ARRAYS]
+    ]

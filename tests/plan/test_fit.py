@@ -1,0 +1,86 @@
+"""The search for settings that fit, with memory from a formula in the compiler's place."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from big_retrieval.config import Config
+from big_retrieval.plan import fit
+from tests.plan.test_memory import sized
+
+ROWS = 8
+
+
+class Compilers:
+    """Compiles by a formula: state + bytes of a row that depend on remat."""
+
+    def __init__(self, limit: float, state: float = 100.0) -> None:
+        self.limit, self.state, self.tried = limit, state, []
+
+    def __call__(self, config: Config, flags: list[str]) -> fit.Trial:
+        self.tried.append(flags)
+        block = all(getattr(tower, "remat") == "block" for tower in config.towers.values())  # noqa: B009
+        row = 1 if block else 8
+        total = self.state / config.mesh.fsdp + row * (config.microbatch or config.batch_size)
+        program: dict[str, Any] = {
+            "total_bytes": total,
+            "argument_bytes": 0,
+            "seconds": 1.0,
+            "cycles": 100,
+        }
+        program["kernel_cycles"] = 0
+        again = 0.5 * block + (config.microbatch is not None)
+        times: Any = {"step": 1.0 + again, "mfu": 0.5}
+        return fit.Trial(
+            config, flags, program, {"towers": round(4 + 2 * again)}, times, total <= self.limit
+        )
+
+
+def search(compilers: Compilers, **changes: Any) -> list[fit.Trial]:
+    config = dataclasses.replace(sized(8, batch_size=256).config, **changes)
+    messages: list[str] = []
+    current = compilers(config, [])
+    found = fit.suggestions(current, compilers, ROWS, compilers.limit, messages.append)
+    assert sum("compiled in" in message for message in messages) == len(compilers.tried)
+    return found
+
+
+def test_the_largest_micro_batch_and_remat_are_found_in_few_trials() -> None:
+    compilers = Compilers(limit=700.0)
+    found = search(compilers)
+    # 8 bytes for a row: 64 rows are the most that fit; with remat all 256 do.
+    assert len(compilers.tried) <= 5
+    assert ["--config.microbatch=64"] in [trial.flags for trial in found]
+    assert found[0].flags == [f"--config.towers.{t}.remat=block" for t in ("image", "text")]
+    assert [trial.times["step"] for trial in found] == sorted(t.times["step"] or 0 for t in found)
+
+
+def test_smaller_slices_without_remat_are_tried_if_it_fits_with_remat() -> None:
+    towers: dict[str, Any] = dict(sized().config.towers)
+    blocks = {n: dataclasses.replace(t, remat="block") for n, t in towers.items()}
+    compilers = Compilers(limit=700.0)
+    found = search(compilers, towers=blocks)
+    none = [f"--config.towers.{t}.remat=none" for t in ("image", "text")]
+    assert [trial.flags for trial in found] == [[], [*none, "--config.microbatch=64"]]
+
+
+def test_parameters_are_sharded_only_if_nothing_else_fits() -> None:
+    compilers = Compilers(limit=60.0)
+    found = search(compilers)
+    assert {"--config.mesh.data=1", "--config.mesh.fsdp=8"} < set(found[0].flags)
+    assert search(Compilers(limit=5.0)) == []
+
+
+def test_a_prediction_by_two_points() -> None:
+    def trial(size: int, total: float) -> fit.Trial:
+        config = dataclasses.replace(sized().config, microbatch=size)
+        return fit.Trial(
+            config, [], {"total_bytes": total, "argument_bytes": 20}, {}, {}, total <= 100
+        )
+
+    points = {64: trial(64, 180.0), 32: trial(32, 116.0)}  # 52 + 2 for a row
+    assert fit._next(points, [64, 32, 16, 8], 100) == 16
+    points[16] = trial(16, 84.0)
+    assert fit._next(points, [64, 32, 16, 8], 100) is None
+    assert jax.device_count() >= ROWS
