@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from big_retrieval.errors import UserError
+from big_retrieval.models import pooling, pooling_rules
 from big_retrieval.models.lexical import elu1p
 from big_retrieval.models.pooling import PoolingOptions, block_size, max_pool, mean_pool
+from big_retrieval.models.pooling_rules import Max, PoolingInputs
 from tests.models.pooling_cases import assert_close, by_definition, draw, found, maximum
 
 
@@ -69,6 +71,27 @@ def test_positions_and_their_type() -> None:
         positions = jax.jit(max_pool)(x["hidden"], x["kernel"], None, x["mask"])[1]
         assert positions.dtype == dtype
         np.testing.assert_array_equal(positions, expected)
+
+
+def test_joint_reduction_equals_two() -> None:
+    rng = np.random.default_rng(0)
+    # Products of few different numbers, so that many logits are equal.
+    hidden, kernel = (jnp.asarray(rng.integers(-2, 3, shape)) for shape in ((5, 9, 3), (40, 3)))
+    block = PoolingInputs(hidden.astype(jnp.float32), kernel.astype(jnp.float32), jnp.ones(40))
+    mask = jnp.arange(9) < jnp.asarray([[9], [4], [1], [0], [8]])
+    two, one = (jax.jit(Max(True, joint).forward)(block, mask) for joint in (False, True))
+    np.testing.assert_array_equal(one[0], two[0])
+    np.testing.assert_array_equal(one[1][mask.any(1)], two[1][mask.any(1)])
+    assert one[1].dtype == two[1].dtype
+
+
+def test_accelerators_reduce_jointly(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = draw()
+    expected = found(x, maximum(backward="dense"))
+    monkeypatch.setattr(pooling, "traced_platform", lambda: "tpu")
+    monkeypatch.setattr(pooling_rules, "_largest", None)
+    for a, b in zip(found(x, maximum()), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("backward", ["sparse", "dense"])
@@ -147,7 +170,8 @@ def test_transformations() -> None:
 def test_block_size_fills_a_tile() -> None:
     assert block_size(64 * 77, "cpu") == 512
     assert block_size(4096 * 77, "gpu") == 256
-    assert block_size(2**30, "tpu") == 128
+    assert block_size(2**30, "tpu", "mean") == 128
+    assert block_size(2**30, "tpu") == 2048
     assert block_size(1, "gpu") == 4096
 
 
