@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu"]
 Remat = Literal["none", "block", "dots"]
+AttentionChoice = Literal["auto", "kernel", "plain"]
 
 
 class Tower(Part):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
 from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
-from big_retrieval.config.towers import Activation, Remat, Tower
+from big_retrieval.config.towers import Activation, AttentionChoice, Remat, Tower
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -34,6 +34,7 @@ class Transformer(Tower):
     epsilon: Any = 1e-5
     activation: Any = "gelu"
     dropout: Any = 0.0
+    attention: Any = "plain"
 
     @property
     def gives_positions(self) -> bool:
@@ -53,6 +54,11 @@ class Transformer(Tower):
             )
         if self.pool == "first" and count == 0:
             yield f"{path}.pool 'first' needs {path}.class_tokens of 1 or more."
+        if self.attention == "kernel" and self.dropout:
+            yield (
+                f"{path}.attention 'kernel' has no dropout: set {path}.dropout to 0, or "
+                f"{path}.attention to 'auto'."
+            )
         if self.width % self.heads:
             yield f"{path}.width {self.width} must be a multiple of {path}.heads {self.heads}."
 
@@ -118,6 +124,9 @@ class ViT(Transformer):
     embedding_std: float | None = None  # of learned tables at the start; None: as published
     remat: Remat = "none"  # what the backward pass computes again
     scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
+    # how attention is computed; same parameters. "kernel": fused (Pallas on TPU, cuDNN on GPU), an
+    # error where it cannot run; "plain": by XLA; "auto": the kernel where it can run
+    attention: AttentionChoice = "auto"
 
     def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
         if field.size % self.patch:
@@ -178,10 +187,18 @@ class Bert(Transformer):
     embedding_std: float | None = None  # of learned tables at the start; None: as published
     remat: Remat = "none"
     scan: bool = False
+    # how attention is computed; same parameters. "kernel": fused (Pallas on TPU, cuDNN on GPU), an
+    # error where it cannot run; "plain": by XLA; "auto": the kernel where it can run
+    attention: AttentionChoice = "auto"
     vocab_size: int | None = None  # None: the tokenizer's
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         yield from super().check(config, path)
+        if self.attention == "kernel" and self.relative_positions:
+            yield (
+                f"{path}.attention 'kernel' has no biases by distance: set {path}.attention to "
+                f"'auto' ({path}.relative_positions is {self.relative_positions})."
+            )
         if self.causal and self.pool == "first":
             yield (
                 f"{path}.causal: the first token sees nothing of the text; set {path}.pool to "

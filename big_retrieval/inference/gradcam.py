@@ -125,8 +125,10 @@ def program(model: RetrievalModel, text: str, image: str) -> Callable[[Any, Arra
       text: the text field.
       image: the image field.
     """
+    # Kernels pad the activations.
+    keys: Any = {"scan": False, "remat": "none", "attention": "plain"}
     towers = {
-        name: dataclasses.replace(tower, scan=False, remat="none")  # type: ignore[call-arg]
+        name: dataclasses.replace(tower, **keys)  # type: ignore[type-var]
         if isinstance(tower, tuple(TOWERS.values()))
         else tower
         for name, tower in model.towers.items()

@@ -1,27 +1,55 @@
 """Multi-head self-attention: masked, causal, with biases by relative position."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from big_retrieval.config.towers import AttentionChoice
 from big_retrieval.errors import UserError
-from big_retrieval.models.layers import BlockInit, Dense, Dtype, dropout, wide
+from big_retrieval.models.attention_choice import (
+    TILES,
+    Kernel,
+    choose_kernel,
+    pad_tokens,
+)
+from big_retrieval.models.layers import (
+    BlockInit,
+    Dense,
+    Dtype,
+    Initializer,
+    dropout,
+    flat_matmul,
+    parameter,
+    wide,
+)
+from big_retrieval.models.rounded_attention import rounded_attention
+from big_retrieval.models.sharded_attention import cudnn_attention, pallas_attention
+from big_retrieval.models.tpu_attention import joint_kernel
+from big_retrieval.models.tpu_attention_body import Spec
+from big_retrieval.runtime.platform import traced_platform
 
 # Instead of -inf: exp(_EXCLUDED - max) is 0 all the same, and a row of nothing else is uniform.
 _EXCLUDED = -1e30
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention with parameters query, key, value, out; scale 1 / sqrt(W / H)."""
+    """Multi-head self-attention with parameters query, key, value, out; scale 1 / sqrt(W / H).
+
+    Every choice of `attention` has the same parameters. Kernels compute in the type of the inputs
+    with statistics in float32, as the other paths do.
+    """
 
     heads: int
     inits: BlockInit
     dropout: float = 0.0
     causal: bool = False  # position i looks at 0 .. i only
     deterministic: bool = True
+    attention: AttentionChoice = "plain"  # see `config.ViT`
+    tokens: int | None = None  # the positions after them are padding and no keys; None for none
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -37,44 +65,128 @@ class Attention(nn.Module):
 
         Args:
           x: [B, L, W] in `dtype`.
-          mask: [B, L], true (or not 0) at the keys that may be looked at; None: all. A row without
-            any is looked at evenly: its result means nothing, but is finite.
+          mask: [B or 1, L], true (or not 0) at the keys that count; None for all. With
+            `attention` other than "plain", each row is true at its first keys and at no others. A
+            row without any is looked at evenly: its result means nothing, but is finite.
           rows: see `layers.dropout`.
           bias: added to the scores, broadcast to [B, H, L, L]; None: none.
 
         Raises:
-          UserError: the width is no multiple of the heads.
+          UserError: the width is no multiple of the heads, or `attention` is "kernel" and none
+            can compute this.
         """
         width = x.shape[-1]
         if width % self.heads:
             raise UserError(f"width {width} is not a multiple of heads {self.heads}.")
-        split = (*x.shape[:-1], self.heads, width // self.heads)
-        q, k, v = (
-            self._dense(name, ("embed", "heads"), width)(x).reshape(split).swapaxes(1, 2)
+        kernel: Kernel = "plain"
+        if not self.is_initializing():
+            rate = 0.0 if self.deterministic else self.dropout
+            keys: dict[str, Any] = {"causal": self.causal, "dropout": rate, "bias": bias}
+            kernel = choose_kernel(self.attention, x.shape, self.heads, self.dtype, **keys)
+        length, padding = x.shape[1], -x.shape[1] % TILES[kernel]
+        tokens = min(self.tokens or length, length)
+        if padding:
+            x, mask, bias = pad_tokens(padding, x, mask, bias)
+        if kernel == "tpu":
+            y = self._joint(x, mask, bias, tokens)
+        else:
+            split = (*x.shape[:-1], self.heads, width // self.heads)
+            names = ("query", "key", "value")
+            q, k, v = (
+                self._dense(name, ("embed", "heads"), width)(x).reshape(split) for name in names
+            )  # [B, L, H, d] each
+            if kernel == "gpu":
+                if mask is None and tokens < x.shape[1]:
+                    mask = jnp.arange(x.shape[1])[None] < tokens
+                y = cudnn_attention(q, k, v, mask, self.causal)
+            else:
+                y = self._plain(q, k, v, mask, rows, bias)
+        y = y.reshape(x.shape)[:, :length] if padding else y.reshape(x.shape)
+        return self._dense("out", ("heads", "embed"), width)(y)
+
+    def _joint(
+        self, x: jax.Array, mask: jax.Array | None, bias: jax.Array | None, tokens: int
+    ) -> jax.Array:
+        """Attention by the Pallas kernels, from one product with all three kernels."""
+        width = x.shape[-1]
+        tables = [
+            _Affine(width, self.inits.qkv, self.param_dtype, name=name)(width)
             for name in ("query", "key", "value")
-        )  # [B, H, L, d] each, a layout that makes the products twice as fast on CPUs
-        stats = wide(self.dtype)
-        logits = jnp.einsum("bhqd,bhkd->bhqk", q, k, preferred_element_type=stats)  # [B, H, L, L]
-        logits = logits * (split[-1] ** -0.5)
-        if bias is not None:
-            logits = logits + bias.astype(stats)
-        if self.causal:
-            seen = np.tril(np.ones((x.shape[1],) * 2, bool))  # [L, L]
-            logits = logits + jnp.where(seen, 0, _EXCLUDED)
+        ]
+        kernel, offset = (
+            joint_kernel([part.astype(self.dtype) for part in parts], self.heads)
+            for parts in zip(*tables, strict=True)
+        )  # [W, 3 W], [3 W]
+        row = None if bias is None else bias[:, 0, 0].astype(jnp.float32)  # [B or 1, L]
         if mask is not None:
-            logits = logits + jnp.where(mask.astype(bool), 0, _EXCLUDED)[:, None, None, :]
+            excluded = jnp.where(mask.astype(bool), 0, _EXCLUDED)
+            row = excluded if row is None else row + excluded
+        y = flat_matmul(x, kernel, self.dtype, self.dtype)  # [B, L, 3 W]
+        return pallas_attention(y, offset, row, Spec(self.heads, tokens, self.causal))
+
+    def _plain(
+        self,
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        mask: jax.Array | None,
+        rows: jax.Array | None,
+        bias: jax.Array | None,
+    ) -> jax.Array:
+        """Attention by XLA, [B, L, H, d] -> [B, L, H, d]."""
+        extra = self._extra(q.shape[1], mask, bias)
+        rate = 0.0 if self.deterministic else self.dropout
+        low = jnp.dtype(self.dtype).itemsize < 4 and traced_platform() != "cpu"
+        if low and not rate:
+            return rounded_attention(q, k, v, extra)
+        q, k, v = (part.swapaxes(1, 2) for part in (q, k, v))
+        # [B, H, L, d] each, a layout that makes the products twice as fast on CPUs
+        stats = wide(self.dtype)
+        logits = jnp.einsum(
+            "bhqd,bhkd->bhqk", q, k, preferred_element_type=self.dtype if low else stats
+        ).astype(stats)  # [B, H, L, L]
+        logits = logits * (q.shape[-1] ** -0.5)
+        for part in extra:
+            logits = logits + part.astype(stats)
         logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
         weights = jnp.exp(logits)
         # Divided by behind the sum over keys, where there are d values a query and not L.
         total = jnp.sum(weights, axis=-1, keepdims=True)  # [B, H, L, 1]
         weights = dropout(weights.astype(self.dtype), self.dropout, self.deterministic, rows)
         y = jnp.einsum("bhqk,bhkd->bhqd", weights, v, preferred_element_type=stats)
-        y = (y / total).astype(self.dtype).swapaxes(1, 2).reshape(x.shape)  # [B, L, W]
-        return self._dense("out", ("heads", "embed"), width)(y)
+        return (y / total).astype(self.dtype).swapaxes(1, 2)  # [B, L, H, d]
+
+    def _extra(
+        self, length: int, mask: jax.Array | None, bias: jax.Array | None
+    ) -> list[jax.Array]:
+        """Arrays to add to the scores, broadcast to [B, H, L, L]."""
+        extra = [] if bias is None else [bias]
+        if self.causal:
+            seen = np.tril(np.ones((length, length), bool))  # [L, L]
+            extra.append(jnp.where(seen, 0, _EXCLUDED))
+        if mask is not None:
+            extra.append(jnp.where(mask.astype(bool), 0, _EXCLUDED)[:, None, None, :])
+        return extra
 
     def _dense(self, name: str, axes: tuple[str, str], width: int) -> Dense:
         init = self.inits.out if name == "out" else self.inits.qkv
         return Dense(width, axes, init, dtype=self.dtype, param_dtype=self.param_dtype, name=name)
+
+
+class _Affine(nn.Module):
+    """Parameters of a `Dense` layer of query, key or value, without its product."""
+
+    features: int
+    kernel_init: Initializer
+    param_dtype: Dtype
+
+    @nn.compact
+    def __call__(self, width: int) -> tuple[jax.Array, jax.Array]:
+        """Input width -> kernel [width, features] and bias [features]."""
+        shape, axes = (width, self.features), ("embed", "heads")
+        kernel = parameter(self, "kernel", self.kernel_init, shape, axes, self.param_dtype)
+        zeros = nn.initializers.zeros
+        return kernel, parameter(self, "bias", zeros, shape[1:], axes[1:], self.param_dtype)
 
 
 def relative_buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:

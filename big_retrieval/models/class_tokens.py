@@ -85,8 +85,10 @@ def weigh_as_one(copy: jax.Array, times: int, causal: bool = False) -> jax.Array
       causal: whether a copy sees only itself and those before it.
 
     Returns:
-      float32 [B or 1, 1, L', L'], by query and key.
+      float32 [B or 1, 1, L', L'], by query and key; [B or 1, 1, 1, L'] if not causal.
     """
-    seen = jnp.where(causal & (copy >= 0), copy + 1, times)[:, None, :, None]
+    seen = jnp.array(times)
+    if causal:
+        seen = jnp.where(copy >= 0, copy + 1, times)[:, None, :, None]
     keys = (copy >= 0)[:, None, None, :]
     return jnp.where(keys, -jnp.log(seen.astype(jnp.float32)), 0.0)

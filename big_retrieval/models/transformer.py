@@ -12,8 +12,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 
+from big_retrieval.config.towers import AttentionChoice
 from big_retrieval.errors import UserError
 from big_retrieval.models.attention import Attention
+from big_retrieval.models.attention_choice import TILES, choose_kernel, pad_tokens
 from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
 
 Norm = Literal["pre", "post"]
@@ -43,6 +45,8 @@ class Block(nn.Module):
     activation: str = "gelu"
     epsilon: float = 1e-5
     causal: bool = False
+    attention: AttentionChoice = "plain"  # see `config.ViT`
+    tokens: int | None = None  # see `Attention`
     dropout: float = 0.0
     inner_dropout: bool = False
     deterministic: bool = True
@@ -73,6 +77,8 @@ class Block(nn.Module):
             self.dropout,
             self.causal,
             self.deterministic,
+            self.attention,
+            self.tokens,
             name="attention",
             **types,
         )
@@ -109,6 +115,7 @@ def block_keys(spec: Any, inits: BlockInit, train: bool, **types: Dtype) -> dict
     """
     same = ("heads", "norm", "activation", "epsilon", "causal", "dropout", "inner_dropout")
     keys = {key: getattr(spec, key) for key in same}
+    keys["attention"] = getattr(spec, "attention", "plain")
     return {**keys, "hidden": spec.mlp, "inits": inits, "deterministic": not train, **types}
 
 
@@ -151,14 +158,36 @@ def run_layers(
     """
     if remat != "none" and remat not in _POLICIES:
         raise UserError(f"remat {remat!r} is unknown; known: 'none', 'block', 'dots'.")
+    length = x.shape[1]
+    if not tower.is_initializing():
+        block, x, mask, bias = _pad_once(block, x, mask, bias)
     x = _constrain(x)
     if scan and not tower.is_initializing():
-        return _scan_layers(tower, Block(**block, parent=None), x, (mask, rows, bias), depth, remat)
+        rest = (mask, rows, bias)
+        x = _scan_layers(tower, Block(**block, parent=None), x, rest, depth, remat)
+        return _first(x, length)
     cls = Block if remat == "none" else nn.remat(Block, policy=_POLICIES[remat])
     for i in range(depth):
         x = _constrain(cls(**block, name=f"layers_{i}")(x, mask, rows, bias))
-        tower.sow("intermediates", "layer_outputs", x)
-    return x
+        tower.sow("intermediates", "layer_outputs", _first(x, length))
+    return _first(x, length)
+
+
+def _pad_once(
+    block: dict[str, Any], x: jax.Array, mask: jax.Array | None, bias: jax.Array | None
+) -> tuple[dict[str, Any], jax.Array, jax.Array | None, jax.Array | None]:
+    """Pads the tokens as the kernels of attention need it: once, and not in each layer.
+
+    The kernels exclude the padding from the keys, so it changes neither outputs nor gradients.
+    """
+    layer = Block(**block, parent=None)
+    rate = 0.0 if layer.deterministic else layer.dropout
+    keys: dict[str, Any] = {"causal": layer.causal, "dropout": rate, "bias": bias}
+    kernel = choose_kernel(layer.attention, x.shape, layer.heads, layer.dtype, **keys)
+    length, padding = x.shape[1], -x.shape[1] % TILES[kernel]
+    if not padding:
+        return block, x, mask, bias
+    return {**block, "tokens": length}, *pad_tokens(padding, x, mask, bias)
 
 
 def _scan_layers(
@@ -189,8 +218,14 @@ def _scan_layers(
     x, outputs = jax.lax.scan(body, x, (stacked, keys))
     if wanted:
         for output in outputs:  # [B, L, W]
+            output = _first(output, block.tokens or x.shape[1])
             tower.sow("intermediates", "layer_outputs", output)
     return x
+
+
+def _first(x: jax.Array, length: int) -> jax.Array:
+    """The first `length` tokens of [B, L, W]."""
+    return x if x.shape[1] == length else x[:, :length]
 
 
 def _constrain(x: jax.Array) -> jax.Array:

@@ -90,7 +90,7 @@ class VisionTransformer(nn.Module):
         bias = None
         if self.spec.tokens_as_one and m > 1:
             place = jnp.arange(length)[None]  # [1, L]
-            bias = weigh_as_one(jnp.where(place < m, place, -1), m)  # [1, 1, L, L]
+            bias = weigh_as_one(jnp.where(place < m, place, -1), m)  # [1, 1, 1, L]
         x = run_layers(
             self,
             block,

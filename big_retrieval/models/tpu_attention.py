@@ -1,0 +1,177 @@
+"""Self-attention on TPU as two Pallas kernels, forward and gradient, from the joint product.
+
+Scores never leave VMEM. A grid step computes some rows of a batch for one group of heads: the
+fewest heads whose values fill whole tiles of 128 lanes (two heads of 64, one of 128, eight of 80).
+
+* The joint product [B, L, 3 W] holds query, key and value of a group side by side (`joint_kernel`),
+  so one block [R, L, 3 N] is all that a grid step reads. A mesh axis may divide the groups.
+* The forward pass stores maximum and inverse sum per query. The gradient pass needs no output.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from big_retrieval.models.tpu_attention_body import (
+    LANES,
+    SUBLANES,
+    Spec,
+    backward_rows,
+    forward_rows,
+    queries_per_pass,
+)
+from big_retrieval.runtime.platform import traced_platform
+
+_ROWS, _TOKENS = 8, 896  # at most, per grid step: enough to hide the cost of a step
+_VMEM = 12 * 2**20  # bytes of a grid step, of the 16 MiB that the compiler grants
+_F32 = jnp.float32
+
+
+def is_interpreted() -> bool:
+    """Returns True if the kernels are interpreted, as on CPUs."""
+    return traced_platform() == "cpu"
+
+
+def group_width(width: int, heads: int) -> int:
+    """N: width of the heads that a grid step computes, a multiple of 128."""
+    return math.lcm(width // heads, LANES)
+
+
+def obstacle(length: int, width: int, heads: int, itemsize: int) -> str:
+    """Returns why the kernels cannot compute an attention; empty if they can.
+
+    Args:
+      length: L.
+      width: W, of one device.
+      heads: H, of one device.
+      itemsize: bytes per value.
+    """
+    size = width // heads
+    if size < 32 or size % 16:
+        return f"the head size {size} is not a multiple of 16 of at least 32"
+    if width % group_width(width, heads):
+        return f"{heads} heads of {size} per device do not fill whole tiles of {LANES} lanes"
+    need = _bytes(1, length, group_width(width, heads), itemsize)
+    if need > _VMEM:
+        return f"{length} tokens need {need / 2**20:.0f} MiB of VMEM"
+    return ""
+
+
+def joint_kernel(parts: Sequence[jax.Array], heads: int) -> jax.Array:
+    """Joins the parameters [..., W] of query, key and value to [..., 3 W], by groups of heads."""
+    lead, width = parts[0].shape[:-1], parts[0].shape[-1]
+    n = group_width(width, heads)
+    groups = [part.reshape(*lead, width // n, 1, n) for part in parts]
+    return jnp.concatenate(groups, axis=-2).reshape(*lead, 3 * width)
+
+
+def forward(x: jax.Array, row: jax.Array | None, *, spec: Spec) -> tuple[jax.Array, jax.Array]:
+    """Softmax(q k^T / sqrt(d) + row) v of the joint product, without dropout.
+
+    On CPUs the kernels are interpreted.
+
+    Args:
+      x: [B, L, 3 W] from a product with `joint_kernel`; L is a multiple of 8.
+      row: float32 [B or 1, L], added to the scores of each key; None for nothing.
+      spec: static properties.
+
+    Returns:
+      [B, L, W], and statistics float32 [B, groups, S, L] for the gradient.
+    """
+    batch, length, width = x.shape[0], x.shape[1], x.shape[2] // 3
+    n, rows = group_width(width, spec.heads), _stats_rows(width, spec.heads)
+    outs = [((batch, length, width), x.dtype), ((batch, width // n, rows, length), _F32)]
+    y, stats = _call(forward_rows, "attention_forward", (x,), row, outs, spec)
+    return y, stats
+
+
+def backward(
+    x: jax.Array, stats: jax.Array, dy: jax.Array, row: jax.Array | None, *, spec: Spec
+) -> tuple[jax.Array, jax.Array]:
+    """Gradients [B, L, 3 W] of `x`, and float32 [3 W] of a bias that was added to it.
+
+    Args:
+      x: as for `forward`.
+      stats: of `forward`.
+      dy: [B, L, W], gradient of its values.
+      row: as for `forward`.
+      spec: static properties.
+    """
+    outs = [(x.shape, x.dtype), ((SUBLANES, x.shape[-1]), _F32)]
+    dx, db = _call(backward_rows, "attention_backward", (x, stats, dy), row, outs, spec)
+    return dx, db[0]
+
+
+def _stats_rows(width: int, heads: int) -> int:
+    """Rows of statistics per group: two per head, in whole tiles."""
+    return -(-2 * (group_width(width, heads) * heads // width) // SUBLANES) * SUBLANES
+
+
+def _bytes(rows: int, length: int, n: int, itemsize: int) -> int:
+    """VMEM of a grid step of the gradient: blocks twice, and the arrays of one head."""
+    blocks = 2 * rows * length * n * 7 * itemsize
+    scores = 5 * length * (-(-queries_per_pass(length) // LANES) * LANES) * 4
+    return blocks + scores + 6 * length * n * 4
+
+
+def _rows_per_step(batch: int, length: int, n: int, itemsize: int) -> int:
+    limit = min(batch, _ROWS, max(1, _TOKENS // length))
+    choices = [rows for rows in range(1, limit + 1) if batch % rows == 0]
+    return max(rows for rows in choices if rows == 1 or _bytes(rows, length, n, itemsize) <= _VMEM)
+
+
+def _call(
+    body: Callable[..., None],
+    name: str,
+    arrays: tuple[jax.Array, ...],
+    row: jax.Array | None,
+    outs: list[tuple[tuple[int, ...], Any]],
+    spec: Spec,
+) -> Any:
+    """Runs `body` over groups of heads and blocks of rows; the outer axis is the groups'."""
+    batch, length, width = (*arrays[0].shape[:2], arrays[0].shape[2] // 3)
+    n, itemsize = group_width(width, spec.heads), arrays[0].dtype.itemsize
+    rows = _rows_per_step(batch, length, n, itemsize)
+
+    def block(shape: tuple[int, ...]) -> pl.BlockSpec:
+        if len(shape) == 4:  # statistics [B, G, S, L]
+            return pl.BlockSpec((rows, 1, *shape[2:]), lambda g, b: (b, g, 0, 0))
+        if len(shape) == 2:  # a sum over all rows
+            return pl.BlockSpec((shape[0], 3 * n), lambda g, b: (0, g))
+        return pl.BlockSpec((rows, length, shape[2] * n // width), lambda g, b: (b, 0, g))
+
+    specs = [block(x.shape) for x in arrays]
+    if row is not None:
+        shared = row.shape[0] == 1
+        scale = (width // spec.heads) ** 0.5  # scores are scaled after the addition
+        arrays = (*arrays, row[:, None] * scale)  # [B or 1, 1, L]
+        at = (lambda g, b: (0, 0, 0)) if shared else (lambda g, b: (b, 0, 0))
+        specs.append(pl.BlockSpec((1 if shared else rows, 1, length), at))
+    products, passes = (2, 1) if len(outs[1][0]) == 4 else (5, 2)
+    return pl.pallas_call(
+        functools.partial(body, spec=spec, size=width // spec.heads, has_row=row is not None),
+        grid=(width // n, batch // rows),
+        in_specs=specs,
+        out_specs=[block(shape) for shape, _ in outs],
+        out_shape=[_varying_like(shape, dtype, arrays[0]) for shape, dtype in outs],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        cost_estimate=pl.CostEstimate(
+            flops=2 * products * batch * length**2 * width,
+            transcendentals=batch * spec.heads * length**2,
+            bytes_accessed=4 * passes * batch * length * width * itemsize,
+        ),
+        name=name,
+        interpret=is_interpreted(),
+    )(*arrays)
+
+
+def _varying_like(shape: tuple[int, ...], dtype: Any, x: jax.Array) -> jax.ShapeDtypeStruct:
+    """An output that varies over the manual mesh axes over which `x` varies."""
+    manual = {"manual_axis_type": jax.typeof(x).mat} if hasattr(jax.typeof(x), "mat") else {}
+    return jax.ShapeDtypeStruct(shape, dtype, **manual)
