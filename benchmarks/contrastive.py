@@ -128,7 +128,7 @@ def main() -> None:
     """Compiles both, and runs them in turn unless told not to."""
     args = flags()
     measure.use_devices(args.devices)
-    from big_retrieval.plan.program import read_program
+    from big_retrieval.compiled.program import read_program
 
     compiled, rows = compile_both(args)
     wire = read_program(compiled["ours"].as_text()).wire_bytes

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "big_retrieval"
 LAYERS = (
     ("errors",),
     ("io", "batch"),
-    ("runtime", "sparse"),
+    ("runtime", "sparse", "compiled"),
     ("config",),
     ("similarity", "parallel", "cli"),
     ("data", "models"),

@@ -4,9 +4,9 @@ import re
 import time
 from typing import Any
 
+from big_retrieval.compiled.figures import compiled_figures
 from big_retrieval.errors import UserError
 from big_retrieval.plan.environment import schedules_folder
-from big_retrieval.plan.figures import compiled_figures
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import Step, abstract_batch, compile_step
 

@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from big_retrieval.compiled.kernel_cycles import DUMP_FLAGS
 from big_retrieval.plan import targets
-from big_retrieval.plan.kernel_cycles import DUMP_FLAGS
 from big_retrieval.runtime.chips import Chip
 
 _PROBE = "import jax; d = jax.devices(); print(len(d), d[0].device_kind, sep='|')"

@@ -131,6 +131,8 @@ def _steps(
     if not steps:
         return state, step
     step_of = run.compile_steps(steps)
+    with extras("environment.json"):
+        summary.record_steps(run, step_of.figures)
     distributed.barrier("the step is compiled")
     log.info("reading the first batches ...")
     progress = TrainingProgress(

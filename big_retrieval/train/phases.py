@@ -111,14 +111,17 @@ def at(found: Sequence[Span], step: int) -> int:
 class Steps:
     """The compiled step of every phase, by the number of the step."""
 
-    def __init__(self, found: Sequence[Span], compiled: Mapping[int, Any]) -> None:
+    def __init__(
+        self, found: Sequence[Span], compiled: Mapping[int, Any], figures: list[dict[str, Any]]
+    ) -> None:
         """Takes what was compiled.
 
         Args:
           found: all phases.
           compiled: number of a phase -> its step, of those that are still to come.
+          figures: of each compiled step, from `step_figures.log_step`.
         """
-        self._spans, self._compiled = found, compiled
+        self._spans, self._compiled, self.figures = found, compiled, figures
         self._now: int | None = None
 
     def __call__(self, step: int) -> Callable[..., Any]:

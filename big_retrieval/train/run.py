@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from big_retrieval import parallel
@@ -28,7 +27,6 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.manifest import to_json
-from big_retrieval.runtime import chips
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.eta import TimeLeft
@@ -38,6 +36,7 @@ from big_retrieval.train.resume import check_fits
 from big_retrieval.train.start import first_state
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import abstract_batch, compile_step
+from big_retrieval.train.step_figures import log_step
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +157,7 @@ class TrainingRun:
         Args:
           steps: finished steps before each step that is to be run.
         """
-        parts, compiled = self.parts, {}
+        parts, compiled, figures = self.parts, {}, []
         batch, found = abstract_batch(self.config, parts.mesh, self.contents), parts.updates.spans
         for number, span in enumerate(found):
             if span.stop <= steps.start or span.start >= steps.stop:
@@ -168,8 +167,8 @@ class TrainingRun:
             start = time.monotonic()
             compiled[number] = compile_step(parts.steps[number], parts.abstract, batch, parts.mesh)
             log.info(f"compiled in {time.monotonic() - start:.1f} s")
-            _log_memory(compiled[number], parts.mesh.devices.flat[0])
-        return Steps(found, compiled)
+            figures.append(log_step(compiled[number], parts.mesh.devices.flat[0]))
+        return Steps(found, compiled, figures)
 
     def open_checkpoints(self) -> Checkpoints:
         """The checkpoints of the run folder."""
@@ -249,26 +248,6 @@ class TrainingRun:
             )
         log.info(f"evaluating checkpoints/{step}, which is the best by {metric}")
         return checkpoints.restore(step, self.parts.abstract), step
-
-
-def _log_memory(step: Any, device: Any) -> None:
-    """What a compiled step takes of a device, against what the device has where that is known."""
-    found = step.memory_analysis()
-    if found is None:  # a backend that does not say it
-        return
-    state = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-    total = state + found.temp_size_in_bytes
-    chip = chips.of_kind(device.device_kind, jax.local_device_count())
-    limit = "" if chip is None else f" of {chips.gib(chip.usable)} usable"
-    log.info(
-        f"memory of a device: {chips.gib(total)}{limit} (state and batch {chips.gib(state)}, "
-        f"the rest while a step runs)"
-    )
-    if chip is not None and total > chip.usable:
-        log.warning(
-            "this does not fit: `big-retrieval plan` with the same config names the smallest "
-            "change that does"
-        )
 
 
 class Batches:

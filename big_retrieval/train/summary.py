@@ -135,6 +135,19 @@ def record_start(run: TrainingRun, restored: int | None) -> None:
     write_bytes(path, to_json({"starts": starts[-MOST_STARTS:]}))
 
 
+def record_steps(run: TrainingRun, figures: list[dict[str, Any]]) -> None:
+    """Adds figures of the compiled steps to this start in environment.json, on the first process.
+
+    Args:
+      run: recorded by `record_start`.
+      figures: of the step of each phase that is still to come.
+    """
+    path = run.workdir / "environment.json"
+    if jax.process_index() == 0 and (starts := _earlier(path)):
+        starts[-1]["compiled_steps"] = figures
+        write_bytes(path, to_json({"starts": starts}))
+
+
 def describe(run: TrainingRun) -> dict[str, Any]:
     """Time, command, versions, devices, and what of the data and the model no config says."""
     mesh = run.parts.mesh

@@ -12,10 +12,10 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.compiled.program import read_program
 from big_retrieval.losses import core
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.pairwise import Execution
-from big_retrieval.plan.program import read_program
 from big_retrieval.similarity import topology
 
 MIB = 2**20

@@ -10,9 +10,9 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.compiled.program import read_program
 from big_retrieval.models.lexical import elu1p
 from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
-from big_retrieval.plan.program import read_program
 from tests.models.pooling_cases import assert_close, by_definition, draw, maximum
 
 MESHES = [(2, 2, 2), (8, 1, 1), (1, 1, 8), (1, 8, 1)]

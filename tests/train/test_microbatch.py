@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from big_retrieval import parallel
+from big_retrieval.compiled.program import read_program
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
-from big_retrieval.plan.program import read_program
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.microbatch import in_slices

@@ -19,7 +19,7 @@ from big_retrieval.config import Config, ImageField, recipe
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import chips, distributed
-from big_retrieval.train import summary
+from big_retrieval.train import step_figures, summary
 from big_retrieval.train.build import build_model
 from big_retrieval.train.content import fingerprints
 from big_retrieval.train.loop import train
@@ -75,13 +75,26 @@ def test_a_compiled_step_says_what_memory_it_takes(
     arrays = jax.tree.leaves((run.parts.abstract, abstract_batch(run.config, None)))
     kept = sum(array.size * array.dtype.itemsize for array in arrays) / 2**20
     line = next(line for line in said if line.startswith("memory of a device"))
-    total, _, state = (float(number) for number in re.findall(r"([\d.]+) [MG]iB", line))
+    total, _, state, _ = (float(number) for number in re.findall(r"([\d.]+) [MG]iB", line))
     assert total > state == pytest.approx(kept, abs=0.02)
     assert not any("does not fit" in line for line in said)
-    small = dataclasses.replace(chips.cpu(1), memory=2**20)
+    assert not any("by the compiler" in line for line in said)  # one CPU: no traffic, no cycles
+    small = dataclasses.replace(chips.cpu(1), memory=2**20, clock=1e9)
     monkeypatch.setattr(chips, "of_kind", lambda *_: small)
     run.compile_steps(range(1))
     assert any("does not fit" in line for line in said)
+    figures = dict.fromkeys(step_figures.RECORDED, 0) | {"wire_bytes": 3 * 2**30}
+    figures |= {"cycles": 5 * 10**8}
+    monkeypatch.setattr(step_figures, "program_figures", lambda program: figures)
+    steps = run.compile_steps(range(1))
+    summary.record_start(run, None)
+    summary.record_steps(run, steps.figures)
+    start = json.loads((tmp_path / "environment.json").read_text())["starts"][-1]
+    assert start["compiled_steps"] == steps.figures == [figures]
+    assert said[-1].endswith(
+        "receives 3.00 GiB, 3.00 GiB of it while it computes; 500,000,000 cycles (0.5 s) without "
+        "kernels and transfers"
+    )
 
 
 def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.plan.kernel_cycles import kernel_cycles
-from big_retrieval.plan.program import Array, Program, read_program
+from big_retrieval.compiled.kernel_cycles import kernel_cycles
+from big_retrieval.compiled.program import Array, Program, read_program
 
 MOST_ARRAYS = 5
 

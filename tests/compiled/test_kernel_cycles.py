@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval.plan.kernel_cycles import kernel_cycles, schedule_cycles
-from big_retrieval.plan.program import Kernel
+from big_retrieval.compiled.kernel_cycles import kernel_cycles, schedule_cycles
+from big_retrieval.compiled.program import Kernel
 
 # A shortened schedule of a kernel with a grid of 64 and a loop over 6 pairs of heads.
 SCHEDULE = """= control target key start

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from big_retrieval.plan.collectives import Collective, by_kind, collectives
-from big_retrieval.plan.hlo import Visit, array_types, parse_module, trip_count, walk
+from big_retrieval.compiled.collectives import Collective, by_kind, collectives
+from big_retrieval.compiled.hlo import Visit, array_types, parse_module, trip_count, walk
 
 MAX_ARRAYS = 20
 

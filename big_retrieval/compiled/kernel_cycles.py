@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from big_retrieval.plan.program import Kernel
+from big_retrieval.compiled.program import Kernel
 
 DUMP_FLAGS = "--xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=.*final_bundles"
 MARGIN = 1.1

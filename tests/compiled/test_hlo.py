@@ -4,10 +4,10 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.plan import hlo
-from big_retrieval.plan.collectives import Collective, by_kind
-from big_retrieval.plan.collectives import collectives as collectives_of
-from big_retrieval.plan.hlo import shape_bytes
+from big_retrieval.compiled import hlo
+from big_retrieval.compiled.collectives import Collective, by_kind
+from big_retrieval.compiled.collectives import collectives as collectives_of
+from big_retrieval.compiled.hlo import shape_bytes
 
 GPU = """HloModule jit_f, is_scheduled=true, num_partitions=8
 

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from big_retrieval.plan import hlo
-from big_retrieval.plan.collectives import Collective
-from big_retrieval.plan.program import Kernel, part_of, read_program
+from big_retrieval.compiled import hlo
+from big_retrieval.compiled.collectives import Collective
+from big_retrieval.compiled.program import Kernel, part_of, read_program
 
 # Instructions of a real program for v5e chips, shortened and put together.
 TPU = (Path(__file__).parent / "tpu_excerpt.txt").read_text()

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from big_retrieval.plan.hlo import Computation, Instruction, Module, Visit, shape_bytes, walk
+from big_retrieval.compiled.hlo import Computation, Instruction, Module, Visit, shape_bytes, walk
 
 KINDS = (
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
