@@ -3,8 +3,9 @@
     big-retrieval plan --config=quickstart
     big-retrieval plan --config=FILE.py[:arg] [--topology=h200-8] [--config.a.b=value ...]
 
-The devices are those of this machine, or those of --topology, which need not be here. The plan goes
-to the screen and into plan.json of the run folder, --workdir.
+The step is compiled for the devices of this machine, or for --topology, which need not be here: the
+extras plan-tpu and plan-gpu install the compilers. --suggest compiles other settings, too, and
+lists them by speed. The plan goes to the screen and into plan.json of the run folder, --workdir.
 """
 
 from big_retrieval import cli

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.plan import hlo
+from big_retrieval.compiled import hlo
 from big_retrieval.sparse import gate
 
 ROWS, WIDTH, WORDS = 4, 9, 5
