@@ -74,7 +74,7 @@ def make_row(figures: Row, pairs: float) -> Row:
     """The costs of a program on one device.
 
     Args:
-      figures: from `plan.compiling` or `plan.figures`.
+      figures: from `plan.compiling` or `compiled.figures`.
       pairs: pairs, or images times layers, that one device processes.
     """
     row: Row = {
@@ -101,7 +101,7 @@ def layer_rows(args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
 
     from benchmarks import chip_layers
     from big_retrieval import parallel
-    from big_retrieval.plan.figures import compiled_figures
+    from big_retrieval.compiled.figures import compiled_figures
     from big_retrieval.plan.targets import target_devices
 
     devices = target_devices(*chips.parse(f"{LAYER_CHIP}-1"))

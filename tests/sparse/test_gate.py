@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.compiled import hlo
+from big_retrieval.compiled.program import read_program
 from big_retrieval.sparse import gate
 
 ROWS, WIDTH, WORDS = 4, 9, 5
@@ -158,7 +158,7 @@ def test_devices_send_their_largest_columns_only() -> None:
     bow = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_on)
     with jax.set_mesh(mesh):
         program = jax.jit(lambda x, w: gate.sparsify(x, top_k, w)).lower(embeddings, bow).compile()
-    found = sorted((c.kind, c.bytes) for c in hlo.collectives(program.as_text() or ""))
+    found = sorted((c.kind, c.bytes) for c in read_program(program.as_text() or "").collectives)
     gathered = ("all-gather", rows // 2 * 4 * top_k * 4)
     assert found == [gathered, gathered, ("all-reduce", rows // 2 * (top_k + length) * 4)]
 
