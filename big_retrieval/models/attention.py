@@ -95,9 +95,9 @@ class Attention(nn.Module):
             q, k, v = (
                 self._dense(name, ("embed", "heads"), width)(x).reshape(split) for name in names
             )  # [B, L, H, d] each
+            if mask is None and tokens < x.shape[1]:
+                mask = jnp.arange(x.shape[1])[None] < tokens
             if kernel == "gpu":
-                if mask is None and tokens < x.shape[1]:
-                    mask = jnp.arange(x.shape[1])[None] < tokens
                 y = cudnn_attention(q, k, v, mask, self.causal)
             else:
                 y = self._plain(q, k, v, mask, rows, bias)
@@ -122,7 +122,8 @@ class Attention(nn.Module):
             excluded = jnp.where(mask.astype(bool), 0, _EXCLUDED)
             row = excluded if row is None else row + excluded
         y = flat_matmul(x, kernel, self.dtype, self.dtype)  # [B, L, 3 W]
-        return pallas_attention(y, offset, row, Spec(self.heads, tokens, self.causal))
+        keys = tokens if mask is None else x.shape[1]  # a mask excludes the padding
+        return pallas_attention(y, offset, row, Spec(self.heads, keys, self.causal))
 
     def _plain(
         self,

@@ -14,7 +14,7 @@ from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Field, Tower
 from big_retrieval.config.topologies import TopologyKey
 from big_retrieval.models.batch_norm import counting
-from big_retrieval.models.flops import by_depth, traced_flops
+from big_retrieval.models.flops import by_depth, traced_flops, without_kernels
 from big_retrieval.sparse.terms import Terms, Words, terms_of, terms_of_size
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -121,7 +121,7 @@ class RetrievalModel(nn.Module):
         used, of = self.fields[name].tower, self.fields[name].same_input_as
 
         def count(tower: Tower) -> int:
-            model = self.clone(towers={**self.towers, used: tower})
+            model = self.clone(towers={**self.towers, used: without_kernels(tower)})
             if of:
                 return _flops(model, (of, name), backward) - _flops(model, (of,), backward)
             return _flops(model, (name,), backward)

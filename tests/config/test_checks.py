@@ -94,6 +94,14 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"towers__image__patch": 0}, ["config.towers.image.patch is 0"]),
     ({"towers__text__depth": 0}, ["config.towers.text.depth is 0"]),
     ({"towers__text__dropout": 1.0}, ["config.towers.text.dropout"]),
+    (
+        {"towers__text__attention": "kernel", "towers__text__dropout": 0.1},
+        ["config.towers.text.attention 'kernel'", "config.towers.text.dropout"],
+    ),
+    (
+        {"towers__text__attention": "kernel", "towers__text__relative_positions": 32},
+        ["config.towers.text.attention 'kernel'", "relative_positions is 32"],
+    ),
     ({"towers__spare": recipe.vit("B/16")}, ["config.towers.spare", "no field"]),
     ({"fields__text__tower": "txt"}, ["config.fields.text.tower is 'txt'", "image, text"]),
     ({"fields__text__tower": "image"}, ["config.fields.text.tower", "'vit'", "'text'"]),

@@ -12,13 +12,14 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config import Bert, ViT
+from big_retrieval.config import Bert, ImageField, Projection, ViT
 from big_retrieval.errors import UserError
-from big_retrieval.models import attention_choice
+from big_retrieval.models import attention_choice, towers
 from big_retrieval.models.attention_choice import choose_kernel
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.rounded_attention import rounded_attention
 from big_retrieval.models.sharded_attention import pallas_attention
+from big_retrieval.models.towers import RetrievalModel
 from big_retrieval.models.tpu_attention import group_width, joint_kernel
 from big_retrieval.models.tpu_attention_body import Spec
 from big_retrieval.models.vit import VisionTransformer
@@ -290,6 +291,18 @@ def test_choice_depends_on_the_platform(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(jax.nn, "dot_product_attention", absent)
     with pytest.raises(UserError, match="cannot run: cuDNN is not detected"):
         choose("kernel")
+
+
+def test_operations_do_not_depend_on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count() -> int:
+        field = ImageField(size=16, tower="tower", head=Projection())
+        tower = ViT(**{**SIZE, "patch": 4})
+        return RetrievalModel({"tower": tower}, {"field": field}, "sphere", 50).field_flops("field")
+
+    expected = count()
+    towers._flops.cache_clear()
+    monkeypatch.setattr(attention_choice, "traced_platform", lambda: "tpu")
+    assert count() == expected
 
 
 def test_rounded_attention_equals_automatic_differentiation() -> None:
