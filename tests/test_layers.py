@@ -13,7 +13,8 @@ PACKAGE = ROOT / "big_retrieval"
 LAYERS = (
     ("errors",),
     ("io", "batch"),
-    ("runtime", "sparse", "compiled"),
+    ("runtime", "compiled"),
+    ("sparse",),
     ("config",),
     ("similarity", "parallel", "cli"),
     ("data", "models"),

@@ -18,8 +18,10 @@ from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.core import BlockwiseInputs, Labels, make_core
 from big_retrieval.losses.tiles import Reduction
+from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.gate import SparseRows
+from big_retrieval.sparse.products import LANES
 from big_retrieval.sparse.sharded import pad_terms
 
 Present = tuple[jax.Array | None, jax.Array | None]
@@ -135,13 +137,14 @@ class PairBatch:
         query, document, negatives = self._embeddings, self.document, self.negatives
         dtype, bias = jnp.promote_types(jnp.result_type(query, document), jnp.float32), self.bias
         axis = self.execution.feature_axis
-        dense = not isinstance(self.query, SparseRows)
+        sparse = isinstance(self.query, SparseRows)
+        # Queries that a TPU makes dense come in whole registers, so documents do, too.
+        lanes = LANES if sparse and traced_platform() == "tpu" else 1
+        pad = functools.partial(pad_terms, axis=axis, lanes=lanes)
         inputs = BlockwiseInputs(
-            documents=pad_terms(document.astype(dtype), axis),
-            queries=pad_terms(query.astype(dtype), axis if dense else None),
-            negatives=None
-            if negatives is None
-            else pad_terms(negatives.embeddings.astype(dtype), axis),
+            documents=pad(document.astype(dtype)),
+            queries=query.astype(dtype) if sparse else pad(query.astype(dtype)),
+            negatives=None if negatives is None else pad(negatives.embeddings.astype(dtype)),
             logit_scale=jnp.asarray(self.logit_scale, dtype),
             bias=None if bias is None else jnp.asarray(bias, dtype),
         )
@@ -149,7 +152,7 @@ class PairBatch:
             topology=self.topology,
             reduction=reduction,
             false_negatives=self.false_negatives,
-            block=self.execution.block or blockwise.block_size(self.topology, query.shape),
+            block=self.execution.block or blockwise.block_size(self.topology, document.shape),
             feature_axis=axis,
         )
         core = make_core(sweep, inputs, self.execution.exchange)

@@ -30,7 +30,7 @@ Backward = Literal["auto", "sparse", "dense"]
 BACKWARDS = ("auto", "sparse", "dense")
 CPU_BLOCK = 512
 TILE_BYTES = 2**29  # of a block's [b, L, C] logits on an accelerator: few, large kernels
-TPU_BLOCK = 2048  # of max pooling, which stores no logits on a TPU
+TPU_BLOCK = 1024  # of max pooling, which stores no logits on a TPU
 ROW_AXES = ("data", "fsdp")  # mesh axes over which the batch is sharded
 WIDTH_AXIS = "fsdp"  # the one of them over which the kernel's D is sharded as well
 
@@ -197,13 +197,16 @@ def block_size(
     """Columns of a block.
 
     A TPU fuses the reduction of max pooling with the product, and the tiles of its derivative with
-    the products that read them, so that blocks of any size take little memory. Million cycles of
-    29,522 columns forward and backward on v5e:
+    the products that read them, unless blocks are large. Million cycles of 29,522 columns forward
+    and backward, as the compiler estimates them (1,024 columns and two reductions, [256, 49, 768]
+    on v5e: 23.7):
 
-      block                   512   1,024   2,048   4,096
-      [256, 49, 768]          20.1   17.8    17.3    18.1
-      [256, 77, 768], masked  29.9   26.2    24.9    26.9
-      [64, 256, 768], masked  27.4   24.9    23.3    25.3
+      block                         512   1,024   2,048   4,096
+      v5e, [256, 49, 768]           20.1   17.8    17.3    18.1
+      v5e, [256, 77, 768], masked   29.9   26.2    24.9    26.9
+      v5e, [64, 256, 768], masked   27.4   24.9    23.3    25.3
+      v6e, [256, 77, 768], masked           19.1    28.8    30.5
+      the same, MiB of temporaries            76     683   1,304
 
     Args:
       positions: b * L of one device.
@@ -211,7 +214,7 @@ def block_size(
       pooling: of the head.
 
     Returns:
-      512 on a CPU, 2,048 of max pooling on a TPU; elsewhere the power of two from 128 to 4,096 that
+      512 on a CPU, 1,024 of max pooling on a TPU; elsewhere the power of two from 128 to 4,096 that
       fills 512 MiB with float32.
     """
     platform = platform or traced_platform()

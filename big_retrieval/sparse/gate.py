@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.sparse import sharded
+from big_retrieval.runtime.platform import traced_platform
+from big_retrieval.sparse import products, sharded
 from big_retrieval.sparse.sharded import by_rows
 
 
@@ -56,6 +57,9 @@ def _with_bow(terms: jax.Array | None, bow: jax.Array, width: int) -> jax.Array:
     fresh = (bow >= 0) & ~_repeated(bow)  # [n, L]
     if terms is None:
         return jnp.where(fresh, bow, -1)
+    if traced_platform() == "tpu":
+        fresh &= ~jnp.any(bow[:, :, None] == terms[:, None, :], axis=2)
+        return jnp.concatenate([terms, jnp.where(fresh, bow, -1)], axis=1)
     rows = jnp.arange(len(terms))[:, None]
     taken = jnp.zeros((len(terms), width), bool).at[rows, terms].set(True)  # [n, V]
     fresh &= ~jnp.take_along_axis(taken, jnp.maximum(bow, 0), axis=1)
@@ -87,6 +91,8 @@ def dense_mask(bow: jax.Array, width: int) -> jax.Array:
 
 
 def _dense_mask(bow: jax.Array, width: int) -> jax.Array:
+    if traced_platform() == "tpu":
+        return products.dense(jnp.ones(bow.shape, jnp.float32), bow, width) > 0
     place = jnp.where(bow < 0, width, bow)
     index = jnp.arange(len(place))[:, None]
     return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")
@@ -104,6 +110,9 @@ def to_csr(values: np.ndarray, terms: np.ndarray, width: int) -> scipy.sparse.cs
 
 def _repeated(bow: jax.Array) -> jax.Array:
     """bool [n, L]: whether the same term occurs earlier in its row."""
+    if traced_platform() == "tpu":  # L * L comparisons instead of two sorts and two gathers
+        earlier = jnp.arange(bow.shape[1])[:, None] > jnp.arange(bow.shape[1])  # [L, L]
+        return jnp.any((bow[:, :, None] == bow[:, None, :]) & earlier, axis=2)
     order = jnp.argsort(bow, axis=1, stable=True)  # equal terms side by side, the first one first
     ordered = jnp.take_along_axis(bow, order, axis=1)
     again = jnp.pad(ordered[:, 1:] == ordered[:, :-1], ((0, 0), (1, 0)))

@@ -15,7 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.runtime.platform import traced_platform
+from big_retrieval.sparse import products
+from big_retrieval.sparse.selection import largest_terms
+
 TERM_AXIS = "tensor"
+SEARCHED = 8  # terms for each of the largest ones from which a TPU searches instead of sorting
 
 
 def term_axis() -> str | None:
@@ -24,11 +29,10 @@ def term_axis() -> str | None:
     return TERM_AXIS if mesh.get(TERM_AXIS, 1) > 1 else None
 
 
-def pad_terms(x: jax.Array, axis: str | None, value: float = 0) -> jax.Array:
-    """[..., V] with as many terms as divide over a mesh axis; None: as it is."""
-    if axis is None:
-        return x
-    more = -x.shape[-1] % jax.sharding.get_abstract_mesh().shape[axis]
+def pad_terms(x: jax.Array, axis: str | None, value: float = 0, lanes: int = 1) -> jax.Array:
+    """[..., V] with a multiple of `lanes` terms on every device of a mesh axis; None: no axis."""
+    devices = 1 if axis is None else jax.sharding.get_abstract_mesh().shape[axis]
+    more = -x.shape[-1] % (lanes * devices)
     widths = [(0, 0)] * (x.ndim - 1) + [(0, more)]
     return jnp.pad(x, widths, constant_values=value) if more else x
 
@@ -78,14 +82,18 @@ def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
 
 
 def _strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
+    # The search keeps arrays [n, top_k, 128]; a sort is as good for a large part of the terms.
+    if traced_platform() == "tpu" and SEARCHED * top_k <= embeddings.shape[-1]:
+        return largest_terms(embeddings, top_k)
     return jax.lax.top_k(embeddings, top_k)[1].astype(jnp.int32)
 
 
 def _strongest_of_all(embeddings: jax.Array, top_k: int, axis: str) -> jax.Array:
     """Of each part the largest, gathered in the order of the parts, so that equal ones keep it."""
     width = embeddings.shape[-1]
-    values, terms = jax.lax.top_k(embeddings, min(top_k, width))
-    terms = terms.astype(jnp.int32) + jax.lax.axis_index(axis) * width
+    here = _strongest(embeddings, min(top_k, width))
+    values = jnp.take_along_axis(embeddings, here, axis=1)
+    terms = here + jax.lax.axis_index(axis) * width
     values, terms = (jax.lax.all_gather(x, axis, axis=1, tiled=True) for x in (values, terms))
     return jnp.take_along_axis(terms, _strongest(values, top_k), axis=1)
 
@@ -99,6 +107,8 @@ def take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
 
 
 def _take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
+    if traced_platform() == "tpu":
+        return products.take(embeddings, terms)
     found = jnp.take_along_axis(embeddings, jnp.maximum(terms, 0), axis=1)
     return jnp.where(terms >= 0, found, 0)
 
@@ -155,7 +165,12 @@ def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> 
 
 
 def dense_locally(values: jax.Array, terms: jax.Array, width: int) -> jax.Array:
-    """Rows [n, width] of their values and terms [n, K], -1 for none."""
+    """Rows [n, width] of their values and terms [n, K], -1 for none.
+
+    On TPUs by a product (see `products`), elsewhere by a scatter.
+    """
+    if traced_platform() == "tpu":
+        return products.dense(values, terms, width)
     # -1 would count from the end of a row; `width` lies behind it and is dropped.
     place = jnp.where(terms < 0, width, terms)
     index = jnp.arange(len(place))[:, None]

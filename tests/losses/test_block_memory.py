@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.compiled.program import read_program
 from big_retrieval.losses import core
+from big_retrieval.losses.blockwise import block_size
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.similarity import topology
@@ -111,3 +112,11 @@ def test_eight_devices(exchange: str, name: str, tokens: int, limit: int) -> Non
 def test_auto_gathers_up_to_256_mib() -> None:
     assert [core.chosen("auto", size) for size in (2**28, 2**28 + 1)] == ["gather", "ring"]
     assert core.chosen("ring", 1) == "ring"
+
+
+def test_blocks_of_wide_rows_are_smaller_on_tpus() -> None:
+    inner, sphere = topology("inner"), topology("sphere")
+    assert block_size(inner, (4096, 29522), "tpu") == 4096
+    assert block_size(inner, (8192, 29522), "tpu") == 512
+    assert block_size(inner, (8192, 29522), "gpu") == 4096
+    assert block_size(sphere, (2**20, 1, 512), "tpu") == 4096

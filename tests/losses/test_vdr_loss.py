@@ -15,8 +15,10 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config.vdr import TermMask, Vdr, top_k_of_documents
+from big_retrieval.losses import blockwise, pairwise
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import LexicalBatch, vdr_loss
+from big_retrieval.sparse import gate, sharded
 from big_retrieval.sparse.sharded import term_axis
 from big_retrieval.train.microbatch import in_slices
 
@@ -180,6 +182,19 @@ def test_against_the_dense_form(kind: str, form: str) -> None:
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         atol = 1e-5 * float(np.abs(theirs).max())
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(("kind", "form"), [("mask", "blocks"), ("paper", "columns-8")])
+def test_products_of_tpus_change_nothing(
+    kind: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), arrays())
+    expected = run(x, bow(), KINDS[kind], *FORMS[form])
+    for module in (blockwise, gate, pairwise, sharded):
+        monkeypatch.setattr(module, "traced_platform", lambda: "tpu")
+    got = run(x, bow(), KINDS[kind], *FORMS[form])
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * float(np.abs(b).max()))
 
 
 def run(
