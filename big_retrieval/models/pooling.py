@@ -87,11 +87,11 @@ def max_pool(
     options = options or PoolingOptions()
     if options.backward not in BACKWARDS:
         raise UserError(f"backward {options.backward!r} is unknown; known: {', '.join(BACKWARDS)}.")
-    accelerator = traced_platform() != "cpu"
-    auto = "dense" if accelerator else "sparse"
+    platform = traced_platform()
+    auto = "sparse" if platform == "cpu" else "dense"
     form = auto if options.backward == "auto" else options.backward
     inputs = jax.tree.map(jnp.asarray, PoolingInputs(hidden, kernel, bias))
-    rule = Max(dense=form == "dense", joint=accelerator)
+    rule = Max(dense=form == "dense", joint=platform == "tpu")
     pooled, positions = _pool(rule, inputs, mask, columns, dtype, options)
     if mask is not None:
         some = jnp.any(jnp.asarray(mask, bool), axis=1)[:, None]  # [B, 1]

@@ -70,8 +70,9 @@ class Max:
 
     Attributes:
       dense: the form of the derivative, see the module.
-      joint: finds maximum and position in one reduction, which the compilers for accelerators fuse
-        with the product, so that no logits are stored. Two reductions cost less on a CPU.
+      joint: finds maximum and position in one reduction, which a TPU fuses with the product, so
+        that no logits are stored: 4.8 instead of 14.5 million cycles on v5e for 29,522 columns of
+        [256, 49, 768]. Two reductions cost less on a CPU; GPUs were not measured.
     """
 
     dense: bool

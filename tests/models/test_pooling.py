@@ -85,7 +85,7 @@ def test_joint_reduction_equals_two() -> None:
     assert one[1].dtype == two[1].dtype
 
 
-def test_accelerators_reduce_jointly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tpus_reduce_jointly(monkeypatch: pytest.MonkeyPatch) -> None:
     x = draw()
     expected = found(x, maximum(backward="dense"))
     monkeypatch.setattr(pooling, "traced_platform", lambda: "tpu")
