@@ -98,10 +98,10 @@ def _obstacle(
         return _cudnn_obstacle((length, heads // devices, width // heads), dtype, causal)
     if bias is not None and bias.shape[1:3] != (1, 1):
         return "biases depend on the query or the head"
-    itemsize = jnp.dtype(dtype).itemsize
-    if itemsize > 4:
-        return f"kernels compute in float32 or bfloat16, not in {jnp.dtype(dtype).name}"
-    return tpu_attention.obstacle(length, width // devices, heads // devices, itemsize)
+    kind = jnp.dtype(dtype)
+    if kind not in (jnp.float32, jnp.bfloat16):
+        return f"kernels compute in float32 or bfloat16, not in {kind.name}"
+    return tpu_attention.obstacle(length, width // devices, heads // devices, kind.itemsize)
 
 
 def _cudnn_obstacle(shape: tuple[int, ...], dtype: Any, causal: bool) -> str:

@@ -242,7 +242,7 @@ def test_programs_for_tpus_hold_the_kernel(attention: Any, manual: bool) -> None
         ({"shape": (1, 8, 192), "heads": 3}, "3 heads of 64 per device do not fill"),
         ({"shape": (1, 4096, 128)}, "4096 tokens need"),
         ({"bias": jnp.zeros((1, 2, 8, 8))}, "biases depend on the query"),
-        ({"dtype": np.float64}, "not in float64"),
+        ({"dtype": jnp.float16}, "not in float16"),
     ],
 )
 def test_choice_falls_back_and_says_why(keys: dict[str, Any], reason: str) -> None:
