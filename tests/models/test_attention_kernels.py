@@ -215,22 +215,30 @@ def lowered(tower: Any, manual: bool, *args: jax.ShapeDtypeStruct) -> str:
             return jax.lax.psum(gradients(params, *args), "data")
 
     with jax.sharding.use_abstract_mesh(mesh), nn.logical_axis_rules(RULES):
-        specs: dict[str, Any] = {"in_specs": (P(), P("data")), "out_specs": P()}
+        specs: dict[str, Any] = {"in_specs": (P(), *[P("data")] * len(args)), "out_specs": P()}
         by_data = jax.shard_map(local, **specs, axis_names={"data"}, check_vma=False)
         run = by_data if manual else gradients
         traced = jax.jit(run).trace(params, *args)
         return traced.lower(lowering_platforms=("tpu",)).as_text()
 
 
-@pytest.mark.parametrize(
-    ("attention", "manual"), [("auto", False), ("auto", True), ("plain", False)]
-)
-def test_programs_for_tpus_hold_the_kernel(attention: Any, manual: bool) -> None:
-    size: dict[str, Any] = {"width": 512, "depth": 1, "heads": 8, "mlp": 32}
-    tower = VisionTransformer(ViT(patch=4, attention=attention, **size), jnp.bfloat16)
-    text = lowered(tower, manual, jax.ShapeDtypeStruct((8, 16, 16, 3), jnp.float32))
+WIDE: dict[str, Any] = {"width": 512, "depth": 1, "heads": 8, "mlp": 32}
+IMAGES = (jax.ShapeDtypeStruct((8, 16, 16, 3), jnp.float32),)
+TEXTS = (jax.ShapeDtypeStruct((8, 13), jnp.int32), jax.ShapeDtypeStruct((8, 13), jnp.bool_))
+
+
+@pytest.mark.parametrize("manual", [False, True])
+@pytest.mark.parametrize("case", ["plain", "image", "one", "text"])
+def test_programs_for_tpus_hold_the_kernel(case: str, manual: bool) -> None:
+    image = functools.partial(ViT, patch=4, class_tokens=2, **WIDE)
+    if case == "text":
+        text = lowered(TextTransformer(Bert(**WIDE), 50, 13, jnp.bfloat16), manual, *TEXTS)
+    else:
+        choice: Any = "plain" if case == "plain" else "auto"
+        spec = image(attention=choice, tokens_as_one=case == "one")
+        text = lowered(VisionTransformer(spec, jnp.bfloat16), manual, *IMAGES)
     for name in ("attention_forward", "attention_backward"):
-        assert (name in text) == (attention == "auto")
+        assert (name in text) == (case != "plain")
 
 
 @pytest.mark.usefixtures("tpu")
