@@ -96,7 +96,7 @@ def run(
     workdir.mkdir(parents=True, exist_ok=True)
     write_bytes(workdir / "plan.json", to_json(plan))
     print(report.text(plan), flush=True)
-    print(f"written to {workdir / 'plan.json'}", flush=True)
+    print(f"\nwritten to {workdir / 'plan.json'}", flush=True)
     return plan
 
 

@@ -1,5 +1,6 @@
 """A plan as text."""
 
+import textwrap
 from typing import Any
 
 from big_retrieval.runtime.chips import gib
@@ -44,7 +45,8 @@ def _head(plan: dict[str, Any]) -> list[str]:
         f"  vocabulary {words['size']:,}, {words['source']}",
     ]
     if compiler is None:
-        return [*lines, f"  not compiled: {plan['not_compiled']}"]
+        reason = textwrap.wrap(f"not compiled: {plan['not_compiled']}", 96, break_on_hyphens=False)
+        return [*lines, *(f"  {line}" for line in reason)]
     return [
         *lines,
         f"  compiled for {compiler['device']} in {compiler['seconds']:.0f} s; these are the "
@@ -55,7 +57,7 @@ def _head(plan: dict[str, Any]) -> list[str]:
 def _memory(plan: dict[str, Any]) -> list[str]:
     sizes = plan["per_device_bytes"]
     rows = [(name, gib(sizes[name]), why) for name, why in _MEANING.items() if sizes[name]]
-    return ["memory of one device (HBM)", *_columns(rows)]
+    return ["memory of one device (HBM, its main memory)", *_columns(rows)]
 
 
 def _arrays(plan: dict[str, Any]) -> list[str]:

@@ -39,7 +39,7 @@ def planned() -> Any:
 
 
 def test_without_a_compiler_the_plan_has_shapes_and_operations() -> None:
-    plan = make(full("batch=24576"), at("h100-8", "Install the extra plan-gpu."))
+    plan = make(full("batch=24576"), at("h100-8", f"{'Reasons. ' * 9} Install the extra plan-gpu."))
     assert plan["parameter_count"] == 139_368_449
     assert plan["per_device_bytes"]["parameters"] == 4 * 139_368_449
     assert plan["per_device_bytes"]["total"] is plan["fits"] is plan["wire_bytes"] is None
@@ -50,7 +50,8 @@ def test_without_a_compiler_the_plan_has_shapes_and_operations() -> None:
     assert plan["vocabulary"]["size"] == 30_522
     assert "assumed" in plan["vocabulary"]["source"]
     text = report.text(plan)
-    assert "not compiled: Install the extra plan-gpu." in text
+    assert "not compiled: Reasons. " in text
+    assert "Install the extra plan-gpu." in text
     assert "fit" not in text
     assert max(map(len, text.splitlines())) <= 100
 
