@@ -41,7 +41,10 @@ class Trial:
     def rank(self) -> tuple[float, ...]:
         """Sorts the best first: by time if the compiler estimates it, else by operations."""
         step = self.times["step"]
-        return (not self.fits, step or 0.0, sum(self.operations.values()), len(self.flags))
+        rows = (
+            self.config.microbatch or self.config.batch_size
+        )  # larger slices fill the chip better
+        return (not self.fits, step or 0.0, sum(self.operations.values()), -rows, len(self.flags))
 
     def summary(self, batch_size: int) -> dict[str, Any]:
         """Returns the entry of plan.json."""
@@ -79,10 +82,10 @@ def suggestions(
     own, switched = (current.config, []), _remat(current.config)
     if not current.fits or current.config.microbatch:
         search.largest(*own, known=current)
-    if switched is not None and not (current.fits and switched[1][0].endswith("=block")):
-        search.largest(
-            *switched, start=(current.config.microbatch or current.config.batch_size) // 2
-        )
+    is_block = switched is not None and switched[1][0].endswith("=block")
+    if switched is not None and not (current.fits and is_block):
+        size = current.config.microbatch or current.config.batch_size
+        search.largest(*switched, start=size if is_block else size // 8)
     for change in (_fsdp, _ring):  # they cost traffic: only if nothing else fits
         if not current.fits and not any(trial.fits for trial in search.trials):
             less = _remat(current.config, "block") or own

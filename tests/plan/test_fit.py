@@ -22,10 +22,11 @@ class Compilers:
         self.tried.append(flags)
         block = all(getattr(tower, "remat") == "block" for tower in config.towers.values())  # noqa: B009
         row = 1 if block else 8
-        total = self.state / config.mesh.fsdp + row * (config.microbatch or config.batch_size)
+        state = self.state / config.mesh.fsdp
+        total = state + row * (config.microbatch or config.batch_size)
         program: dict[str, Any] = {
             "total_bytes": total,
-            "argument_bytes": 0,
+            "argument_bytes": state,
             "seconds": 1.0,
             "cycles": 100,
         }
@@ -62,7 +63,9 @@ def test_smaller_slices_without_remat_are_tried_if_it_fits_with_remat() -> None:
     compilers = Compilers(limit=700.0)
     found = search(compilers, towers=blocks)
     none = [f"--config.towers.{t}.remat=none" for t in ("image", "text")]
-    assert [trial.flags for trial in found] == [[], [*none, "--config.microbatch=64"]]
+    assert compilers.tried[1] == [*none, "--config.microbatch=32"]  # an eighth, to be safe
+    sizes = [trial.config.microbatch for trial in found]
+    assert sizes == [None, 64, 32]
 
 
 def test_parameters_are_sharded_only_if_nothing_else_fits() -> None:
