@@ -36,7 +36,8 @@ class Collective(NamedTuple):
       group: number of devices that take part together.
       counted: False if a loop around it has an unknown trip count; it then counts as one trip.
       name: origin in the traced program.
-      overlapped: True if it is asynchronous and the device computes between start and end.
+      overlapped: True if it is asynchronous and the device computes between start and end, however
+        briefly.
     """
 
     kind: str
