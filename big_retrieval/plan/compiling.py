@@ -10,8 +10,11 @@ from big_retrieval.plan.environment import schedules_folder
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import Step, abstract_batch, compile_step
 
-# The TPU's compiler refuses a step that needs more memory than the chip has, and says how much.
-_TOO_LARGE = re.compile(r"memory space hbm\. Used ([\d.]+)([KMGT]?) of")
+# The TPU's compiler refuses a step that needs more memory than the chip has. It names the total, or
+# one array that is too large alone.
+_TOO_LARGE = re.compile(
+    r"(?:memory space hbm\.\s+Used |TensorCore Hbm usage: |Allocation \(size=)([\d.]+)([KMGT]?)"
+)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -43,9 +46,11 @@ def _compile(parts: BuiltModel, step: Step) -> dict[str, Any]:
     try:
         compiled = compile_step(step, parts.abstract, batch, parts.mesh)
         figures = compiled_figures(compiled, schedules)
-    except RuntimeError as error:  # the class of jax's errors
+    except (RuntimeError, ValueError) as error:  # RuntimeError: the class of jax's errors
         too_large = _TOO_LARGE.search(str(error))
         if too_large is None:
+            if isinstance(error, ValueError):
+                raise
             reason = str(error).strip().partition("\n")[0]
             raise UserError(f"The compiler for {device.device_kind} failed: {reason}") from None
         figures = _too_large(round(float(too_large[1]) * _UNITS[too_large[2]]))

@@ -124,6 +124,10 @@ def test_a_step_that_the_compiler_refuses_has_a_size(monkeypatch: pytest.MonkeyP
     refuse("Ran out of memory in memory space hbm. Used 19.50G of 15.75G hbm.\nMore")
     found = compiling.compile_plan(sized())
     assert found["total_bytes"] == 19.5 * 2**30
+    refuse("RESOURCE_EXHAUSTED: TPU TensorCore Hbm usage: 34.50G, SparseCore Hbm usage 1.0G")
+    assert compiling.compile_plan(sized())["total_bytes"] == 34.5 * 2**30
+    refuse("INTERNAL: Allocation (size=21474836480) would exceed memory (size=17179869184)")
+    assert compiling.compile_plan(sized())["total_bytes"] == 20 * 2**30
     plan = make(sized().config, at("v5e-1"))
     assert plan["fits"] is False
     assert "no micro-batch, remat, fsdp or ring makes it fit" in report.text(plan)
