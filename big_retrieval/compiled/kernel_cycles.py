@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from big_retrieval.compiled.hlo import array_types
 from big_retrieval.compiled.program import Kernel
 
 DUMP_FLAGS = "--xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=.*final_bundles"
@@ -87,12 +88,19 @@ def kernel_cycles(kernels: Iterable[Kernel], folder: Path) -> dict[str, int]:
     schedules = {
         match[1]: path for path in folder.iterdir() if (match := _FILE.fullmatch(path.name))
     }
+    kernels = [kernel for kernel in kernels if kernel.target == "tpu_custom_call"]
+    # The compiler writes one schedule for equal kernels, e.g. of a forward pass and its repetition.
+    equal = {_shapes(kernel): kernel.name for kernel in kernels if kernel.name in schedules}
     cycles = {}
     for kernel in kernels:
-        if kernel.target != "tpu_custom_call":
-            continue
-        if kernel.name not in schedules:
+        name = kernel.name if kernel.name in schedules else equal.get(_shapes(kernel))
+        if name is None:
             raise ValueError(f"no schedule of the kernel {kernel.name} in {folder}")
-        once, _ = schedule_cycles(schedules[kernel.name].read_text())
+        once, _ = schedule_cycles(schedules[name].read_text())
         cycles[kernel.name] = round(kernel.calls * once * MARGIN)
     return cycles
+
+
+def _shapes(kernel: Kernel) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Types and shapes of a kernel's results."""
+    return tuple((array.dtype, array.shape) for array in array_types(kernel.type))

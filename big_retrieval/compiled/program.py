@@ -37,6 +37,7 @@ class Kernel:
       calls: number of calls per step.
       origin: in the traced program.
       part: as in `Program.cycles_by_part`.
+      type: of the result, with layouts.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Kernel:
     calls: int
     origin: str
     part: str
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,8 @@ def _kernel(visit: Visit) -> Kernel | None:
     if target is None:
         return None
     origin = instruction.op_name
-    return Kernel(instruction.name, target[1], visit.trips, origin, part_of(origin))
+    part = part_of(origin)
+    return Kernel(instruction.name, target[1], visit.trips, origin, part, instruction.type)
 
 
 def _arrays(visits: Iterable[Visit]) -> list[Array]:
