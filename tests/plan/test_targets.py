@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import re
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,7 +84,7 @@ def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "v4" in targets.missing(chips.parse("v4-8")[0])
 
 
-def test_the_process_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_is_prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = "--xla_a=1 --xla_force_host_platform_device_count=8 --xla_b=2"
     monkeypatch.setattr(os, "environ", {**os.environ, "XLA_FLAGS": old, "JAX_PLATFORMS": "cpu"})
     install(monkeypatch)
@@ -92,11 +94,12 @@ def test_the_process_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["NPROC"] == "32"
     assert environment.schedules_folder() is None
     install(monkeypatch, "libtpu")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment.prepare(*chips.parse("v5e-64"))
     assert os.environ["XLA_FLAGS"].split() == flags
     assert os.environ["TPU_SKIP_MDS_QUERY"] == "1"
     folder = environment.schedules_folder()
     assert folder is not None
-    assert folder.is_dir()
+    assert folder.parent == tmp_path
     environment.prepare(*chips.parse("v5e-256"))
     assert environment.schedules_folder() == folder
