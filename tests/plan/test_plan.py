@@ -20,7 +20,7 @@ from big_retrieval.runtime import chips
 from tests.helpers import ROOT, command, in_process, tiny
 from tests.helpers import environment as clean
 from tests.plan.test_memory import sized
-from tests.plan.test_targets import install
+from tests.plan.test_plan_targets import install
 
 
 def full(arg: str) -> Config:
