@@ -114,9 +114,9 @@ def layer_rows(args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         models = models[:-1]
     sizes = itertools.product(args.lengths.split(","), args.batches.split(","), models)
     for length, batch, model in sizes:
-        empty_schedules()
+        schedules = environment.empty_schedules()
         compiled = chip_layers.compile_layers(model, int(batch), int(length), mesh)
-        figures = compiled_figures(compiled, environment.schedules_folder())
+        figures = compiled_figures(compiled, schedules)
         row = make_row(figures, int(batch) * chip_layers.DEPTH)
         yield f"layer {LAYER_CHIP} {model} B={batch} L={length}", row
 
@@ -199,13 +199,6 @@ def format_row(key: str, row: Row) -> str:
     wire = f"wire {row['wire_bytes'] / 2**20:8,.1f} MiB"
     columns.append(f"{wire} ({row['exposed_wire_bytes'] / 2**20:,.1f} exposed)")
     return f"{key:<62} " + "  ".join(columns)
-
-
-def empty_schedules() -> None:
-    """Removes the schedules of the program before, whose kernels have the same names."""
-    folder = environment.schedules_folder()
-    for path in () if folder is None else folder.iterdir():
-        path.unlink()
 
 
 def versions() -> dict[str, str]:

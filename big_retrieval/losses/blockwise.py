@@ -24,8 +24,7 @@ from big_retrieval.losses.tiles import (
 )
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.similarity import Similarity
-from big_retrieval.sparse import products
-from big_retrieval.sparse.sharded import dense_locally, terms_here
+from big_retrieval.sparse.sharded import dense_locally, take_locally, terms_here
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one tile's scores: what a core's cache holds
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
@@ -184,10 +183,7 @@ def paired_scores(
         return sweep.topology.paired(documents, queries)
     terms = terms_here(terms, documents.shape[-1], sweep.feature_axis)
     # terms_here gives -1 where a term lies on another device; its product is made 0 below.
-    if traced_platform() == "tpu":
-        met = products.take(documents, terms)  # [n, K]
-    else:
-        met = jnp.take_along_axis(documents, jnp.maximum(terms, 0), axis=1)  # [n, K]
+    met = take_locally(documents, terms)  # [n, K]
     return jnp.sum(jnp.where(terms >= 0, met * queries, 0), axis=1)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from big_retrieval.compiled.figures import compiled_figures
 from big_retrieval.errors import UserError
-from big_retrieval.plan.environment import schedules_folder
+from big_retrieval.plan.environment import empty_schedules
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import Step, abstract_batch, compile_step
 
@@ -39,9 +39,7 @@ def different_steps(parts: BuiltModel) -> list[Step]:
 
 
 def _compile(parts: BuiltModel, step: Step) -> dict[str, Any]:
-    start, schedules = time.monotonic(), schedules_folder()
-    for path in () if schedules is None else schedules.iterdir():
-        path.unlink()  # of another program, whose kernels have the same names
+    start, schedules = time.monotonic(), empty_schedules()
     batch, device = abstract_batch(parts.config, parts.mesh), parts.mesh.devices.flat[0]
     try:
         compiled = compile_step(step, parts.abstract, batch, parts.mesh)

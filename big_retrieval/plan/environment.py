@@ -60,6 +60,18 @@ def schedules_folder() -> Path | None:
     return Path(found[1]) if found else None
 
 
+def empty_schedules() -> Path | None:
+    """Removes the schedules of the program before, whose kernels have the same names.
+
+    Returns:
+      The folder, or None as in `schedules_folder`.
+    """
+    folder = schedules_folder()
+    for path in () if folder is None else folder.iterdir():
+        path.unlink()
+    return folder
+
+
 def available(chip: Chip, count: int) -> bool:
     """Whether at least so many of the chip are visible here; asks another process, if anything."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":

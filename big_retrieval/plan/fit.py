@@ -41,9 +41,8 @@ class Trial:
     def rank(self) -> tuple[float, ...]:
         """Sorts the best first: by time if the compiler estimates it, else by operations."""
         step = self.times["step"]
-        rows = (
-            self.config.microbatch or self.config.batch_size
-        )  # larger slices fill the chip better
+        # Among equals, larger slices fill the chip better.
+        rows = self.config.microbatch or self.config.batch_size
         return (not self.fits, step or 0.0, sum(self.operations.values()), -rows, len(self.flags))
 
     def summary(self, batch_size: int) -> dict[str, Any]:

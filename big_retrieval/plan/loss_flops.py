@@ -25,18 +25,6 @@ def loss_flops(config: Config, name: str, vocab_size: int) -> int:
       name: of the loss.
       vocab_size: of the tokenizer.
     """
-    shapes = [embedding_shape(config, field, vocab_size) for field in config.encoded]
-    read = config.losses, config.fields, config.labels, config.negatives, config.topology, shapes
-    key = f"{name} {vocab_size} {config.batch_size} {read}"
-    if key not in _traced:
-        _traced[key] = _trace(config, name, vocab_size)
-    return _traced[key]
-
-
-_traced: dict[str, int] = {}  # a plan asks the same for many candidates
-
-
-def _trace(config: Config, name: str, vocab_size: int) -> int:
     function = config.losses[name].build(with_vocabulary(config, vocab_size), name)
     batch = abstract_batch(config, None)
     reps = _abstract_reps(config, vocab_size)

@@ -83,7 +83,7 @@ def check_count(chip: Chip, count: int) -> None:
 
 
 def target_devices(chip: Chip, count: int) -> Sequence[Any]:
-    """Returns devices to compile for; `environment.compile_only` has prepared the process.
+    """Returns devices to compile for; `environment.prepare` has prepared the process.
 
     Args:
       chip: a TPU or GPU that `missing` has nothing to say of.

@@ -1,4 +1,4 @@
-"""Sparse rows made dense, and read, by products with one-hot matrices: for TPUs.
+"""Sparse rows made dense by products with one-hot matrices: for TPUs.
 
 A TPU writes scattered elements one after the other: on v5e 24 cycles for each, in addition to a
 sort of their indices (static bundles of the compiled loop). For 4,096 gated queries of 597 terms
@@ -36,22 +36,3 @@ def _one_hot(terms: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
     lane = terms % LANES  # [n, K]
     chunk = (terms - lane) // LANES
     return chunk[:, :, None] == chunks, lane[:, :, None] == jnp.arange(LANES)
-
-
-@jax.custom_vjp
-def take(rows: jax.Array, terms: jax.Array) -> jax.Array:
-    """Values [n, K] of rows [n, V] at terms int32 [n, K]; 0 at -1. Its gradient is `dense`."""
-    found = jnp.take_along_axis(rows, jnp.maximum(terms, 0), axis=1)
-    return jnp.where(terms >= 0, found, 0)
-
-
-def _take_forward(rows: jax.Array, terms: jax.Array) -> tuple[jax.Array, tuple[jax.Array, int]]:
-    return take(rows, terms), (terms, rows.shape[1])
-
-
-def _take_backward(residuals: tuple[jax.Array, int], grads: jax.Array) -> tuple[jax.Array, None]:
-    terms, width = residuals
-    return dense(grads, terms, width), None
-
-
-take.defvjp(_take_forward, _take_backward)

@@ -102,15 +102,31 @@ def take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
     """Values [n, K] of rows [n, V] at terms int32 [n, K]; 0 at -1."""
     axis = term_axis()
     if axis is None:
-        return by_rows(_take, embeddings, terms)
+        return by_rows(take_locally, embeddings, terms)
     return _take_sharded(pad_terms(embeddings, axis), terms)
 
 
-def _take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
-    if traced_platform() == "tpu":
-        return products.take(embeddings, terms)
-    found = jnp.take_along_axis(embeddings, jnp.maximum(terms, 0), axis=1)
-    return jnp.where(terms >= 0, found, 0)
+@jax.custom_vjp
+def take_locally(rows: jax.Array, terms: jax.Array) -> jax.Array:
+    """`take` of one device's rows [n, V]; its gradient is `dense_locally`."""
+    values = jnp.take_along_axis(rows, jnp.maximum(terms, 0), axis=1)
+    return jnp.where(terms >= 0, values, 0)
+
+
+def _take_locally_forward(
+    rows: jax.Array, terms: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, int]]:
+    return take_locally(rows, terms), (terms, rows.shape[1])
+
+
+def _take_locally_backward(
+    residuals: tuple[jax.Array, int], grads: jax.Array
+) -> tuple[jax.Array, None]:
+    terms, width = residuals
+    return dense_locally(grads, terms, width), None
+
+
+take_locally.defvjp(_take_locally_forward, _take_locally_backward)
 
 
 @jax.custom_vjp
@@ -119,7 +135,7 @@ def _take_sharded(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
     rows = _row_axes(len(embeddings)) or None
 
     def local(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
-        found = _take(embeddings, terms_here(terms, embeddings.shape[-1], TERM_AXIS))
+        found = take_locally(embeddings, terms_here(terms, embeddings.shape[-1], TERM_AXIS))
         # Each term lies on one device; all others add 0.
         return jax.lax.psum(found, TERM_AXIS)
 
