@@ -18,10 +18,10 @@ from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.core import BlockwiseInputs, Labels, make_core
 from big_retrieval.losses.tiles import Reduction
+from big_retrieval.runtime.chips import LANES
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.gate import SparseRows
-from big_retrieval.sparse.products import LANES
 from big_retrieval.sparse.sharded import pad_terms
 
 Present = tuple[jax.Array | None, jax.Array | None]

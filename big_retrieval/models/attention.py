@@ -1,21 +1,14 @@
 """Multi-head self-attention: masked, causal, with biases by relative position."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from big_retrieval.config.towers import AttentionChoice
 from big_retrieval.errors import UserError
-from big_retrieval.models.attention_choice import (
-    TILES,
-    Kernel,
-    choose_kernel,
-    pad_tokens,
-)
+from big_retrieval.models.attention_choice import Kernel
 from big_retrieval.models.layers import (
     BlockInit,
     Dense,
@@ -39,8 +32,8 @@ _EXCLUDED = -1e30
 class Attention(nn.Module):
     """Multi-head self-attention with parameters query, key, value, out; scale 1 / sqrt(W / H).
 
-    Every choice of `attention` has the same parameters. Kernels compute in the type of the inputs
-    with statistics in float32, as the other paths do.
+    Every kernel has the same parameters, computes in the type of the inputs with statistics in
+    float32, and excludes the padding after `tokens` from the keys.
     """
 
     heads: int
@@ -48,8 +41,8 @@ class Attention(nn.Module):
     dropout: float = 0.0
     causal: bool = False  # position i looks at 0 .. i only
     deterministic: bool = True
-    attention: AttentionChoice = "plain"  # see `config.ViT`
-    tokens: int | None = None  # the positions after them are padding and no keys; None for none
+    kernel: Kernel = "plain"  # see `choose_kernel`, whose `TILES` divide L
+    tokens: int | None = None  # number before the padding; None for L
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -65,29 +58,20 @@ class Attention(nn.Module):
 
         Args:
           x: [B, L, W] in `dtype`.
-          mask: [B or 1, L], true (or not 0) at the keys that count; None for all. With
-            `attention` other than "plain", each row is true at its first keys and at no others. A
+          mask: [B or 1, L], true (or not 0) at the keys that count; None for all. With a
+            `kernel` other than "plain", each row is true at its first keys and at no others. A
             row without any is looked at evenly: its result means nothing, but is finite.
           rows: see `layers.dropout`.
           bias: added to the scores, broadcast to [B, H, L, L]; None: none.
 
         Raises:
-          UserError: the width is no multiple of the heads, or `attention` is "kernel" and none
-            can compute this.
+          UserError: the width is no multiple of the heads.
         """
         width = x.shape[-1]
         if width % self.heads:
             raise UserError(f"width {width} is not a multiple of heads {self.heads}.")
-        kernel: Kernel = "plain"
-        if not self.is_initializing():
-            rate = 0.0 if self.deterministic else self.dropout
-            keys: dict[str, Any] = {"causal": self.causal, "dropout": rate, "bias": bias}
-            kernel = choose_kernel(self.attention, x.shape, self.heads, self.dtype, **keys)
-        length, padding = x.shape[1], -x.shape[1] % TILES[kernel]
-        tokens = min(self.tokens or length, length)
-        if padding:
-            x, mask, bias = pad_tokens(padding, x, mask, bias)
-        if kernel == "tpu":
+        tokens = self.tokens or x.shape[1]
+        if self.kernel == "tpu":
             y = self._joint(x, mask, bias, tokens)
         else:
             split = (*x.shape[:-1], self.heads, width // self.heads)
@@ -97,12 +81,11 @@ class Attention(nn.Module):
             )  # [B, L, H, d] each
             if mask is None and tokens < x.shape[1]:
                 mask = jnp.arange(x.shape[1])[None] < tokens
-            if kernel == "gpu":
+            if self.kernel == "gpu":
                 y = cudnn_attention(q, k, v, mask, self.causal)
             else:
                 y = self._plain(q, k, v, mask, rows, bias)
-        y = y.reshape(x.shape)[:, :length] if padding else y.reshape(x.shape)
-        return self._dense("out", ("heads", "embed"), width)(y)
+        return self._dense("out", ("heads", "embed"), width)(y.reshape(x.shape))
 
     def _joint(
         self, x: jax.Array, mask: jax.Array | None, bias: jax.Array | None, tokens: int

@@ -11,11 +11,12 @@ from big_retrieval.config.towers import AttentionChoice
 from big_retrieval.errors import UserError
 from big_retrieval.models import tpu_attention
 from big_retrieval.models.sharded_attention import axis_size, mesh_axes
+from big_retrieval.runtime.chips import SUBLANES
 from big_retrieval.runtime.platform import traced_platform
 
 Kernel = Literal["plain", "tpu", "gpu"]
 # The lengths that a kernel computes are multiples of these.
-TILES: Mapping[str, int] = {"plain": 1, "tpu": tpu_attention.SUBLANES, "gpu": 2}
+TILES: Mapping[str, int] = {"plain": 1, "tpu": SUBLANES, "gpu": 2}
 
 
 def choose_kernel(

@@ -19,13 +19,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from big_retrieval.models.tpu_attention_body import (
-    LANES,
-    SUBLANES,
     Spec,
     backward_rows,
     forward_rows,
     queries_per_pass,
 )
+from big_retrieval.runtime.chips import LANES, SUBLANES
 from big_retrieval.runtime.platform import traced_platform
 
 _ROWS, _TOKENS = 8, 896  # at most, per grid step: enough to hide the cost of a step

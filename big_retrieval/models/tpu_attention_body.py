@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-LANES, SUBLANES = 128, 8
+from big_retrieval.runtime.chips import LANES, SUBLANES
+
 _EXCLUDED = -1e30
 _F32 = jnp.float32
 

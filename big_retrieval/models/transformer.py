@@ -4,7 +4,7 @@ Whatever the execution, the parameters of layer i are `layers_i/{ln_1, attention
 out}, ln_2, mlp/{fc1, fc2}}` in the tree of the module that calls `run_layers`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -12,10 +12,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 
-from big_retrieval.config.towers import AttentionChoice
 from big_retrieval.errors import UserError
 from big_retrieval.models.attention import Attention
-from big_retrieval.models.attention_choice import TILES, choose_kernel, pad_tokens
+from big_retrieval.models.attention_choice import TILES, Kernel, choose_kernel, pad_tokens
 from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
 
 Norm = Literal["pre", "post"]
@@ -45,7 +44,7 @@ class Block(nn.Module):
     activation: str = "gelu"
     epsilon: float = 1e-5
     causal: bool = False
-    attention: AttentionChoice = "plain"  # see `config.ViT`
+    kernel: Kernel = "plain"  # see `Attention`
     tokens: int | None = None  # see `Attention`
     dropout: float = 0.0
     inner_dropout: bool = False
@@ -77,7 +76,7 @@ class Block(nn.Module):
             self.dropout,
             self.causal,
             self.deterministic,
-            self.attention,
+            self.kernel,
             self.tokens,
             name="attention",
             **types,
@@ -105,7 +104,7 @@ class Block(nn.Module):
 
 
 def block_keys(spec: Any, inits: BlockInit, train: bool, **types: Dtype) -> dict[str, Any]:
-    """The attributes of `Block` for the layers of a tower.
+    """The settings of a tower's layers for `run_layers`.
 
     Args:
       spec: of a `config.Transformer`.
@@ -140,7 +139,8 @@ def run_layers(
 
     Args:
       tower: the calling module.
-      block: attributes of `Block`.
+      block: from `block_keys`, or attributes of `Block` and `attention`, the tower's choice, which
+        sets `kernel` and `tokens`.
       x: [B, L, W].
       mask: [B, L] for attention, or None.
       rows: see `layers.dropout`.
@@ -159,35 +159,44 @@ def run_layers(
     if remat != "none" and remat not in _POLICIES:
         raise UserError(f"remat {remat!r} is unknown; known: 'none', 'block', 'dots'.")
     length = x.shape[1]
-    if not tower.is_initializing():
-        block, x, mask, bias = _pad_once(block, x, mask, bias)
-    x = _constrain(x)
+    block, x, mask, bias = _choose_kernel(tower, block, x, mask, bias)
+    x, rest = _constrain(x), (mask, rows, bias)
     if scan and not tower.is_initializing():
-        rest = (mask, rows, bias)
-        x = _scan_layers(tower, Block(**block, parent=None), x, rest, depth, remat)
-        return _first(x, length)
-    cls = Block if remat == "none" else nn.remat(Block, policy=_POLICIES[remat])
-    for i in range(depth):
-        x = _constrain(cls(**block, name=f"layers_{i}")(x, mask, rows, bias))
-        tower.sow("intermediates", "layer_outputs", _first(x, length))
+        x, outputs = _scan_layers(tower, Block(**block, parent=None), x, rest, depth, remat)
+    else:
+        cls = Block if remat == "none" else nn.remat(Block, policy=_POLICIES[remat])
+        outputs = []
+        for i in range(depth):
+            x = _constrain(cls(**block, name=f"layers_{i}")(x, *rest))
+            outputs.append(x)
+    for output in outputs:  # [B, L, W]
+        tower.sow("intermediates", "layer_outputs", _first(output, length))
     return _first(x, length)
 
 
-def _pad_once(
-    block: dict[str, Any], x: jax.Array, mask: jax.Array | None, bias: jax.Array | None
+def _choose_kernel(
+    tower: nn.Module,
+    block: dict[str, Any],
+    x: jax.Array,
+    mask: jax.Array | None,
+    bias: jax.Array | None,
 ) -> tuple[dict[str, Any], jax.Array, jax.Array | None, jax.Array | None]:
-    """Pads the tokens as the kernels of attention need it: once, and not in each layer.
+    """Attributes of `Block` with the kernel of attention, and arrays padded to its lengths.
 
     The kernels exclude the padding from the keys, so it changes neither outputs nor gradients.
     """
+    block = dict(block)
+    choice = block.pop("attention", "plain")
+    if tower.is_initializing():
+        return block, x, mask, bias
     layer = Block(**block, parent=None)
     rate = 0.0 if layer.deterministic else layer.dropout
     keys: dict[str, Any] = {"causal": layer.causal, "dropout": rate, "bias": bias}
-    kernel = choose_kernel(layer.attention, x.shape, layer.heads, layer.dtype, **keys)
-    length, padding = x.shape[1], -x.shape[1] % TILES[kernel]
-    if not padding:
-        return block, x, mask, bias
-    return {**block, "tokens": length}, *pad_tokens(padding, x, mask, bias)
+    block["kernel"] = choose_kernel(choice, x.shape, layer.heads, layer.dtype, **keys)
+    block["tokens"] = x.shape[1]
+    if padding := -x.shape[1] % TILES[block["kernel"]]:
+        x, mask, bias = pad_tokens(padding, x, mask, bias)
+    return block, x, mask, bias
 
 
 def _scan_layers(
@@ -197,8 +206,11 @@ def _scan_layers(
     rest: tuple[jax.Array | None, ...],
     depth: int,
     remat: Remat,
-) -> jax.Array:
-    """The loop form of `run_layers`; `block` is unbound, `rest` its mask, rows and bias."""
+) -> tuple[jax.Array, Sequence[jax.Array]]:
+    """Loop form of `run_layers`: returns the last output, and all of them if they are sown.
+
+    `block` is unbound; `rest` holds mask, rows and bias.
+    """
     params = nn.unbox(tower.variables["params"])
     layers = [params[f"layers_{i}"] for i in range(depth)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)  # [depth, ...] each
@@ -216,11 +228,7 @@ def _scan_layers(
     if remat != "none":  # inside a loop nothing can be shared, so no barrier against it is needed
         body = jax.checkpoint(body, policy=_POLICIES[remat], prevent_cse=False)
     x, outputs = jax.lax.scan(body, x, (stacked, keys))
-    if wanted:
-        for output in outputs:  # [B, L, W]
-            output = _first(output, block.tokens or x.shape[1])
-            tower.sow("intermediates", "layer_outputs", output)
-    return x
+    return x, outputs if wanted else ()
 
 
 def _first(x: jax.Array, length: int) -> jax.Array:

@@ -12,6 +12,7 @@ from typing import Any
 from big_retrieval.errors import UserError
 
 GB, GIB, TERA = 1e9, 2**30, 1e12
+SUBLANES, LANES = 8, 128  # shape of a TPU's vector registers, of 32 bits a value
 # Left over: the driver's and the libraries' own memory, and what fragmentation wastes. On GPUs jax
 # takes only 75% unless XLA_PYTHON_CLIENT_MEM_FRACTION says more.
 USABLE = 0.92

@@ -14,7 +14,7 @@ that is not 0.
 import jax
 import jax.numpy as jnp
 
-LANES = 128  # of a TPU's registers
+from big_retrieval.runtime.chips import LANES
 
 
 def dense(values: jax.Array, terms: jax.Array, width: int) -> jax.Array:

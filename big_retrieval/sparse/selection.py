@@ -12,7 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.sparse.products import LANES
+from big_retrieval.runtime.chips import LANES
 
 _DIGIT = 3  # bits that one pass finds: with 2, 3, 4 a pass takes 141, 146, 367 thousand cycles
 _TOP = 1 << 31
