@@ -32,7 +32,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.fields.passage.shares_head = "query"
 
     # Objective
-    steps = args.epochs * dpr_msmarco.TRAIN_QUERIES // args.batch
+    steps = args.epochs * dpr_msmarco.queries(args) // args.batch
     recipe.main_loss(c, config.Contrastive())
     c.losses.main.sparsity.update(query=args.query, document=args.document, warmup_steps=steps // 3)
     return recipe.runlocal(c) if args.runlocal else c

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from big_retrieval.config.graded import GradedScenes
+from big_retrieval.config.ranges import AtLeast0
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_min_relevance, not_empty
 
@@ -96,10 +97,20 @@ class Triples(TextSource):
     # file of the documents': id, text and perhaps title (tab-separated), or JSON lines
     documents: str = ""
     positive: Literal["first", "any"] = "first"  # of several right documents
+    # names of the lists of `neg` that negatives come from, such as ("bm25",); empty for all lists
+    lists: tuple[str, ...] = ()
+    # 0: a line is a record. N: the tab-separated lines of one query are one record, so that an
+    # epoch has each query once; at most N of these lines are read, evenly spread
+    by_query: AtLeast0 = 0
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
         yield from not_empty(self, path, "file with triples")
+        if self.lists and self.by_query:
+            yield (
+                f"{path}.lists names lists of JSON lines, {path}.by_query groups tab-separated "
+                "lines; set one of them only."
+            )
         if bool(self.queries) != bool(self.documents):
             key = "documents" if self.queries else "queries"
             yield (
@@ -108,7 +119,7 @@ class Triples(TextSource):
             )
 
     def build(self) -> "RecordSource":
-        from big_retrieval.data.passages.published import triples
+        from big_retrieval.data.passages.triples import triples
 
         return triples(self)
 

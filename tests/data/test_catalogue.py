@@ -111,6 +111,7 @@ def msmarco(folder: Path) -> None:
     text(folder / "queries.train.tsv", *(f"{n}\tquery {n}" for n in range(2)))
     rows = [{"qid": n, "pos": [n], "neg": {"bm25": [2, 3], "other": [3]}} for n in range(2)]
     text(folder / "hard-negatives.jsonl", *rows)
+    text(folder / TRIPLES, "0\t0\t2", "1\t1\t3", "0\t0\t3")
 
 
 def nq(folder: Path) -> None:
@@ -167,6 +168,7 @@ def of(name: str, evaluator: str = "") -> configs.Source:
     return source
 
 
+TRIPLES = "qidpidtriples.train.full.2.tsv"
 FOLDERS = "oblique_s16_yfcc15m:benchmarks=folders"
 LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Source]], int]] = {
     "coco": (coco, [lambda: of("ltd_coco"), lambda: of("clip_bert_yfcc15m", "coco")], 1),
@@ -182,7 +184,11 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Sourc
     "cc3m": (tars, [lambda: configs.Tar(path="data/cc3m/*.tar")], 4),
     "yfcc15m": (tars, [lambda: of("clip_bert_yfcc15m"), lambda: of("oblique_s16_yfcc15m")], 4),
     "marqo-gs-10m": (marqo, [lambda: of("gcl_gs10m"), lambda: of("gcl_gs10m", "zero_shot")], 3),
-    "msmarco": (msmarco, [lambda: of("dpr_msmarco")], 2),
+    "msmarco": (
+        msmarco,
+        [lambda: of("dpr_msmarco"), lambda: of(f"splade_msmarco:triples={TRIPLES},systems=all")],
+        2,
+    ),
     "nq": (nq, [lambda: configs.Dpr(path="data/nq/biencoder-nq-train.json")], 1),
     "beir/msmarco": (beir, [lambda: of("dpr_msmarco", "msmarco")], 1),
     "beir/scifact": (beir, [lambda: of("vdr_t2t_msmarco", "scifact")], 1),

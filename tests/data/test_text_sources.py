@@ -250,6 +250,41 @@ def test_triples_with_lists_of_documents_by_name(tmp_path: Path) -> None:
     ]
 
 
+def test_triples_read_the_lists_that_the_config_names(tmp_path: Path) -> None:
+    rows = [
+        {"query": "q", "pos": "p", "neg": {"bm25": ["a", "b"], "dense": ["c"], "other": ["d"]}},
+        {"query": "q", "pos": "p", "neg": {"dense": ["c"]}},
+    ]
+    path = write(tmp_path / "a.jsonl", *rows)
+    for lists, expected in {("bm25",): "ab", ("other", "bm25"): "dab", (): "abcd"}.items():
+        of = make_source(Triples(path=path, lists=lists))
+        assert "".join(x["text"] for x in of[0]["negatives"]) == expected
+    assert make_source(Triples(path=path, lists=("bm25",)))[1]["negatives"] == []
+    words = "no list 'bm26' in 'neg' of the first lines, which have: bm25, dense, other. Change"
+    with pytest.raises(UserError, match=words):
+        make_source(Triples(path=path, lists=("bm26",)))
+
+
+def test_triples_by_query_have_each_query_once(tmp_path: Path) -> None:
+    lines = ["2\t5\t7\n", "10\t100\t5\n", "2\t5\t8\n", "2\t6\t9\n", "10\t100\t5\n", "2\t5\t100\n"]
+    write(tmp_path / "queries.tsv", "10\tfirst query\n", "2\tsecond query\n")
+    write(tmp_path / "all.tsv", *(f"{n}\tpassage {n}\n" for n in (5, 6, 7, 8, 9, 100)))
+    tables: Any = {"queries": str(tmp_path / "queries.tsv"), "documents": str(tmp_path / "all.tsv")}
+    paths = write(tmp_path / "0.tsv", *lines[:3]), write(tmp_path / "1.tsv", *lines[3:])
+    of = make_source(Triples(path=str(tmp_path / "[01].tsv"), positive="any", by_query=9, **tables))
+    assert (len(of), of[0]["query"], of[0]["query_id"]) == (2, "second query", "2")
+    assert of[0]["document_id"] == ("5", "6")
+    assert [x["text"] for x in of[0]["negatives"]] == [f"passage {n}" for n in (7, 8, 9, 100)]
+    assert [x["text"] for x in of[1]["negatives"]] == ["passage 5"]
+    assert pickle.loads(pickle.dumps(of))[1] == of[1]
+    spread = make_source(Triples(path=paths[1], by_query=1, **tables))
+    assert [spread[i]["negatives"][0]["text"] for i in range(2)] == ["passage 9", "passage 5"]
+    few = make_source(Triples(path=str(tmp_path / "[01].tsv"), by_query=2, **tables))
+    assert [x["text"] for x in few[0]["negatives"]] == ["passage 7", "passage 9"]
+    with pytest.raises(UserError, match="`by_query` groups tab-separated lines"):
+        make_source(Triples(path=write(tmp_path / "a.jsonl", {"query": "q"}), by_query=1))
+
+
 def test_passages_of_wikipedia_have_a_header_and_quotes(tmp_path: Path) -> None:
     write(
         tmp_path / "psgs.tsv", "id\ttext\ttitle\n", '1\t"say ""hi"" now"\tGreeting\n', "2\tb\tB\n"
@@ -351,6 +386,7 @@ def test_configurations_of_text_data() -> None:
             "type 'beir', whose records have no neg",
         ),
         (Triples(path="a", queries="b"), {}, "config.data.documents is empty"),
+        (Triples(path="a", lists=("b",), by_query=1), {}, "set one of them only"),
         (Dpr(path="a", negatives=()), {"negatives__count": 1}, "config.data.negatives is empty"),
         (Dpr(path="a"), {"fields__document__column": "answer"}, "column is 'answer'"),
     ],

@@ -8,7 +8,7 @@ DPR = "https://dl.fbaipublicfiles.com/dpr/"
 TEXTS: dict[str, DataSet] = {
     "msmarco": DataSet(
         "MS MARCO passages with hard negatives", "data/msmarco",
-        "3 GB of passages, and the negatives",
+        "3 GB of passages, and the negatives (MS MARCO's own triples are 8 GB unpacked)",
         "non-commercial research",
         (
             Download(
@@ -19,15 +19,21 @@ TEXTS: dict[str, DataSet] = {
                 "hard negatives of several retrievers",
                 "https://huggingface.co/datasets/sentence-transformers/msmarco-hard-negatives",
             ),
+            Download(
+                "MS MARCO's own triples of ids, for triples=qidpidtriples.train.full.2.tsv",
+                f"{MSMARCO}qidpidtriples.train.full.2.tsv.gz", "219083e80a0a751c08b968c2f31a4e0b",
+            ),
         ),
         (
             "tar -xzf collectionandqueries.tar.gz -C data/msmarco",
             "gunzip -c msmarco-hard-negatives.jsonl.gz > data/msmarco/hard-negatives.jsonl",
+            "or gunzip qidpidtriples.train.full.2.tsv.gz, and move the file to data/msmarco",
         ),
         (
             Expected("collection.tsv", lines=8_841_823),
             Expected("queries.train.tsv", lines=808_731),
             Expected("hard-negatives.jsonl"),
+            Expected("qidpidtriples.train.full.2.tsv", optional=True),
             Expected(
                 "collectionandqueries.tar.gz", md5="31644046b18952c1386cd4564ba2ae69",
                 optional=True,

@@ -1,19 +1,17 @@
-"""Published forms of text retrieval data: DPR's passages, MS MARCO's triples, BEIR's folders."""
+"""Published forms of text retrieval data: DPR's passages and BEIR's folders."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.config.graded import Graded
-from big_retrieval.config.texts import Beir, Dpr, Triples
-from big_retrieval.data.formats.lines import DelimitedLines, json_table
+from big_retrieval.config.texts import Beir, Dpr
+from big_retrieval.data.formats.lines import json_table
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.negatives import read_negatives
-from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.sources import BaseSource, Record, as_texts, as_utf8, is_absent
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged
@@ -28,8 +26,6 @@ DPR_ADVICE = (
     '"hard_negative_ctxs": [...]} a line'
 )
 STRAIGHT = str.maketrans({"’": "'", "\n": " "})
-TRIPLE = {"query": "qid", "pos": "positive", "neg": "negative"}  # with names that others give them
-TRIPLES_ADVICE = "write a query, a right document and a wrong one a line, separated by tabs"
 
 
 class Passages(BaseSource):
@@ -152,98 +148,6 @@ def _passages(row: Record, key: str, clean: Callable[[str], str], place: str) ->
         known = None if number is None else str(number)
         found.append({"title": title, "text": text, "document_id": known})
     return found
-
-
-def triples(config: Triples) -> Passages:
-    """Opens triples; see `config.Triples`.
-
-    Raises:
-      UserError: a file is missing, or an id is repeated.
-    """
-
-    def open_file(path: Path) -> Table:
-        if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
-            return json_table(path)
-        return DelimitedLines(path, tuple(TRIPLE))
-
-    table, _ = table_of(files_of(config.path, config.how_to_get or TRIPLES_ADVICE), open_file)
-    paths = (config.queries, config.documents)
-    by_id = [Collection(path, config.how_to_get) for path in paths if path]
-    return Passages(table, TripleReader(config.positive, *by_id))
-
-
-@dataclass(frozen=True)
-class TripleReader:
-    """Makes records of rows with `query`, `pos` and `neg`.
-
-    Attributes:
-      positive: see `right_ones`.
-      queries: the texts of the queries' ids; None: the rows have texts.
-      documents: the texts of the documents' ids; likewise.
-    """
-
-    positive: str
-    queries: Collection | None = None
-    documents: Collection | None = None
-
-    def __call__(self, row: Record, place: str) -> Record:
-        """The record of a row.
-
-        Raises:
-          Damaged: a value is missing, no text, or an unknown id.
-        """
-        query, right, wrong = (row.get(name, row.get(other)) for name, other in TRIPLE.items())
-        found = _items(query, "query", place)
-        if len(found) != 1 or (self.queries is None and isinstance(found[0], Mapping)):
-            raise Damaged(place, f"'query' is {query!r:.80}, not one text")
-        text, known = str(found[0]), {}
-        if self.queries is not None:
-            known, each = {"query_id": text}, self.queries.find(text, place)
-            text = each["text"] or each["title"]
-        right, wrong = _items(right, "pos", place), _items(wrong, "neg", place)
-        if not right:
-            raise Damaged(place, "'pos' has no document")
-        texts = [self._document(each, place) for each in right]
-        if self.documents is not None:
-            pairs = zip(texts, right, strict=True)
-            texts = [{**each, "document_id": str(item)} for each, item in pairs]
-        same = {normalize_text(each["text"]) for each in texts}
-        negatives = [self._document(each, place) for each in wrong if each not in right]
-        return {
-            "query": text,
-            **right_ones(texts, self.positive),
-            "negatives": [x for x in negatives if normalize_text(x["text"]) not in same],
-            **known,
-        }
-
-    def _document(self, item: Any, place: str) -> Document:
-        """Title and text of a document that a row names by its id, or holds."""
-        if self.documents is not None:
-            return self.documents.find(str(item), place)
-        if isinstance(item, Mapping):
-            return {name: str(item.get(name) or "") for name in ("title", "text")}
-        return {"title": "", "text": str(item)}
-
-
-def _items(value: Any, name: str, place: str) -> list[Any]:
-    """A value, a list of them, or lists of them by name (each once): texts, ids, {title, text}."""
-    if is_absent(value):
-        return []
-    if isinstance(value, Mapping) and "text" not in value:
-        once: dict[Any, Any] = {}
-        for item in (item for each in value.values() for item in _items(each, name, place)):
-            once.setdefault(_key(item), item)
-        return list(once.values())
-    items = value if isinstance(value, list | tuple) else [value]
-    for item in items:
-        if isinstance(item, bool) or not isinstance(item, str | int | Mapping):
-            raise Damaged(place, f"{name!r} has {item!r:.80}, not a text or an id")
-    return [item for item in items if not is_absent(item)]
-
-
-def _key(item: Any) -> Any:
-    """The key by which two items are the same."""
-    return (item.get("title"), item.get("text")) if isinstance(item, Mapping) else item
 
 
 def beir(config: Beir) -> Graded:

@@ -1,0 +1,147 @@
+"""MS MARCO's triples: queries with positives and negatives, as texts or ids."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from big_retrieval.config.texts import Triples
+from big_retrieval.data.formats.lines import DelimitedLines, json_table
+from big_retrieval.data.formats.open_files import files_of, table_of
+from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.passages.collection import Collection
+from big_retrieval.data.passages.published import Document, Passages, right_ones
+from big_retrieval.data.passages.query_lines import QueryLines
+from big_retrieval.data.sources import Record, is_absent
+from big_retrieval.data.text.normalize import normalize_text
+from big_retrieval.errors import Damaged, UserError
+
+TRIPLE = {"query": "qid", "pos": "positive", "neg": "negative"}  # with names that others give them
+TRIPLES_ADVICE = "write a query, a right document and a wrong one a line, separated by tabs"
+
+
+def triples(config: Triples) -> Passages:
+    """Opens triples; see `config.Triples`.
+
+    Raises:
+      UserError: a file is missing, or an id is repeated.
+    """
+
+    def open_file(path: Path) -> Table:
+        if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
+            return json_table(path)
+        return DelimitedLines(path, tuple(TRIPLE))
+
+    table, _ = table_of(files_of(config.path, config.how_to_get or TRIPLES_ADVICE), open_file)
+    if config.lists:
+        check_lists(table, config.lists)
+    if config.by_query:
+        table = QueryLines(table, config.by_query)
+    paths = (config.queries, config.documents)
+    by_id = [Collection(path, config.how_to_get) for path in paths if path]
+    return Passages(table, TripleReader(config.positive, config.lists, *by_id))
+
+
+def check_lists(table: Table, names: Sequence[str]) -> None:
+    """Checks that the first 100 lines have the lists of negatives that a config names.
+
+    Raises:
+      UserError: a list is in none of these lines.
+    """
+    available: dict[str, None] = {}
+    for index in range(min(len(table), 100)):
+        with contextlib.suppress(Damaged):
+            row = table.row(index)
+            lists = row.get("neg", row.get(TRIPLE["neg"]))
+            available |= dict.fromkeys(lists) if _is_lists(lists) else {}
+    missing = [name for name in names if name not in available]
+    if missing:
+        known = ", ".join(available) or "none by name"
+        raise UserError(
+            f"{table.name}: no list {missing[0]!r} in 'neg' of the first lines, which have: "
+            f"{known}. Change `lists` of the data; () takes all."
+        )
+
+
+@dataclass(frozen=True)
+class TripleReader:
+    """Makes records of rows with `query`, `pos` and `neg`.
+
+    Attributes:
+      positive: see `right_ones`.
+      lists: names of the lists of `neg` that are read; empty for all lists.
+      queries: the texts of the queries' ids; None: the rows have texts.
+      documents: the texts of the documents' ids; likewise.
+    """
+
+    positive: str
+    lists: tuple[str, ...] = ()
+    queries: Collection | None = None
+    documents: Collection | None = None
+
+    def __call__(self, row: Record, place: str) -> Record:
+        """The record of a row.
+
+        Raises:
+          Damaged: a value is missing, no text, or an unknown id.
+        """
+        query, right, wrong = (row.get(name, row.get(other)) for name, other in TRIPLE.items())
+        found = _items(query, "query", place)
+        if len(found) != 1 or (self.queries is None and isinstance(found[0], Mapping)):
+            raise Damaged(place, f"'query' is {query!r:.80}, not one text")
+        text, known = str(found[0]), {}
+        if self.queries is not None:
+            known, each = {"query_id": text}, self.queries.find(text, place)
+            text = each["text"] or each["title"]
+        if self.lists and _is_lists(wrong):
+            wrong = {name: wrong[name] for name in self.lists if name in wrong}
+        right, wrong = _items(right, "pos", place), _items(wrong, "neg", place)
+        if not right:
+            raise Damaged(place, "'pos' has no document")
+        texts = [self._document(each, place) for each in right]
+        if self.documents is not None:
+            pairs = zip(texts, right, strict=True)
+            texts = [{**each, "document_id": str(item)} for each, item in pairs]
+        same = {normalize_text(each["text"]) for each in texts}
+        negatives = [self._document(each, place) for each in wrong if each not in right]
+        return {
+            "query": text,
+            **right_ones(texts, self.positive),
+            "negatives": [x for x in negatives if normalize_text(x["text"]) not in same],
+            **known,
+        }
+
+    def _document(self, item: Any, place: str) -> Document:
+        """Title and text of a document that a row names by its id, or holds."""
+        if self.documents is not None:
+            return self.documents.find(str(item), place)
+        if isinstance(item, Mapping):
+            return {name: str(item.get(name) or "") for name in ("title", "text")}
+        return {"title": "", "text": str(item)}
+
+
+def _items(value: Any, name: str, place: str) -> list[Any]:
+    """A value, a list of them, or lists of them by name (each once): texts, ids, {title, text}."""
+    if is_absent(value):
+        return []
+    if _is_lists(value):
+        once: dict[Any, Any] = {}
+        for item in (item for each in value.values() for item in _items(each, name, place)):
+            once.setdefault(_key(item), item)
+        return list(once.values())
+    items = value if isinstance(value, list | tuple) else [value]
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, str | int | Mapping):
+            raise Damaged(place, f"{name!r} has {item!r:.80}, not a text or an id")
+    return [item for item in items if not is_absent(item)]
+
+
+def _is_lists(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Returns True for lists by name, False for a list, a text, an id or a document."""
+    return isinstance(value, Mapping) and "text" not in value
+
+
+def _key(item: Any) -> Any:
+    """The key by which two items are the same."""
+    return (item.get("title"), item.get("text")) if isinstance(item, Mapping) else item
