@@ -33,6 +33,8 @@ BASE = [
     "transformers>=5.0",
 ]
 
+CUDA, TPU = ["jax[cuda12]>=0.10,<0.13"], ["jax[tpu]>=0.10,<0.13"]
+
 EXTRAS = {
     "bm25": ["bm25s>=0.3"],
     "dev": [
@@ -56,14 +58,14 @@ EXTRAS = {
     "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
     "faiss": ["faiss-cpu>=1.10"],
     "mlflow": ["mlflow>=3.0"],
-    "cuda": ["jax[cuda12]>=0.10,<0.13"],
+    "cuda": CUDA,
     "explain": ["wordcloud>=1.9.4"],
-    # the compilers of devices that this machine lacks, for `big-retrieval plan`
-    "plan-gpu": ["jax[cuda12]>=0.10,<0.13"],
-    "plan-tpu": ["jax[tpu]>=0.10,<0.13"],
+    # the same packages for `big-retrieval plan` on a machine without the device: its compiler
+    "plan-gpu": CUDA,
+    "plan-tpu": TPU,
     "opencv": ["opencv-python-headless>=4.10"],
     "qdrant": ["qdrant-client>=1.15"],
-    "tpu": ["jax[tpu]>=0.10,<0.13"],
+    "tpu": TPU,
     "torch": ["torch==2.13.0"],
     "wandb": ["wandb>=0.31"],
 }

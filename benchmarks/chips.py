@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from big_retrieval.compiled.figures import total_cycles
 from big_retrieval.errors import UserError
 from big_retrieval.plan import environment, targets
 from big_retrieval.runtime import chips
@@ -90,7 +91,7 @@ def make_row(figures: Row, pairs: float) -> Row:
         kernels = figures["kernel_cycles"]
         if kernels is None:
             raise UserError("The TPU compiler wrote no schedules of the kernels: unset TPU flags.")
-        row["cycles"], row["kernel_cycles"] = figures["cycles"] + kernels, kernels
+        row["cycles"], row["kernel_cycles"] = total_cycles(figures) or 0, kernels
         row["cycles_per_pair"] = round(row["cycles"] / pairs)
     return row
 
@@ -133,11 +134,11 @@ def step_rows(args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
 def step_costs(args: argparse.Namespace, name: str, chip: Chip, count: int) -> Row:
     """Costs of one training step on each of `count` devices."""
     from big_retrieval import parallel
-    from big_retrieval.plan import cost
     from big_retrieval.plan.compiling import compile_plan
     from big_retrieval.plan.targets import target_devices
     from big_retrieval.plan.vocabulary import vocabulary, with_words
     from big_retrieval.train.build import build_model
+    from big_retrieval.train.step_figures import pair_flops, step_times
 
     config = load_config(name, args.set, args.depth)
     words = vocabulary(config)
@@ -149,10 +150,10 @@ def step_costs(args: argparse.Namespace, name: str, chip: Chip, count: int) -> R
         return {"hbm_bytes": figures["total_bytes"], "compile_seconds": figures["seconds"]}
     row = make_row(figures, config.batch_size / count)
     row["compile_seconds"] = figures["seconds"]
-    if "cycles" in row and chip.clock is not None and chip.bfloat16 is not None:
-        flops = cost.flops(config, words.size)["towers"] / count
-        row["mfu"] = round(flops * chip.clock / row["cycles"] / chip.bfloat16, 4)
-    return row
+    operations = {"towers": config.batch_size * pair_flops(config, parts.model)}
+    times = step_times(chip, count, operations, figures)
+    shares = {name: times[name] for name in ("mfu", "compute_mfu")}
+    return row | {name: round(share, 4) for name, share in shares.items() if share is not None}
 
 
 def load_config(name: str, changes: str, depth: int) -> Any:
@@ -195,7 +196,7 @@ def format_row(key: str, row: Row) -> str:
         kernels = row["kernel_cycles"] / row["cycles"]
         columns.append(f"{row['cycles_per_pair'] / 1e3:9,.1f}k cycles/pair ({kernels:.0%} kernels)")
     if "mfu" in row:
-        columns.append(f"MFU {row['mfu']:.1%}")
+        columns.append(f"MFU {row['mfu']:.1%} ({row['compute_mfu']:.1%} without transfers)")
     wire = f"wire {row['wire_bytes'] / 2**20:8,.1f} MiB"
     columns.append(f"{wire} ({row['exposed_wire_bytes'] / 2**20:,.1f} exposed)")
     return f"{key:<62} " + "  ".join(columns)

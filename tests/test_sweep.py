@@ -493,9 +493,7 @@ def test_the_line_of_a_run_is_understood() -> None:
 
     left = TimeLeft(200, 0, {})
     left.trained(steps=20, seconds=10.0)
-    progress = TrainingProgress(
-        total=200, batch_size=8, forward_flops=lambda: 1, devices=1, left=left
-    )
+    progress = TrainingProgress(total=200, batch_size=8, pair_flops=lambda: 3, devices=1, left=left)
     row = {"loss": 1.5, "examples_per_second": 16.0, "data_wait": 0.01}
     line = progress.line(20, row)
     assert screen.Screen().left([line, "evaluating"], 10.0, 3) == pytest.approx(90 + 3 * 100)

@@ -1,6 +1,6 @@
 """Figures of a compiled step on one device: memory, cycles, and traffic between devices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,13 @@ def program_figures(program: Program, schedules: Path | None = None) -> dict[str
         "largest_arrays": _arrays(program.arrays),
         "most_padded_arrays": _arrays(program.padded_arrays),
     }
+
+
+def total_cycles(figures: Mapping[str, Any]) -> int | None:
+    """Cycles of `program_figures` with kernels, as far as counted; None if there are none."""
+    if figures["cycles"] is None:
+        return None
+    return figures["cycles"] + (figures["kernel_cycles"] or 0)
 
 
 def compiled_figures(compiled: Any, schedules: Path | None = None) -> dict[str, Any]:

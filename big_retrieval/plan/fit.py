@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from big_retrieval.compiled.figures import total_cycles
 from big_retrieval.config import Config
 from big_retrieval.config.batch_norms import parts_of
 from big_retrieval.runtime.chips import gib
@@ -26,7 +27,7 @@ class Trial:
       flags: the changes, for the command line; empty for the config as it is.
       program: figures of `compiling.compile_plan`.
       operations: of `cost.flops`.
-      times: of `cost.times`.
+      times: of `step_figures.step_times`.
       fits: False if the step needs more memory than usable; None if that is unknown.
     """
 
@@ -167,8 +168,7 @@ def _tell(trial: Trial, say: Say) -> None:
     program, times = trial.program, trial.times
     speed = f"{sum(trial.operations.values()) / 1e12:,.4g} TFLOP"
     if times["step"] is not None and times["mfu"] is not None:
-        cycles = program["cycles"] + (program["kernel_cycles"] or 0)
-        speed = f"{cycles:.3g} cycles, {times['step']:.3g} s, MFU {times['mfu']:.0%}"
+        speed = f"{total_cycles(program):.3g} cycles, {times['step']:.3g} s, MFU {times['mfu']:.0%}"
     fits = "" if trial.fits is None else ", fits" if trial.fits else ", does not fit"
     say(f"  {gib(program['total_bytes'])}{fits}; {speed} (compiled in {program['seconds']:.0f} s)")
 

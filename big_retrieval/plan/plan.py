@@ -27,6 +27,7 @@ from big_retrieval.plan.vocabulary import VocabularySize, vocabulary, with_words
 from big_retrieval.runtime import chips
 from big_retrieval.runtime.chips import Chip
 from big_retrieval.train.build import BuiltModel, build_model
+from big_retrieval.train.step_figures import TIMES, step_times
 
 _LENGTH = 1000  # steps of the schedule, which changes neither shapes nor costs
 
@@ -121,7 +122,7 @@ def make(
     def trial(changed: Config, flags: list[str]) -> fit.Trial:
         parts = build(changed)
         operations, program = cost.flops(changed, words.size), compile_plan(parts)
-        times = cost.times(where.chip, len(where.devices), operations, program)
+        times = step_times(where.chip, len(where.devices), operations, program)
         usable = None if where.chip is None else where.chip.usable
         fits = None if usable is None else program["total_bytes"] <= usable
         return fit.Trial(changed, flags, program, operations, times, fits)
@@ -167,7 +168,7 @@ def _figures(
     """Memory, operations, traffic and time."""
     program = None if found is None else found.program
     operations = cost.flops(config, words.size) if found is None else found.operations
-    times = cost.times(where.chip, len(where.devices), operations, program)
+    times = step_times(where.chip, len(where.devices), operations, program)
     step = times["step"]
     return {
         "per_device_bytes": _per_device(memory.state_bytes(parts), program),
@@ -178,8 +179,7 @@ def _figures(
         "flops_by_part": operations,
         "wire_bytes": None if program is None else program.get("wire_bytes"),
         "expected": {
-            **{f"{name}_seconds": times[name] for name in cost.TIMES if name != "mfu"},
-            "mfu": times["mfu"],
+            **{name if "mfu" in name else f"{name}_seconds": times[name] for name in TIMES},
             "pairs_per_second": None if step is None else config.batch_size / step,
             "source": "the compiler's estimate and data sheets, not a measurement",
         },

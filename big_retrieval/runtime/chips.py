@@ -28,7 +28,6 @@ class Chip:
       platform: "gpu", "tpu" or "cpu".
       memory: bytes.
       bfloat16: peak of dense matrix products, FLOP/s; None: not known.
-      float32: the same in full float32, FLOP/s. TPUs: a sixth of bfloat16, six passes a product.
       bandwidth: of the memory, bytes/s.
       link: to other devices of its node or pod, bytes/s in one direction.
       network: to devices beyond, bytes/s in one direction.
@@ -41,7 +40,6 @@ class Chip:
     platform: str
     memory: float
     bfloat16: float | None = None
-    float32: float | None = None
     bandwidth: float | None = None
     link: float | None = None
     network: float | None = None
@@ -58,25 +56,25 @@ class Chip:
         return self.link if devices <= self.node else self.network
 
 
-def _gpu(name: str, pattern: str, gb: float, tera: float, f32: float, bandwidth: float,
-         link: float, network: float) -> Chip:  # fmt: skip
-    return Chip(name, pattern, "gpu", gb * GB, tera * TERA, f32 * TERA, bandwidth * GB,
-                link * GB, network * GB)  # fmt: skip
+def _gpu(name: str, pattern: str, gb: float, tera: float, bandwidth: float, link: float,
+         network: float) -> Chip:  # fmt: skip
+    return Chip(name, pattern, "gpu", gb * GB, tera * TERA, bandwidth * GB, link * GB,
+                network * GB)  # fmt: skip
 
 
 def _tpu(name: str, pattern: str, gib: float, tera: float, bandwidth: float, link: float,
          pod: int, ghz: float) -> Chip:  # fmt: skip
-    return Chip(name, pattern, "tpu", gib * GIB, tera * TERA, tera * TERA / 6, bandwidth * GB,
-                link * GB, 3.125 * GB, pod, ghz * GB)  # fmt: skip
+    return Chip(name, pattern, "tpu", gib * GIB, tera * TERA, bandwidth * GB, link * GB,
+                3.125 * GB, pod, ghz * GB)  # fmt: skip
 
 
 CHIPS = (
-    _gpu("a100-40", r"NVIDIA A100.*40GB", 40, 312, 19.5, 1555, 300, 25),
-    _gpu("a100-80", r"NVIDIA A100", 80, 312, 19.5, 2039, 300, 25),
-    _gpu("h100", r"NVIDIA H100", 80, 989, 67, 3350, 450, 50),
-    _gpu("h200", r"NVIDIA H200", 141, 989, 67, 4800, 450, 50),
-    _gpu("b200", r"NVIDIA B200", 180, 2250, 75, 7700, 900, 50),
-    _gpu("l4", r"NVIDIA L4\b", 24, 121, 30.3, 300, 32, 12.5),
+    _gpu("a100-40", r"NVIDIA A100.*40GB", 40, 312, 1555, 300, 25),
+    _gpu("a100-80", r"NVIDIA A100", 80, 312, 2039, 300, 25),
+    _gpu("h100", r"NVIDIA H100", 80, 989, 3350, 450, 50),
+    _gpu("h200", r"NVIDIA H200", 141, 989, 4800, 450, 50),
+    _gpu("b200", r"NVIDIA B200", 180, 2250, 7700, 900, 50),
+    _gpu("l4", r"NVIDIA L4\b", 24, 121, 300, 32, 12.5),
     _tpu("v4", r"TPU v4", 32, 275, 1200, 300, 4096, 1.05),
     _tpu("v5e", r"TPU v5 lite|TPU v5e", 16, 197, 819, 200, 256, 1.5),
     _tpu("v5p", r"TPU v5", 95, 459, 2765, 600, 8960, 1.75),

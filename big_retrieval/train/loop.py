@@ -6,6 +6,7 @@ step makes a new TrainState of that (train/step.py). `train` puts these together
 crank. The methods of all papers run through it unchanged.
 """
 
+import functools
 import json
 import logging
 import time
@@ -34,6 +35,7 @@ from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import is_logged
+from big_retrieval.train.step_figures import pair_flops
 from big_retrieval.train.stop import StopSignal
 
 log = logging.getLogger(__name__)
@@ -138,7 +140,7 @@ def _steps(
     progress = TrainingProgress(
         total=run.total_steps,
         batch_size=config.batch_size,
-        forward_flops=run.parts.model.forward_flops,
+        pair_flops=functools.partial(pair_flops, config, run.parts.model),
         devices=run.parts.mesh.size,
         left=run.time_left(steps.start),
     )

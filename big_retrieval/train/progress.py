@@ -20,7 +20,7 @@ class TrainingProgress:
         *,
         total: int,
         batch_size: int,
-        forward_flops: Callable[[], int],
+        pair_flops: Callable[[], int],
         devices: int,
         left: TimeLeft,
     ) -> None:
@@ -29,16 +29,15 @@ class TrainingProgress:
         Args:
           total: steps of the run.
           batch_size: global.
-          forward_flops: counts the operations of one row's forward pass, which takes seconds; for
-            MFU, where the device's peak is known.
+          pair_flops: counts the operations of a pair (`step_figures.pair_flops`), which takes
+            seconds; called for MFU if the device's peak is known.
           devices: of the mesh.
           left: told what steps and pauses take.
         """
         self._total, self._batch, self._devices = total, batch_size, devices
         self._left = left
         self._peak = peak_flops(jax.devices()[0])
-        # The backward pass costs two forward passes.
-        self._flops = 0 if self._peak is None else 3 * forward_flops()
+        self._flops = 0 if self._peak is None else pair_flops()
         self._seconds = self._waited = 0.0
         self._steps = 0
         self._resumed_at = time.monotonic()

@@ -167,7 +167,7 @@ class TrainingRun:
             start = time.monotonic()
             compiled[number] = compile_step(parts.steps[number], parts.abstract, batch, parts.mesh)
             log.info(f"compiled in {time.monotonic() - start:.1f} s")
-            figures.append(log_step(compiled[number], parts.mesh.devices.flat[0]))
+            figures.append(log_step(compiled[number], parts))
         return Steps(found, compiled, figures)
 
     def open_checkpoints(self) -> Checkpoints:

@@ -14,8 +14,8 @@ def test_rows_add_kernels_to_cycles() -> None:
     row = chips.make_row(figures(), pairs=4)
     assert (row["cycles"], row["kernel_cycles"], row["cycles_per_pair"]) == (1000, 100, 250)
     assert (row["exposed_wire_bytes"], row["all_reduce_bytes"]) == (10, 20)
-    text = chips.format_row("v5e-4 tiny", {**row, "mfu": 0.25})
-    assert "0.2k cycles/pair (10% kernels)  MFU 25.0%" in text
+    text = chips.format_row("v5e-4 tiny", {**row, "mfu": 0.25, "compute_mfu": 0.5})
+    assert "0.2k cycles/pair (10% kernels)  MFU 25.0% (50.0% without transfers)" in text
 
 
 def test_rows_of_gpus_have_no_cycles() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from big_retrieval.plan import cost
 from big_retrieval.runtime import chips
+from big_retrieval.train.step_figures import step_times
 from tests.helpers import lexical_texts
 from tests.plan.test_memory import VOCAB, sized
 
@@ -58,20 +59,20 @@ PROGRAM = {
 
 def test_time_of_tpus_is_cycles_and_exposed_traffic() -> None:
     chip, _ = chips.parse("v5e-8")
-    found = cost.times(chip, 8, OPERATIONS, PROGRAM)
+    found = step_times(chip, 8, OPERATIONS, PROGRAM)
     assert (found["compute"], found["exposed_wire"], found["step"]) == (1.0, 1.0, 2.0)
-    assert found["mfu"] == pytest.approx(0.5)
+    assert (found["mfu"], found["compute_mfu"]) == pytest.approx((0.5, 1.0))
     assert found["wire"] == found["bound"] == pytest.approx(2.0)
-    slow = cost.times(chip, 8, OPERATIONS, {**PROGRAM, "wire_bytes": 2e12})
+    slow = step_times(chip, 8, OPERATIONS, {**PROGRAM, "wire_bytes": 2e12})
     assert slow["step"] == pytest.approx(10.0)  # more traffic than the computation can hide
 
 
 def test_time_without_cycles_is_only_bounded() -> None:
     chip, _ = chips.parse("h100-8")
     program = {**PROGRAM, "cycles": None, "kernel_cycles": None, "wire_bytes": 9e11}
-    found = cost.times(chip, 8, OPERATIONS, program)
+    found = step_times(chip, 8, OPERATIONS, program)
     assert found["step"] is found["mfu"] is None
     assert found["bound"] == pytest.approx(2.0)
-    alone = cost.times(chip, 8, OPERATIONS, None)
+    alone = step_times(chip, 8, OPERATIONS, None)
     assert alone["bound"] == pytest.approx(197 / 989)
-    assert set(cost.times(chips.cpu(), 8, OPERATIONS, PROGRAM).values()) == {None}
+    assert set(step_times(chips.cpu(), 8, OPERATIONS, PROGRAM).values()) == {None}

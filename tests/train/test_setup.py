@@ -79,21 +79,25 @@ def test_a_compiled_step_says_what_memory_it_takes(
     assert total > state == pytest.approx(kept, abs=0.02)
     assert not any("does not fit" in line for line in said)
     assert not any("by the compiler" in line for line in said)  # one CPU: no traffic, no cycles
-    small = dataclasses.replace(chips.cpu(1), memory=2**20, clock=1e9)
+    flops = run.config.batch_size * step_figures.pair_flops(run.config, run.parts.model)
+    small = dataclasses.replace(
+        chips.cpu(1), memory=2**20, clock=1e9, bfloat16=5 * flops, link=30 * 2**30
+    )
     monkeypatch.setattr(chips, "of_kind", lambda *_: small)
     run.compile_steps(range(1))
     assert any("does not fit" in line for line in said)
     figures = dict.fromkeys(step_figures.RECORDED, 0) | {"wire_bytes": 3 * 2**30}
-    figures |= {"cycles": 5 * 10**8}
+    figures |= {"exposed_wire_bytes": 2**30}
+    figures |= {"cycles": 4 * 10**8, "kernel_cycles": None, "kernel_calls": 2}
     monkeypatch.setattr(step_figures, "program_figures", lambda program: figures)
     steps = run.compile_steps(range(1))
     summary.record_start(run, None)
     summary.record_steps(run, steps.figures)
     start = json.loads((tmp_path / "environment.json").read_text())["starts"][-1]
+    del figures["kernel_cycles"]
     assert start["compiled_steps"] == steps.figures == [figures]
     assert said[-1].endswith(
-        "receives 3.00 GiB, 3.00 GiB of it while it computes; 500,000,000 cycles (0.5 s) without "
-        "kernels and transfers"
+        "receives 3.00 GiB, 2.00 GiB of it while it computes; at least 0.433 s, MFU at most 46%"
     )
 
 
