@@ -5,7 +5,15 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from big_retrieval.compiled.hlo import Computation, Instruction, Module, Visit, shape_bytes, walk
+from big_retrieval.compiled.hlo import (
+    Computation,
+    Instruction,
+    Module,
+    Visit,
+    nested,
+    shape_bytes,
+    walk,
+)
 
 KINDS = (
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
@@ -15,11 +23,10 @@ KINDS = (
 _GROUPS = re.compile(r"\breplica_groups=\{\{([\d,]+)\}")
 _IOTA_GROUPS = re.compile(r"\breplica_groups=\[\d+,(\d+)\]")
 _MESH_GROUPS = re.compile(r"\breplica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}")  # jax 0.11
-# Opcodes that take time on the device. Bookkeeping and copies between memories do not count.
-_WORK = {
-    "fusion", "dot", "convolution", "while", "call", "conditional", "reduce", "scatter", "sort",
-}  # fmt: skip
-_WORK_TARGETS = re.compile(r'custom_call_target="(tpu_custom_call|__cu|__gpu)')
+_PRODUCTS = {"dot", "convolution"}
+_KERNELS = re.compile(r'custom_call_target="(tpu_custom_call|__cu|__gpu|mosaic_gpu|triton)')
+# Other operations that take time on the device, by the bytes that they read and write.
+_PASSES = {"fusion", "reduce", "reduce-window", "scatter", "gather", "sort"}
 # The TPU compiler runs some collectives piecewise inside the fusions between a start and a done.
 # Every fusion of the chain repeats the collective; the one with this target starts it.
 _CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
@@ -36,8 +43,9 @@ class Collective(NamedTuple):
       group: number of devices that take part together.
       counted: False if a loop around it has an unknown trip count; it then counts as one trip.
       name: origin in the traced program.
-      overlapped: True if it is asynchronous and the device computes between start and end, however
-        briefly.
+      overlapped: True if it is asynchronous and the device computes between start and end: a matrix
+        product, convolution or kernel, or other operations whose operands and results have at
+        least as many bytes as the result of the collective. It need not hide all of the transfer.
     """
 
     kind: str
@@ -91,9 +99,9 @@ def _read(module: Module, visit: Visit) -> Collective | None:
     if instruction.opcode.endswith("-done"):
         names = (name for name in instruction.operands if name in computation.instructions)
         source = computation.instructions[next(names, instruction.name)]
-        overlapped = _is_overlapped(computation, source, instruction)
+        overlapped = _is_overlapped(module, computation, source, instruction)
     elif visit.caller is not None and visit.caller.instruction.opcode == "async-start":
-        overlapped = _is_async_overlapped(visit.caller)
+        overlapped = _is_async_overlapped(module, visit.caller)
     elif visit.fused:
         if _is_all_reduce_scatter(visit.name):
             return None
@@ -125,7 +133,7 @@ def _is_all_reduce_scatter(computation_name: str) -> bool:
     return computation_name.startswith("all-reduce-scatter")
 
 
-def _is_async_overlapped(caller: Visit) -> bool:
+def _is_async_overlapped(module: Module, caller: Visit) -> bool:
     """True if the device computes between an `async-start` and its `async-done`."""
     start = caller.instruction
     ends = (
@@ -134,20 +142,33 @@ def _is_async_overlapped(caller: Visit) -> bool:
         if other.opcode == "async-done" and start.name in other.operands
     )
     end = next(ends, None)
-    return end is not None and _is_overlapped(caller.computation, start, end)
+    return end is not None and _is_overlapped(module, caller.computation, start, end)
 
 
-def _is_overlapped(computation: Computation, start: Instruction, end: Instruction) -> bool:
+def _is_overlapped(
+    module: Module, computation: Computation, start: Instruction, end: Instruction
+) -> bool:
     if '"is_sync":true' in start.text:
         return False
     names = list(computation.instructions)
     between = names[names.index(start.name) + 1 : names.index(end.name)]
-    return any(_is_work(computation.instructions[name]) for name in between)
+    instructions = [computation.instructions[name] for name in between]
+    if any(_is_product(inner) for outer in instructions for inner in nested(module, outer)):
+        return True
+    passed = sum(_passed_bytes(computation, i) for i in instructions if i.opcode in _PASSES)
+    return passed >= shape_bytes(end.type) > 0
 
 
-def _is_work(instruction: Instruction) -> bool:
-    target = instruction.opcode == "custom-call" and _WORK_TARGETS.search(instruction.text)
-    return instruction.opcode in _WORK or bool(target)
+def _is_product(instruction: Instruction) -> bool:
+    kernel = instruction.opcode == "custom-call" and _KERNELS.search(instruction.text)
+    return instruction.opcode in _PRODUCTS or bool(kernel)
+
+
+def _passed_bytes(computation: Computation, instruction: Instruction) -> int:
+    """Bytes of the operands and results of an instruction."""
+    operands = (computation.instructions.get(name) for name in instruction.operands)
+    types = [instruction.type, *(operand.type for operand in operands if operand is not None)]
+    return sum(map(shape_bytes, types))
 
 
 def _group(attributes: str, devices: int) -> int:

@@ -191,6 +191,14 @@ def walk(module: Module) -> Iterator[Visit]:
     yield from _walk(module, module.entry, None)
 
 
+def nested(module: Module, instruction: Instruction) -> Iterator[Instruction]:
+    """Yields an instruction and those of the computations that it calls, each once per call."""
+    yield instruction
+    for name in instruction.called if instruction.opcode in _BODIES else ():
+        for inner in module.computations.get(name, Computation()).instructions.values():
+            yield from nested(module, inner)
+
+
 def _walk(module: Module, name: str, caller: Visit | None) -> Iterator[Visit]:
     """The instructions of a computation and of all that it calls."""
     computation = module.computations.get(name, Computation())

@@ -60,6 +60,31 @@ def test_asynchronous_forms_of_accelerators_count_once_with_their_bare_result() 
     assert scatter.counted
 
 
+@pytest.mark.parametrize(
+    ("between", "overlapped"),
+    [
+        ("f32[16,4]{1,0} bitcast(%x)", False),
+        ("f32[4]{0} fusion(%tiny), kind=kLoop, calls=%add", False),
+        ("f32[16,4]{1,0} fusion(%x), kind=kLoop, calls=%add", True),  # 1280 bytes, more than 256
+        ("f32[4]{0} fusion(%tiny), kind=kOutput, calls=%product", True),
+        ("(f32[4]) while(%tiny), condition=%test, body=%product", True),
+        ('f32[4]{0} custom-call(%tiny), custom_call_target="__cublas$gemm"', True),
+        ('f32[4]{0} custom-call(%tiny), custom_call_target="Sharding"', False),
+    ],
+)
+def test_a_transfer_is_overlapped_by_products_or_as_many_bytes(
+    between: str, overlapped: bool
+) -> None:
+    product = (
+        "%product (a: f32[4]) -> f32[] {\n  %a = f32[4] parameter(0)\n"
+        "  ROOT %d = f32[] dot(%a, %a)\n}\n\nENTRY"
+    )
+    line = "  %agd = f32[16,4]{1,0} all-gather-done(%ag)"
+    text = GPU.replace(line, f"  %tiny = f32[4]{{0}} bitcast(%x)\n  %b = {between}\n{line}")
+    gather, *_ = collectives(text.replace("ENTRY", product))
+    assert gather.overlapped is overlapped
+
+
 def test_wire_bytes_are_what_a_device_receives() -> None:
     gather, permute, scatter = collectives(GPU)
     assert gather.wire_bytes == 128  # half of the result is there already
