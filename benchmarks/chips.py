@@ -6,9 +6,10 @@
 
 Compiles ahead of time for devices that need not exist: TPUs with the extra plan-tpu, GPUs with
 plan-gpu, one kind per call. Cycles are the TPU compiler's estimate, plus Pallas kernels by their
-schedule and 10% for waits; collectives are not in them, only in the wire bytes. Nothing is
-measured. The last numbers are in benchmarks/chips.json: `--compare` prints changes, `--write`
-updates the rows of this call.
+schedule and 10% for waits, plus scatters, gathers and sorts by rules of `compiled.unestimated`.
+Collectives are not in them, only in the wire bytes and the MFU. Nothing is measured. The last
+numbers are in benchmarks/chips.json: `--compare` prints changes, `--write` updates the rows of this
+call.
 """
 
 import argparse
@@ -92,6 +93,7 @@ def make_row(figures: Row, pairs: float) -> Row:
         if kernels is None:
             raise UserError("The TPU compiler wrote no schedules of the kernels: unset TPU flags.")
         row["cycles"], row["kernel_cycles"] = total_cycles(figures) or 0, kernels
+        row["unestimated_cycles"] = figures["unestimated_cycles"]
         row["cycles_per_pair"] = round(row["cycles"] / pairs)
     return row
 
@@ -193,8 +195,11 @@ def format_row(key: str, row: Row) -> str:
     if "wire_bytes" not in row:
         return f"{key:<62} {columns[0]}: does not fit"
     if "cycles" in row:
-        kernels = row["kernel_cycles"] / row["cycles"]
-        columns.append(f"{row['cycles_per_pair'] / 1e3:9,.1f}k cycles/pair ({kernels:.0%} kernels)")
+        kernels, ours = (
+            row[f"{part}_cycles"] / row["cycles"] for part in ("kernel", "unestimated")
+        )
+        shares = f"{kernels:.0%} kernels, {ours:.0%} scatter, gather, sort"
+        columns.append(f"{row['cycles_per_pair'] / 1e3:9,.1f}k cycles/pair ({shares})")
     if "mfu" in row:
         columns.append(f"MFU {row['mfu']:.1%} ({row['compute_mfu']:.1%} without transfers)")
     wire = f"wire {row['wire_bytes'] / 2**20:8,.1f} MiB"

@@ -33,13 +33,16 @@ def program_figures(program: Program, schedules: Path | None = None) -> dict[str
     """Returns cycles, kernels, traffic and large arrays of a program, for JSON.
 
     Bytes are received by one device in a step. `exposed_wire_bytes` belong to collectives during
-    which the device computes nothing. `kernel_cycles` of Pallas kernels are not in `cycles`; they
-    are None without `schedules`, the folder of the compiler's dump.
+    which the device computes nothing. `cycles` are the compiler's estimate, without `kernel_cycles`
+    of Pallas kernels and `unestimated_cycles` of scatters, gathers and sorts; `total_cycles` adds
+    them. `kernel_cycles` are None without `schedules`, the folder of the compiler's dump.
     """
     wire, hidden = sum(program.wire_bytes.values()), sum(program.overlapped_wire_bytes.values())
     return {
         "cycles": program.cycles,
         "kernel_cycles": None if schedules is None else _kernel_cycles(program, schedules),
+        "unestimated_cycles": sum(operation.cycles for operation in program.unestimated),
+        "unestimated": [operation._asdict() for operation in program.unestimated[:MOST_ARRAYS]],
         "cycles_by_part": program.cycles_by_part,
         "kernel_calls": sum(kernel.calls for kernel in program.kernels),
         "wire_bytes": wire,
@@ -52,10 +55,10 @@ def program_figures(program: Program, schedules: Path | None = None) -> dict[str
 
 
 def total_cycles(figures: Mapping[str, Any]) -> int | None:
-    """Cycles of `program_figures` with kernels, as far as counted; None if there are none."""
+    """Cycles with kernels, as far as counted, and unestimated operations; None if not estimated."""
     if figures["cycles"] is None:
         return None
-    return figures["cycles"] + (figures["kernel_cycles"] or 0)
+    return figures["cycles"] + (figures["kernel_cycles"] or 0) + figures["unestimated_cycles"]
 
 
 def compiled_figures(compiled: Any, schedules: Path | None = None) -> dict[str, Any]:

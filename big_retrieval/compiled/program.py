@@ -1,8 +1,8 @@
 """Summary of a compiled program: cycles, kernels, collectives and arrays of one device.
 
 Only the TPU compiler writes cycles into the program (`estimated_cycles`). They are the compiler's
-estimate, not a measurement, and contain neither collectives nor Pallas kernels; `kernel_cycles`
-adds the kernels.
+estimate, not a measurement. Collectives, Pallas kernels, scatters, gathers and sorts have none;
+`kernel_cycles` and `unestimated` add all except the collectives.
 """
 
 import re
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from big_retrieval.compiled.collectives import Collective, by_kind, collectives
 from big_retrieval.compiled.hlo import Visit, array_types, parse_module, trip_count, walk
+from big_retrieval.compiled.unestimated import CYCLES, Unestimated, unestimated_operations
 
 MAX_ARRAYS = 20
 
-_CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
 _KERNEL = re.compile(r'custom_call_target="(tpu_custom_call|mosaic_gpu\w*|triton\w*|__cudnn\$\w+)"')
 _CONTROL = ("while", "conditional", "call")  # their bodies are counted
 # Instructions that rename or hand on arrays of other instructions.
@@ -72,9 +72,10 @@ class Program:
     """What one device runs per call of a compiled program.
 
     Attributes:
-      cycles: estimate without kernels and collectives; None if the compiler gives none (not a TPU).
-        Every branch of a conditional counts as taken.
+      cycles: the compiler's estimate, without kernels, collectives and `unestimated`; None if the
+        compiler gives none (not a TPU). Every branch of a conditional counts as taken.
       cycles_by_part: cycles by `part_of`, most first.
+      unestimated: operations of a TPU that lack an estimate, with cycles by our rules, most first.
       kernels: hand-written kernels in the order of the program.
       collectives: exchanges between devices.
       arrays: the largest array types, by padded bytes; without arrays in the TPU's VMEM.
@@ -84,6 +85,7 @@ class Program:
 
     cycles: int | None
     cycles_by_part: dict[str, int]
+    unestimated: list[Unestimated]
     kernels: list[Kernel]
     collectives: list[Collective]
     arrays: list[Array]
@@ -111,10 +113,11 @@ def read_program(text: str) -> Program:
       ValueError: the text is not an HLO module.
     """
     module = parse_module(text)
-    visits = [visit for visit in walk(module) if not visit.fused]
+    everything = list(walk(module))
+    visits = [visit for visit in everything if not visit.fused]
     cycles: Counter[str] = Counter()
     for visit in visits:
-        estimate = _CYCLES.search(visit.instruction.text)
+        estimate = CYCLES.search(visit.instruction.text)
         if estimate and visit.instruction.opcode not in _CONTROL:
             cycles[part_of(visit.instruction.op_name)] += int(estimate[1]) * visit.trips
     arrays = _arrays(visits)
@@ -122,6 +125,7 @@ def read_program(text: str) -> Program:
     return Program(
         cycles=cycles.total() if cycles else None,
         cycles_by_part=dict(cycles.most_common()),
+        unestimated=unestimated_operations(everything) if cycles else [],
         kernels=[kernel for visit in visits if (kernel := _kernel(visit))],
         collectives=collectives(module),
         arrays=sorted(arrays, key=lambda array: -array.padded_bytes)[:MAX_ARRAYS],

@@ -7,13 +7,20 @@ from big_retrieval.runtime.chips import gib
 
 JAX_SHARE = 0.75  # of a GPU's memory that jax takes by default
 _MEANING = {  # part of `per_device_bytes` -> explanation
-    "parameters": "from shapes",
-    "optimizer": "moments, counters, averages; from shapes",
-    "batch": "from shapes",
-    "padding": "of these: arrays are stored in whole tiles",
+    "parameters": "weights of the model",
+    "optimizer": "moments, counters, averages of weights",
+    "batch": "texts and images of one step",
+    "padding": "of the arrays above, which the device stores in whole tiles",
     "temporaries": "activations, gradients, gathered parameters, scores",
-    "output": "results that do not replace the old state",
+    "output": "results that do not overwrite the old state",
     "total": "",
+}
+_COLLECTIVES = {
+    "all-reduce": "sums over devices, e.g. of gradients",
+    "all-gather": "parts of arrays collected from other devices",
+    "reduce-scatter": "sums over devices, of which each keeps a part",
+    "collective-permute": "arrays passed on to a neighbor",
+    "all-to-all": "parts exchanged between all devices",
 }
 
 
@@ -49,8 +56,8 @@ def _head(plan: dict[str, Any]) -> list[str]:
         return [*lines, *(f"  {line}" for line in reason)]
     return [
         *lines,
-        f"  compiled for {compiler['device']} in {compiler['seconds']:.0f} s; these are the "
-        "compiler's figures, nothing was measured",
+        f"  compiled for {compiler['device']} in {compiler['seconds']:.0f} s; the figures are the "
+        "compiler's, nothing was measured",
     ]
 
 
@@ -63,8 +70,8 @@ def _memory(plan: dict[str, Any]) -> list[str]:
 def _arrays(plan: dict[str, Any]) -> list[str]:
     compiler, lines = plan["compiler"] or {}, []
     for key, title in (
-        ("largest_arrays", "largest arrays (not all at the same time)"),
-        ("most_padded_arrays", "most padded arrays (stored larger than they are)"),
+        ("largest_arrays", "largest arrays of a step (they need not exist at the same time)"),
+        ("most_padded_arrays", "arrays with the most padding, as whole tiles take more bytes"),
     ):
         found = compiler.get(key) or []
         rows = [(a["type"], _stored(a), _short(a["origin"])) for a in found]
@@ -74,7 +81,7 @@ def _arrays(plan: dict[str, Any]) -> list[str]:
 
 def _stored(array: dict[str, Any]) -> str:
     padded, size = array["padded_bytes"], array["bytes"]
-    return gib(size) if padded == size else f"{gib(size)} as {gib(padded)}"
+    return gib(size) if padded == size else f"{gib(size)} takes {gib(padded)}"
 
 
 def _short(origin: str) -> str:
@@ -84,40 +91,54 @@ def _short(origin: str) -> str:
 def _costs(plan: dict[str, Any]) -> list[str]:
     parts, compiler = plan["flops_by_part"], plan["compiler"] or {}
     split = ", ".join(f"{name} {size / 1e12:,.3g}" for name, size in parts.items())
-    lines = [
+    return [
         "one step",
-        f"  {plan['flops_per_step'] / 1e12:,.4g} TFLOP over all devices ({split})",
+        f"  operations: {plan['flops_per_step'] / 1e12:,.4g} TFLOP on all devices ({split})",
         *_traffic(compiler),
+        *(_cycles(compiler) if compiler.get("cycles") is not None else []),
+        *_time(plan["expected"]),
     ]
-    expected = plan["expected"]
-    if compiler.get("cycles") is not None:
-        lines += _cycles(compiler)
+
+
+def _time(expected: dict[str, Any]) -> list[str]:
     if expected["step_seconds"] is not None:
-        lines += [
-            f"  about {expected['step_seconds']:.3g} s, {expected['pairs_per_second']:,.0f} "
-            f"pairs/s, MFU {expected['mfu']:.0%} (model operations / peak operations in that time)",
-            f"    {expected['compute_seconds']:.3g} s of cycles and "
-            f"{expected['exposed_wire_seconds']:.2g} s of traffic that nothing hides",
+        return [
+            f"  time: about {expected['step_seconds']:.3g} s, "
+            f"{expected['pairs_per_second']:,.0f} pairs/s; {expected['compute_seconds']:.3g} s of "
+            f"cycles, {expected['exposed_wire_seconds']:.2g} s of waiting for traffic",
+            f"  MFU {expected['mfu']:.0%} ({expected['compute_mfu']:.0%} without traffic): share "
+            "of the chips' peak that the towers use",
         ]
-    elif expected["bound_seconds"] is not None:
-        lines.append(
-            f"  at least {expected['bound_seconds']:.3g} s: operations at the peak of the data "
-            "sheet, or traffic; a bound, not an estimate"
-        )
-    return lines
+    if expected["bound_seconds"] is not None:
+        return [
+            f"  time: at least {expected['bound_seconds']:.3g} s at the peak speed of the data "
+            "sheet, which no step reaches; not estimated"
+        ]
+    return []
 
 
 def _cycles(compiler: dict[str, Any]) -> list[str]:
-    """Cycles with the parts that take most."""
+    """Cycles by source, with the parts that take most."""
     cycles, parts = compiler["cycles"], list(compiler["cycles_by_part"].items())[:6]
-    lines = [f"  {cycles:,} cycles of one chip by the compiler's estimate"]
-    lines += [f"    {share / cycles:5.1%}  {part}" for part, share in parts]
-    if compiler["kernel_cycles"]:
-        lines.append(
-            f"  {compiler['kernel_cycles']:,} more in {compiler['kernel_calls']:,} calls of kernels"
-        )
+    lines = [
+        "  cycles of one chip:",
+        f"    {cycles:>15,}  the compiler's estimate, most for",
+        *(f"    {share / cycles:>15.1%}    {part}" for part, share in parts),
+    ]
+    calls, kernels = f"{compiler['kernel_calls']:,} calls of kernels", compiler["kernel_cycles"]
+    if kernels:
+        lines.append(f"    {kernels:>15,}  in {calls}, counted from their instructions")
     elif compiler["kernel_calls"]:
-        lines.append(f"  {compiler['kernel_calls']:,} calls of kernels are not in the cycles")
+        lines.append(f"    {'not counted':>15}  {calls}: the time below is too short")
+    if compiler["unestimated_cycles"]:
+        lines.append(
+            f"    {compiler['unestimated_cycles']:>15,}  by rules of this project, as the compiler "
+            "gives no estimate, most for"
+        )
+        lines += [
+            f"    {row['cycles']:>15,}    {row['kind']} of {row['type']}, {row['calls']:,} times"
+            for row in compiler["unestimated"]
+        ]
     return lines
 
 
@@ -127,9 +148,11 @@ def _traffic(compiler: dict[str, Any]) -> list[str]:
         return []
     total, exposed = compiler["wire_bytes"], compiler["exposed_wire_bytes"]
     lines = [
-        f"  {gib(total)} received by each device, {gib(total - exposed)} of it while it computes",
-        *(f"    {gib(size):>10}  {kind}" for kind, size in wire.items()),
-    ]
+        f"  traffic: each device receives {gib(total)}, {gib(total - exposed)} of it while it "
+        "computes",
+        *(f"    {gib(size):>15}  {kind}: {_COLLECTIVES.get(kind, '')}".rstrip(": ")
+          for kind, size in wire.items()),
+    ]  # fmt: skip
     if compiler["loops_of_unknown_length"]:
         lines.append(
             f"    {compiler['loops_of_unknown_length']} loops of unknown length count once: the "
@@ -157,14 +180,19 @@ def _suggested(plan: dict[str, Any]) -> list[str]:
     found = plan["suggestions"]
     if not found:
         if plan["fits"] is False:
-            return ["no micro-batch, remat, fsdp or ring makes it fit; use more devices"]
+            return [
+                "no setting of microbatch, remat, mesh.fsdp and exchange=ring made it fit: use "
+                "more devices"
+            ]
         return []
-    lines = ["settings that were compiled and fit, best first"]
+    order = "least operations" if found[0]["step_seconds"] is None else "fastest"
+    lines = [f"settings that were compiled and fit, {order} first"]
     for trial in found:
         speed = f"{trial['flops_per_step'] / 1e12:,.4g} TFLOP"
         if trial["step_seconds"] is not None:
             speed = f"{trial['step_seconds']:.3g} s, MFU {trial['mfu']:.0%}"
         lines.append(
-            f"  {gib(trial['total_bytes'])}, {speed}: {' '.join(trial['flags']) or 'as it is'}"
+            f"  {gib(trial['total_bytes'])}, {speed}: "
+            f"{' '.join(trial['flags']) or 'the config as it is'}"
         )
     return lines

@@ -120,9 +120,11 @@ def _log_program(figures: dict[str, Any], parts: BuiltModel) -> None:
         times = step_times(chip, parts.mesh.size, operations, figures)
         if times["step"] is not None and times["mfu"] is not None:
             # A run has no schedules to count its kernels by.
-            limits = ("at least", "at most") if figures["kernel_calls"] else ("about", "about")
-            messages.append(
-                f"{limits[0]} {times['step']:.3g} s, MFU {limits[1]} {times['mfu']:.0%}"
+            least, most = ("at least", "at most") if figures["kernel_calls"] else ("about", "about")
+            ours = figures["unestimated_cycles"] / (total_cycles(figures) or 1)
+            rules = (
+                f" ({ours:.0%} of it scatter, gather and sort by our rules)" if ours > 0.01 else ""
             )
+            messages.append(f"{least} {times['step']:.3g} s{rules}, MFU {most} {times['mfu']:.0%}")
     if messages:
         log.info(f"by the compiler, a device in a step: {'; '.join(messages)}")
