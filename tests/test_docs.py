@@ -181,8 +181,8 @@ def check_command(words: list[str], where: str) -> None:
     elif name == "python":
         assert (ROOT / words[1]).is_file(), where
     elif name == "pip":
-        extras = re.findall(r"\[(\w+)\]", " ".join(words))
-        assert all(f'"{x}": [' in (ROOT / "setup.py").read_text() for x in extras), where
+        extras = re.findall(r"\[([\w-]+)\]", " ".join(words))
+        assert all(f'"{x}": ' in (ROOT / "setup.py").read_text() for x in extras), where
     elif name.startswith("launch/"):
         assert (ROOT / name).is_file(), where
         check_command(["big-retrieval", "train", *words[words.index("--") + 1 :]], where)
