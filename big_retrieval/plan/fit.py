@@ -92,6 +92,8 @@ def suggestions(
             changed = change(*less, rows)
             if changed is not None:
                 search.largest(*changed)
+    if not search.trials:
+        say("tried no other setting: none is expected to fit and to be faster")
     found = [trial for trial in (current, *search.trials) if trial.fits]
     return sorted(found, key=lambda trial: trial.rank)
 

@@ -15,6 +15,9 @@ _MEANING = {  # part of `per_device_bytes` -> explanation
     "output": "results that do not overwrite the old state",
     "total": "",
 }
+_OPERATIONS = {  # part of `flops_by_part` -> name
+    "towers": "towers", "recomputation": "computed twice", "loss": "loss",
+}  # fmt: skip
 _COLLECTIVES = {
     "all-reduce": "sums over devices, e.g. of gradients",
     "all-gather": "parts of arrays collected from other devices",
@@ -90,14 +93,20 @@ def _short(origin: str) -> str:
 
 def _costs(plan: dict[str, Any]) -> list[str]:
     parts, compiler = plan["flops_by_part"], plan["compiler"] or {}
-    split = ", ".join(f"{name} {size / 1e12:,.3g}" for name, size in parts.items())
+    split = ", ".join(f"{_OPERATIONS[name]} {_tera(size)}" for name, size in parts.items() if size)
     return [
         "one step",
-        f"  operations: {plan['flops_per_step'] / 1e12:,.4g} TFLOP on all devices ({split})",
+        f"  operations: {_tera(plan['flops_per_step'])} TFLOP on all devices ({split})",
         *_traffic(compiler),
         *(_cycles(compiler) if compiler.get("cycles") is not None else []),
         *_time(plan["expected"]),
     ]
+
+
+def _tera(operations: int) -> str:
+    """Operations in units of 10**12, with three digits or more."""
+    size = operations / 1e12
+    return f"{size:,.0f}" if size >= 1000 else f"{size:.3g}"
 
 
 def _time(expected: dict[str, Any]) -> list[str]:
@@ -111,8 +120,8 @@ def _time(expected: dict[str, Any]) -> list[str]:
         ]
     if expected["bound_seconds"] is not None:
         return [
-            f"  time: at least {expected['bound_seconds']:.3g} s at the peak speed of the data "
-            "sheet, which no step reaches; not estimated"
+            f"  time: not estimated; at least {expected['bound_seconds']:.3g} s, at the data "
+            "sheet's peak speed, which no step reaches"
         ]
     return []
 
@@ -188,7 +197,7 @@ def _suggested(plan: dict[str, Any]) -> list[str]:
     order = "least operations" if found[0]["step_seconds"] is None else "fastest"
     lines = [f"settings that were compiled and fit, {order} first"]
     for trial in found:
-        speed = f"{trial['flops_per_step'] / 1e12:,.4g} TFLOP"
+        speed = f"{_tera(trial['flops_per_step'])} TFLOP"
         if trial["step_seconds"] is not None:
             speed = f"{trial['step_seconds']:.3g} s, MFU {trial['mfu']:.0%}"
         lines.append(

@@ -68,6 +68,14 @@ def test_smaller_slices_without_remat_are_tried_if_it_fits_with_remat() -> None:
     assert sizes == [None, 64, 32]
 
 
+def test_a_step_that_fits_without_remat_and_slices_needs_no_trial() -> None:
+    messages: list[str] = []
+    compilers, config = Compilers(limit=1e9), sized(8).config
+    current = compilers(config, [])
+    assert fit.suggestions(current, compilers, ROWS, 1e9, messages.append) == [current]
+    assert messages[-1].startswith("tried no other setting")
+
+
 def test_parameters_are_sharded_only_if_nothing_else_fits() -> None:
     compilers = Compilers(limit=60.0)
     found = search(compilers)

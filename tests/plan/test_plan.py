@@ -94,6 +94,8 @@ def test_cycles_and_time_are_printed(planned: Any) -> None:
         "pairs_per_second": 32.0,
     }
     text = report.text({**planned, "compiler": compiler, "expected": expected})
+    assert "on all devices (towers " in text
+    assert "recomputation" not in text
     assert "75.0%    image/mlp" in text
     assert "500  in 12 calls of kernels" in text
     assert "100    sort of f32[8,99], 3 times" in text
