@@ -1,4 +1,4 @@
-"""Stands for big_retrieval.main in the tests of sweeps: what a run does, without jax.
+"""Stands for big_retrieval.main, or for evaluate, in the tests of sweeps: a run without jax.
 
 `--config.mode=` says what becomes of it.
 """
@@ -19,8 +19,10 @@ STEP = "step   1/200  loss 1.2500  100 examples/s  data wait 0.0%  eta 1:05"
 
 def main() -> None:
     """One run."""
-    flags = dict(arg.removeprefix("--").split("=", 1) for arg in sys.argv[1:])
-    folder, mode, seed = Path(flags["workdir"]), flags["config.mode"], int(flags["config.seed"])
+    flags = dict(arg.removeprefix("--").split("=", 1) for arg in sys.argv[1:] if "=" in arg)
+    evaluates = sys.argv[1] == "evaluate"
+    folder = Path(flags["out" if evaluates else "workdir"])
+    mode, seed = flags["config.mode"], int(flags["config.seed"])
     if (folder / "mended").exists():
         mode = "finish"
     try:
@@ -46,7 +48,8 @@ def main() -> None:
         os._exit(2)
     elif mode == "finish":
         results = {"retrieval/test/a/R@1": 0.5 + seed / 100, "seconds": 2.0}
-        (folder / "results.json").write_text(json.dumps(results))
+        name = "evaluation.json" if evaluates else "results.json"
+        (folder / name).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -227,6 +227,7 @@ def test_a_finished_run_of_another_config(tmp_path: Path) -> None:
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Runs are processes of tests/sweep_stub.py; handlers of signals are put back."""
     monkeypatch.setattr(runner, "MODULE", "tests.sweep_stub")
+    monkeypatch.setattr(runner, "COMMANDS", "tests.sweep_stub")
     monkeypatch.setattr(runner, "LOOK", 0.02)
     before = [signal.getsignal(number) for number in runner.SIGNALS]
     yield
@@ -293,6 +294,36 @@ def test_finished_runs_are_skipped(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert stubs.run() == 0
     assert "[1/2] 0-finish/seed_0  finished already" in capfd.readouterr().out
     assert (log.stat().st_mtime_ns, (tmp_path / "results.csv").read_text()) == (stamp, before)
+
+
+@pytest.mark.usefixtures("stub")
+def test_an_entry_may_be_evaluated_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stubs = Stubs(tmp_path, "finish", seeds=2)
+    bm25 = Entry("bm25", "x.py", {"mode": "finish"}, evaluate="--bm25")
+    stubs.sweep = Sweep(runs=[bm25, *stubs.sweep.runs], seeds=range(2), metrics=("*/R@1",))
+    stubs.runs = spec.runs_of(stubs.sweep, tmp_path)
+    folder = stubs.runs[0].folder
+    assert [run.name for run in stubs.runs] == [
+        "bm25/seed_0",
+        *(f"0-finish/seed_{n}" for n in "01"),
+    ]
+    flags = [
+        "--config=x.py",
+        f"--out={folder}",
+        "--bm25",
+        "--config.mode=finish",
+        "--config.seed=0",
+    ]
+    assert stubs.runs[0].flags() == flags
+    assert stubs.run() == 0
+    assert stubs.run() == 0
+    out = capfd.readouterr().out
+    assert "| bm25     |     1 |" in out
+    assert "[1/3] bm25/seed_0  finished already" in out
+    assert [path.name for path in folder.glob("*.json")] == ["evaluation.json"]
+    assert "| `--bm25`, `mode=finish`" in (tmp_path / "results.md").read_text()
+    with pytest.raises(UserError, match="evaluate is '--run=a'; use --bm25, --untrained or --init"):
+        Entry("a", "x.py", evaluate="--run=a")
 
 
 @pytest.mark.usefixtures("stub")
@@ -590,6 +621,32 @@ def test_ours_beside_the_paper(tmp_path: Path) -> None:
     fill(runs[0], **dict(zip(columns, (0.5, 0.25), strict=True)))
     assert rows()[0] == ["a", "1", "50.00 / 47.4", "0.25 / 0.337"]
     assert "'retrieval/t/R@1' is of no evaluator" in refusal(sweep, tmp_path / "other")
+
+
+def test_evaluations_during_a_run_have_rows(tmp_path: Path) -> None:
+    name, seeds = "retrieval/t/R@1", range(2)
+    paper = {"a@2": {name: 40.0}}
+    more: Any = {"seeds": seeds, "metrics": ("retrieval/*",), "evaluations": {"a": (1, 2)}}
+    sweep = Sweep(runs=[Entry("a", QUICK), Entry("b", QUICK)], paper=paper, **more)
+    runs = spec.runs_of(sweep, tmp_path)
+    for run in runs[:2]:
+        fill(run, **{name: 0.5})
+        steps = {0: 0.1, 8: 0.2, 16: 0.3 + run.seed / 10}
+        rows = [{"step": step, name: value} for step, value in steps.items()]
+        rows[1:1] = [{"step": 4, "loss": 1.0}, rows[1]]  # as after a restart
+        (run.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = table.write_tables(sweep, runs, tmp_path, "title")
+    cells = [[x.strip() for x in line.strip("|").split("|")] for line in text.splitlines()[2:6]]
+    assert cells == [
+        ["a", "2", "50.00 ± 0.00"],
+        ["a@1", "2", "20.00 ± 0.00"],
+        ["a@2", "2", "35.00 ± 7.07 / 40"],
+        ["b", "0 of 2", "–"],
+    ]
+    with pytest.raises(UserError, match="evaluations has 'c', but no run has this name"):
+        Sweep(runs=[Entry("a", QUICK)], evaluations={"c": (1,)})
+    with pytest.raises(UserError, match="paper has the row 'a@3'"):
+        Sweep(runs=[Entry("a", QUICK)], paper={"a@3": {}}, evaluations={"a": (1,)})
 
 
 def test_damaged_results_are_named_first(tmp_path: Path) -> None:

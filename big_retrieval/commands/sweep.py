@@ -54,7 +54,8 @@ def main() -> None:
     check_all(sweep, chosen)
     if DRY_RUN.value:
         for run in chosen:
-            print(shlex.join(["big-retrieval", "train", *run.flags()]))
+            name = "evaluate" if run.entry.evaluate else "train"
+            print(shlex.join(["big-retrieval", name, *run.flags()]))
         return
     status = _submit(chosen, folder) if SLURM.value else runner.run_all(chosen, tables)
     if status:

@@ -83,7 +83,7 @@ def configurations(runs: Sequence[SweepRun]) -> list[Checked]:
     Raises:
       UserError: names the first run that has a wrong one, and the key or file.
     """
-    lines = [[f for f in run.flags() if not f.startswith("--workdir=")] for run in runs]
+    lines = [run.config_flags() for run in runs]
     done = subprocess.run(
         [sys.executable, "-m", "big_retrieval.sweep.check"],
         input=json.dumps(lines), capture_output=True, text=True,

@@ -1,7 +1,8 @@
 """Runs of a sweep, one after the other, each in its own process.
 
-A run is finished when its folder has a results.json, and only then; everything else about it
-(whether it resumes, from where, whether the folder is its own) `big_retrieval.main` decides itself.
+A run is finished when its folder has a results.json, and only then (evaluation.json if the entry is
+only evaluated); everything else about it (whether it resumes, from where, whether the folder is its
+own) the command that it runs decides itself.
 So there is no state of the sweep that an interruption could leave half-written.
 """
 
@@ -17,14 +18,13 @@ from typing import Literal
 from big_retrieval.runtime import child
 from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.lease import Observer
-from big_retrieval.runtime.locks import in_folder
 from big_retrieval.runtime.processes import Signals
 from big_retrieval.sweep.screen import Screen, last_lines
 from big_retrieval.sweep.spec import SweepRun
 from big_retrieval.sweep.table import read_results
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-MODULE = "big_retrieval.main"
+MODULE, COMMANDS = "big_retrieval.main", "big_retrieval"
 LOOK = 0.5  # seconds between two looks at a run
 PATIENCE = 20.0  # seconds for a killed process to leave a run folder
 SHOWN = 8  # lines of the log of a run that failed
@@ -109,7 +109,7 @@ def _in_use(run: SweepRun, head: str, screen: Screen, stop: Signals, patience: f
     The run itself takes the lock: here it is only looked at. The lock of another machine has to be
     looked at for some time, until it is renewed or not.
     """
-    observer, begin = Observer(in_folder(run.folder)), time.monotonic()
+    observer, begin = Observer(run.lock), time.monotonic()
     while (state := observer.look()) in ("alive", "undecided"):
         waited = time.monotonic() - begin >= patience
         if stop.first is not None or (state == "alive" and waited):
@@ -132,7 +132,8 @@ class RunProcess:
         self.log = run.folder / "log.txt"
         self._begin = time.monotonic()
         self._told: Literal["no", "stop", "end"] = "no"
-        command = [MODULE, *run.flags()]
+        module = (COMMANDS, "evaluate") if run.entry.evaluate else (MODULE,)
+        command = [*module, *run.flags()]
         with self.log.open("ab") as log:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
             log.write(f"---- {stamp} python -m {shlex.join(command)}\n".encode())

@@ -25,9 +25,11 @@ from typing import Any
 from big_retrieval.config import shipped
 from big_retrieval.config.file import can_import_configs, mistake_in
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 FOLDERS = (Path("configs/sweeps"), Path("configs/papers"))
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,=+-]{0,99}")
+EVALUATE = re.compile(r"(--bm25|--untrained|--init=\S+)?")
 TAKEN = ("results.csv", "results.md", "results.lock", "logs")  # what the sweep's folder holds too
 LIMIT = 2**31  # of seeds, as in `checks`
 
@@ -40,11 +42,14 @@ class Entry:
       name: of its folder and its row in the table.
       config: as behind --config: a file with an optional argument.
       overrides: dotted keys of the configuration, such as "optimizer.lr", and their values.
+      evaluate: flag of `big-retrieval evaluate` for a row that is evaluated once and not trained:
+        "--bm25", "--untrained" or "--init=WEIGHTS"; "" trains.
     """
 
     name: str
     config: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    evaluate: str = ""
 
     def __post_init__(self) -> None:
         """Checks the values, as a sweep file may hold anything.
@@ -60,6 +65,10 @@ class Entry:
             )
         if not isinstance(self.config, str) or not isinstance(self.overrides, Mapping):
             raise UserError(f"{name}: config must be text and overrides a dictionary.")
+        if not isinstance(self.evaluate, str) or not EVALUATE.fullmatch(self.evaluate):
+            raise UserError(
+                f"{name}: evaluate is {self.evaluate!r}; use --bm25, --untrained or --init=WEIGHTS."
+            )
         for key in self.overrides:
             if key == "seed":
                 raise UserError(f"{name}: overrides hold 'seed'; give Sweep(seeds=...) instead.")
@@ -83,12 +92,15 @@ class Sweep:
       metrics: patterns (`*`, `?`) of the names that the table shows, in this order.
       paper: the numbers of a paper, by entry and metric (`published` makes them); the table shows
         "ours / paper". Recalls and accuracies are in percent, as in the table.
+      evaluations: entry -> numbers of evaluations during its runs, from 1; the table has a row
+        `NAME@NUMBER` for each, after the row of the entry. `paper` may have the same names.
     """
 
     runs: Sequence[Entry]
     seeds: Sequence[int] = (0,)
     metrics: Sequence[str] = ("*/R@1", "*/accuracy")
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    evaluations: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -118,7 +130,11 @@ class Sweep:
 
     def _check_paper(self) -> None:
         """Raises a UserError if a number of the paper could not stand in the table."""
-        if unknown := sorted(set(self.paper) - {entry.name for entry in self.runs}):
+        names = {entry.name for entry in self.runs}
+        if unknown := sorted(set(self.evaluations) - names):
+            raise UserError(f"evaluations has {unknown[0]!r}, but no run has this name.")
+        names |= {f"{name}@{n}" for name, found in self.evaluations.items() for n in found}
+        if unknown := sorted(set(self.paper) - names):
             raise UserError(f"paper has the row {unknown[0]!r}, but no run has this name.")
         for row, numbers in self.paper.items():
             for metric in numbers:
@@ -174,19 +190,43 @@ class SweepRun:
         """What users see, e.g. `lr=0.001/seed_2`."""
         return f"{self.entry.name}/seed_{self.seed}"
 
+    @property
+    def results(self) -> Path:
+        """The file that exists when the run is finished."""
+        return self.folder / ("evaluation.json" if self.entry.evaluate else "results.json")
+
+    @property
+    def lock(self) -> Path:
+        """The lock of the process that writes the results."""
+        return locks.beside(self.results) if self.entry.evaluate else locks.in_folder(self.folder)
+
+    def config_flags(self) -> list[str]:
+        """The arguments that make up the configuration."""
+        return [*self.entry.flags(), f"--config.seed={self.seed}"]
+
     def flags(self) -> list[str]:
-        """The arguments of `big_retrieval.main` for this run."""
-        config, *rest = self.entry.flags()
-        return [config, f"--workdir={self.folder}", *rest, f"--config.seed={self.seed}"]
+        """The arguments of `big-retrieval train`, or of `big-retrieval evaluate`."""
+        config, *rest = self.config_flags()
+        if self.entry.evaluate:
+            return [config, f"--out={self.folder}", self.entry.evaluate, *rest]
+        return [config, f"--workdir={self.folder}", *rest]
 
 
 def runs_of(sweep: Sweep, workdir: Path) -> list[SweepRun]:
-    """All runs in order: the first entry with every seed, then the second, and so on."""
-    pairs = [(entry, seed) for entry in sweep.runs for seed in sweep.seeds]
+    """All runs in order: the first entry with every seed, then the second, and so on.
+
+    Entries that are evaluated only have the first seed.
+    """
+    pairs = [(entry, seed) for entry in sweep.runs for seed in seeds_of(sweep, entry)]
     return [
         SweepRun(number, entry, seed, workdir / entry.name / f"seed_{seed}")
         for number, (entry, seed) in enumerate(pairs)
     ]
+
+
+def seeds_of(sweep: Sweep, entry: Entry) -> Sequence[int]:
+    """The seeds of an entry's runs."""
+    return sweep.seeds[:1] if entry.evaluate else sweep.seeds
 
 
 def choose(runs: Sequence[SweepRun], only: str) -> list[SweepRun]:

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from big_retrieval.io.manifest import complete_steps
 from big_retrieval.report.numbers import natural
 from big_retrieval.report.table import Results, TableRow, markdown, means_of_rows
 from big_retrieval.runtime.locks import holding
+from big_retrieval.sweep import spec
 from big_retrieval.sweep.spec import Entry, Sweep, SweepRun
 
 LOOK = 0.1  # seconds between two looks at the lock of another writer, who needs about as long
@@ -25,12 +27,12 @@ Finished = Sequence[tuple[SweepRun, Results]]
 
 
 def read_results(run: SweepRun) -> dict[str, Any] | None:
-    """results.json of a run, or None if it is not finished.
+    """The results of a run, or None if it is not finished.
 
     Raises:
       UserError: the file is there but damaged.
     """
-    path = run.folder / "results.json"
+    path = run.results
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:
@@ -39,7 +41,7 @@ def read_results(run: SweepRun) -> dict[str, Any] | None:
         found = None
     if not isinstance(found, dict):
         raise UserError(
-            f"{path} is damaged: delete it, and the run ends again from its checkpoint."
+            f"{path} is damaged: delete it and repeat the command, which writes it again."
         )
     return found
 
@@ -107,16 +109,36 @@ def means_table(sweep: Sweep, found: Finished) -> str:
     rows = []
     for entry in sweep.runs:
         mine = [results for run, results in found if run.entry.name == entry.name]
-        asked = len(sweep.seeds)
+        asked = len(spec.seeds_of(sweep, entry))
         count = str(asked) if len(mine) == asked else f"{len(mine)} of {asked}"
         rows.append(TableRow(entry.name, count, mine, sweep.paper.get(entry.name, {})))
+        folders = [run.folder for run, _ in found if run.entry.name == entry.name]
+        numbers = sweep.evaluations.get(entry.name, ())
+        during = [_evaluations(folder, sweep.metrics) for folder in folders if numbers]
+        for number in numbers:
+            name = f"{entry.name}@{number}"
+            measured = [each[number - 1] for each in during if len(each) >= number]
+            rows.append(TableRow(name, count, measured, sweep.paper.get(name, {})))
     return means_of_rows(rows, sweep.metrics)
+
+
+def _evaluations(folder: Path, patterns: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl after step 0 that have a metric of the table, by their steps."""
+    from big_retrieval.train.logging import read_rows  # imports jax
+
+    rows: dict[int, dict[str, Any]] = {}
+    for row in read_rows(folder / "metrics.jsonl"):
+        if row["step"] > 0 and any(fnmatchcase(x, each) for x in row for each in patterns):
+            rows.setdefault(row["step"], {}).update(row)
+    return [rows[step] for step in sorted(rows)]
 
 
 def _configs_table(entries: Sequence[Entry]) -> str:
     """Which configuration stands behind each name."""
     body = []
     for entry in entries:
-        changes = ", ".join(f"`{key}={value}`" for key, value in entry.overrides.items())
+        flags = [f"`{entry.evaluate}`"] if entry.evaluate else []
+        flags += [f"`{key}={value}`" for key, value in entry.overrides.items()]
+        changes = ", ".join(flags)
         body.append([entry.name, f"`{entry.config}`", changes])
     return "\n".join(markdown(["run", "config", "overrides"], body, right=False)) + "\n"
