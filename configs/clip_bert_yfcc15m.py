@@ -24,7 +24,8 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.image = recipe.vit("B/32", activation="quick_gelu", remat="block", scan=True)
     c.towers.text = recipe.bert(remat="block", scan=True)
     recipe.image_text(c, dim=512, size=224, length=77)
-    c.fields.image.update(crop_scale=(0.5, 1.0), flip=0.5)  # ours
+    # Ours: crops, flips but for texts that say "left" or "right", and BERT's dropout of 0.1
+    c.fields.image.update(crop_scale=(0.5, 1.0), flip=0.5)
     c.tokenizer.path = "bert-base-uncased"
     if not args.scratch:
         c.init.text = recipe.entry(config.Init(), path="bert-base-uncased", head=False)

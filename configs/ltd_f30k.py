@@ -2,7 +2,9 @@
 
 "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
 Retrieval", the base model of Tables 1 and 2: 30 epochs with the ResNet and the word vectors frozen,
-then 30 epochs of everything at a tenth of the rate.
+then 30 epochs of everything at a tenth of the rate. The paper names two encoders of the targets,
+all-mpnet-base-v2 (section 3.4.4) and all-MiniLM-L6-v2 (section 4.2); the first one is ours, as the
+authors' jobs have it (MiniLM: size=384).
 
 Needs dataset_flickr30k.json (Karpathy's splits) with the images in a folder beside it, the word
 vectors glove.840B.300d.txt, torchvision's ResNet-50, and the vectors of the training captions:
@@ -57,6 +59,7 @@ def base(args: Any, name: str, train: str, evaluators: Evaluators | None = None)
     c.fields.image.mean, c.fields.image.std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     c.fields.image.update(flip=0.5, flip_unsafe_words=())  # as the authors', whatever captions say
     if not args.runlocal:
+        # Ours: torchvision's V1, the pretrained=True of the authors' code; the paper names none
         c.init.image = recipe.entry(config.Init(), path="resnet50.safetensors", head=False)
     words(c, args, head)
     objective(c, args)

@@ -16,7 +16,7 @@ from configs import ltd_coco, ltd_f30k
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: data (data/coco), regions (data/coco/regions), bert (bert-base-uncased; none:
     random weights, and word pieces learned from the captions); mode, decoder, loss, eta, beta,
-    targets and size as configs/ltd_f30k.py, ratings and spice as configs/ltd_coco.py."""
+    targets and size as configs/ltd_f30k.py, ratings, rouge and spice as configs/ltd_coco.py."""
     own = {
         "data": "data/coco", "regions": "data/coco/regions", "bert": "bert-base-uncased",
         "targets": "coco_targets.npy",

@@ -1,8 +1,9 @@
 """Latent target decoding with VSRN: graph layers and a GRU over the regions of an image.
 
 "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
-Retrieval" (docs/LTD.md), Table 3; VSRN is "Visual Semantic Reasoning for Image-Text Matching". On
-COCO the paper's loss is InfoNCE, on Flickr30k the triplet loss. Word vectors are never trained.
+Retrieval" (docs/LTD.md), Table 3; VSRN is "Visual Semantic Reasoning for Image-Text Matching". The
+authors' jobs train with InfoNCE on COCO and with the triplet loss on Flickr30k, of which the paper
+says nothing. Word vectors are never trained, as in their code.
 
 Needs GloVe's word vectors, the vectors of the captions (`big-retrieval targets`) and the regions:
 for COCO Karpathy's split file and the folder that `big-retrieval data regions` makes of the

@@ -15,6 +15,7 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import schema
+from big_retrieval.errors import UserError
 from big_retrieval.sweep import Entry, Sweep, spec
 from big_retrieval.sweep.check import check_metrics, configurations
 from big_retrieval.train.loop import train
@@ -79,6 +80,27 @@ def test_counts() -> None:
     for heading, cells in rows():
         assert cells[-1] or cells[0].split(",")[0] in text.split(heading)[1], cells[0]
         assert len(cells) == 6, cells[0]
+
+
+def test_hyper_parameters_are_those_of_vdr_table_3(capsys: pytest.CaptureFixture[str]) -> None:
+    from big_retrieval.commands.configs import main
+
+    main("vdr_t2t_msmarco", "vdr_cm_yfcc15m")
+    lines = capsys.readouterr().out.splitlines()
+    found = {cells[0]: cells[1:] for cells in (re.split(r" {2,}", line) for line in lines)}
+    assert found[""] == ["vdr_t2t_msmarco", "vdr_cm_yfcc15m"]
+    expected = {  # the paper's rows, in its order; a warm-up of one epoch
+        "batch": ["256", "4,096"], "length of the run": ["20 epochs", "20 epochs"],
+        "learning rate": ["2e-05", "0.0002"],
+        "warm-up steps": [f"{502_939 // 256:,}", f"{15_300_000 // 4096:,}"],
+        "decay": ["linear", "cosine"], "norm 1": ["no / no", "yes / yes"],
+        "temperature": ["1, fixed", "0.07, learned"], "hard negatives": ["1", "0"],
+        "active terms": ["768 / 768", "512 / 512"], "positions": ["256 / 256", "77 / 49"],
+        "width": ["768 / 768", "768 / 768"],
+    }  # fmt: skip
+    assert {key: found[key] for key in expected} == expected
+    with pytest.raises(UserError, match="There is no config 'vdr_t2t'"):
+        main("vdr_t2t")
 
 
 @pytest.mark.slow

@@ -1,23 +1,30 @@
-"""Lists the configs that come with the package, with a sentence each.
+"""Lists the configs that come with the package, or hyper-parameters of some as a table.
 
     big-retrieval configs
+    big-retrieval configs NAME[:arg] [NAME[:arg]]
 
 `--config=NAME` uses one of them from any folder, `--config=NAME:runlocal` its small form for a
 first try. The files are a good start for a config of one's own.
 """
 
+from collections.abc import Sequence
+
 from big_retrieval.config import shipped
 from big_retrieval.errors import UserError
 
 WITHOUT = ("config", "workdir", "wait", "plugins")
+WORDS = 4
 
 
-def main() -> None:
-    """Prints the table and the folders.
+def main(*names: str) -> None:
+    """Prints the configs and their folders, or a table of the named configs' hyper-parameters.
 
     Raises:
-      UserError: the package was installed without them.
+      UserError: the package was installed without configs, or a named config cannot be read.
     """
+    if names:
+        _compare(names)
+        return
     found = shipped.configs()
     if not found:
         raise UserError("this installation has no configs: install big_retrieval again with pip.")
@@ -26,3 +33,16 @@ def main() -> None:
         print(f"{name:<{width}}  {shipped.summary(file)}")
     print(f"\nconfigs         {shipped.folder('configs')}")
     print(f"launch scripts  {shipped.folder('launch')}")
+
+
+def _compare(names: Sequence[str]) -> None:
+    """Prints a column of hyper-parameters for each config."""
+    from big_retrieval import config as configs
+    from big_retrieval.config.hyper_parameters import config_of, hyper_parameters
+
+    columns = [hyper_parameters(configs.load(config_of(name))) for name in names]
+    rows = [("", *names), *((key, *(each[key] for each in columns)) for key in columns[0])]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())

@@ -7,11 +7,13 @@
     big-retrieval explain examples --run=RUN --data=evals.test --out=FOLDER
         [--count=24] [--seed=0] [--mode=bag]
     big-retrieval explain vocabulary --run=RUN --data=evals.test [--field=image]
+    big-retrieval explain vocabulary --untrained --config=FILE --data=evals.test
     big-retrieval explain --run=DENSE --text="a red ball" --image=ball.jpg [--out=FOLDER]
 
 --text, --image and --patches can be given several times. --data is a source of the model's
-configuration (data, evals.NAME) or a file of pairs. The last line is of a dense model: which
-patches and words the score of every text with every image comes from.
+configuration (data, evals.NAME) or a file of pairs. --untrained takes the config's model before its
+first step, such as a published BERT. The last line is of a dense model: which patches and words the
+score of every text with every image comes from.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from big_retrieval import cli
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
-WITHOUT = ("config", "workdir")
+WITHOUT = ("workdir",)
 RUN = flags.DEFINE_string("run", "", "Run or checkpoint folder")
 TEXT = flags.DEFINE_multi_string("text", [], "A text to explain")
 IMAGE = flags.DEFINE_multi_string("image", [], "An image file to explain")
@@ -45,6 +47,10 @@ DATA = flags.DEFINE_string("data", "", "examples, vocabulary: which records")
 COUNT = flags.DEFINE_integer("count", None, "Of these, how many", lower_bound=1)
 OUT = flags.DEFINE_string("out", None, "Folder of pictures and a page")
 SEED = flags.DEFINE_integer("seed", 0, "examples: of the draw")
+UNTRAINED = flags.DEFINE_bool(
+    "untrained", False, "vocabulary: the model of --config before its first step"
+)
+BATCH = 256  # texts or images that an untrained model encodes at a time
 EXAMPLES, FEW = 24, 8  # of a page, and their words, where no flag says otherwise
 WORDS = 1
 
@@ -54,7 +60,11 @@ def main(action: str = "") -> None:
     actions = {"": _explain, "examples": _examples, "vocabulary": _vocabulary}
     if action not in actions:
         raise UserError(f"{action!r} is none of {', '.join(filter(None, actions))}; leave it out.")
-    if not RUN.value:
+    if (UNTRAINED.value or cli.CONFIG.value) and (action != "vocabulary" or RUN.value):
+        raise UserError("--untrained and --config are for `explain vocabulary` without --run.")
+    if UNTRAINED.value != bool(cli.CONFIG.value):
+        raise UserError("--untrained and --config go together; give both, or --run.")
+    if not RUN.value and not UNTRAINED.value:
         raise UserError("--run is missing: the folder of a run, or of a checkpoint.")
     if OUT.value is None:
         actions[action]()
@@ -141,10 +151,12 @@ def _examples() -> None:
 def _vocabulary() -> None:
     from big_retrieval.explain.vocabulary import vocabulary
     from big_retrieval.inference.load import load
+    from big_retrieval.train.start import untrained
 
     if not DATA.value:
         raise UserError("--data is missing: evals.NAME, data, or a file of pairs.")
-    model = load(RUN.value)
+    start = UNTRAINED.value
+    model = untrained(cli.load_config(), batch_size=BATCH) if start else load(RUN.value)
     parts = vocabulary(model, DATA.value, FIELD.value, COUNT.value, OUT.value is not None)
     _print(parts)
     _write(parts, "Use of the vocabulary")

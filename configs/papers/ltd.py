@@ -53,7 +53,8 @@ ROWS = {
 
 RECALLS = tuple(f"{way}/R@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
 TEST = tuple(f"retrieval/test/{each}" for each in RECALLS)
-NDCG = ("caption_ndcg/ndcg/rougeL/nDCG@25", "caption_ndcg/ndcg/spice/nDCG@25")
+# The paper's ROUGE-L is TERN's published relevance. With rouge=computed, ours is the column rougeL.
+NDCG = ("caption_ndcg/ndcg/rougeL_tern/nDCG@25", "caption_ndcg/ndcg/spice/nDCG@25")
 PRECISION = "retrieval/test/image_to_text/R-precision"
 CXC = tuple(f"crisscrossed/cxc/{each}" for each in RECALLS)
 CXC_PRECISIONS = tuple(
@@ -104,12 +105,14 @@ PAPER = {
 
 
 def get_sweep(arg: str = "") -> Sweep:
-    """Arguments: table (1, 2, 3, figure3); name (coco, flickr30k); runlocal; seeds (1)."""
-    args = recipe.parse_arg(arg, table="1", name="coco", seeds=1)
+    """Arguments: table (1, 2, 3, figure3); name (coco, flickr30k); rouge, of COCO (as of
+    configs/ltd_coco.py); runlocal; seeds (1)."""
+    args = recipe.parse_arg(arg, table="1", name="coco", rouge="", seeds=1)
     tables = tuple(sorted({table for table, name in ROWS if name == args.name}))
     recipe.one_of("name", args.name, tuple(sorted({name for _, name in ROWS})))
     recipe.one_of("table", args.table, tables)
     small = ",runlocal" if args.runlocal else ""
+    small += f",rouge={args.rouge}" if args.rouge and args.name == "coco" else ""
     runs = [
         Entry(row, f"configs/{file}.py:{given}{small}")
         for row, file, given in ROWS[args.table, args.name]

@@ -30,7 +30,7 @@ EVALUATED = {"1": ("bm25", DPR, "--bm25"), "5": ("bert-lex", T2T, "--untrained")
 ROWS: Mapping[str, Sequence[tuple[str, str, str, Mapping[str, Any]]]] = {
     "1": (("dpr", DPR, "", {}), ("splade", "splade_msmarco", "", {}), ("vdr", T2T, "", {})),
     "2": (("clip-bert", CLIP, "", {}), ("vdr", CM, "", {})),
-    "5": (
+    "5": (  # a schedule of five epochs is ours: the paper may have stopped one of 20 epochs
         ("vdr", T2T, "epochs=5", {"eval_every_epochs": 1.0}),
         ("vdr-proj", T2T, "epochs=5,own=passage", {}),
     ),

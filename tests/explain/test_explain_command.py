@@ -72,6 +72,8 @@ ONE = {"run": "x"}
         ([], {**ONE, "text": ["a"], "mode": "bag"}, "a query and a document: give --with"),
         (["examples"], {**ONE, "data": "data"}, "--out is missing"),
         (["examples"], {**ONE, "out": __file__}, "is a file; name a folder"),
+        (["vocabulary"], {"untrained": True}, "--untrained and --config go together"),
+        ([], ONE | {"untrained": True}, "are for `explain vocabulary` without --run"),
         (["paint"], ONE, "'paint' is none of examples, vocabulary;"),
     ],
 )

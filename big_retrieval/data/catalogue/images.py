@@ -109,10 +109,13 @@ IMAGES: dict[str, DataSet] = {
         ),
         (
             "cp Crisscrossed-Captions/data/sits_test.csv data/coco",
-            "tar -xf data.tar; cp $(find data -name 'coco-test-spice.npy') data/coco",
+            "tar -xf data.tar; cp $(find data -name 'coco-test-*.npy') data/coco",
         ),
-        (Expected("sits_test.csv"), Expected("coco-test-spice.npy")),
-        "ltd_coco, ltd_vsrn and ltd_tern (ratings=none and spice=none do without)",
+        (
+            Expected("sits_test.csv"), Expected("coco-test-spice.npy"),
+            Expected("coco-test-rougeL.npy"),
+        ),
+        "ltd_coco, ltd_vsrn and ltd_tern (ratings=none, rouge=computed, spice=none do without)",
     ),
     "regions": DataSet(
         "Bottom-up regions of COCO, 36 an image", "data/coco",
