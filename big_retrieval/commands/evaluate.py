@@ -25,6 +25,7 @@ The metrics go to the screen and to FOLDER/evaluation.json, with examples of wha
 FOLDER/examples/. FOLDER is the run folder by default; nothing is written where there is neither a
 run folder nor --out, and with --data only into --out. --rankings adds FOLDER/rankings/<evaluator>/
 with a TREC run and the metrics of every query, which `big-retrieval compare` compares.
+--show=12,40 writes the examples of these queries, too, by their names in queries.csv.
 """
 
 import dataclasses
@@ -60,6 +61,7 @@ BM25 = flags.DEFINE_bool("bm25", False, "BM25 over the texts instead of a model"
 RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
 )
+SHOW = flags.DEFINE_list("show", [], "Queries of retrieval evaluators to write examples of, too")
 DATA = flags.DEFINE_string("data", None, "With --run: other files to evaluate it on")
 SEPARATOR = flags.DEFINE_string("separator", "", "With --data: between several texts in a cell")
 EVAL = flags.DEFINE_list("eval", [], "Evaluators to run; all by default")
@@ -72,6 +74,8 @@ def main() -> None:
     """Evaluates what the flags ask for."""
     mode = _mode()
     folder = _folder()
+    if SHOW.value and folder is None:
+        raise UserError("--show needs a folder to write to: give --out.")
     if RANKINGS.value and folder is None:
         raise UserError("--rankings needs a folder to write to: give --out.")
     if folder is None:
@@ -89,7 +93,7 @@ def _evaluate(mode: str, folder: Path | None) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         system = _system(mode, Path(scratch))
-        found = system.run(folder, rankings=RANKINGS.value)
+        found = system.run(folder, rankings=RANKINGS.value, shown=SHOW.value)
     table(found)
     if folder is None:
         no_run = f"{RUN.value} is no run folder, so nothing is written to it; "

@@ -118,6 +118,36 @@ def compare_systems(
     return table
 
 
+def largest_gains(
+    a: Path, b: Path, pairs: Mapping[str, tuple[Values, Values]], metric: str, count: int
+) -> list[str]:
+    """Lines with the queries where the second system gains most, one line per evaluator.
+
+    Args:
+      a: what the first system is called.
+      b: the second.
+      pairs: as of `compare_systems`.
+      metric: such as "R-precision", which is precision@5 for images with five captions.
+      count: maximum number of queries of an evaluator. The first of equal gains counts.
+
+    Raises:
+      UserError: other queries, or no evaluator has the metric.
+    """
+    lines = []
+    for evaluator, ((ids, values), second) in pairs.items():
+        others = _aligned(ids, second, a, b)
+        if metric not in values or metric not in others:
+            continue
+        gains = others[metric] - values[metric]
+        order = np.argsort(-gains, kind="stable")[:count]
+        shown = ",".join(ids[place] for place in order)
+        numbers = ", ".join(f"{gains[place]:+.4g}" for place in order)
+        lines.append(f"{evaluator}, largest gains in {metric}: --show={shown} ({numbers})")
+    if not lines:
+        raise UserError(f"No evaluator of both has the metric {metric!r}; see the table above.")
+    return lines
+
+
 def _aligned(ids: list[str], other: Values, a: Path, b: Path) -> dict[str, np.ndarray]:
     """The other system's values in the order of these queries."""
     places, mine = {query: place for place, query in enumerate(other[0])}, set(ids)

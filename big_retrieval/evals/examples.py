@@ -39,15 +39,19 @@ Show = Callable[[Make], None]
 class Folder:
     """Where the examples of a run go: examples/<evaluator>.json, on the first process."""
 
-    def __init__(self, workdir: Path, step: int, extras: Extras) -> None:
+    def __init__(
+        self, workdir: Path, step: int, extras: Extras, queries: Sequence[str] = ()
+    ) -> None:
         """Prepares; writes nothing yet.
 
         Args:
           workdir: the run folder.
           step: of the weights that the examples show.
           extras: makes a file that cannot be written a warning.
+          queries: names of queries that are shown in any case, as in rankings/*/queries.csv.
         """
         self._root, self._step, self._extras = workdir / "examples", step, extras
+        self._queries = queries
 
     def show(self, evaluator: str) -> Show:
         """What an evaluator calls once with a function that makes its examples.
@@ -65,7 +69,24 @@ class Folder:
                 found = {"evaluator": evaluator, "step": self._step, **make()}
                 write_bytes(self._root / name, to_json(found))
 
-        return write
+        return Writer(write, self._queries)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes the examples of one evaluator; a `Show`.
+
+    Attributes:
+      write: does it.
+      queries: names of queries that are shown in any case.
+    """
+
+    write: Show
+    queries: Sequence[str] = ()
+
+    def __call__(self, make: Make) -> None:
+        """Writes what `make` returns."""
+        self.write(make)
 
 
 def worst(values: np.ndarray, owners: np.ndarray, number: int) -> np.ndarray:
@@ -233,6 +254,7 @@ def choose(
     score: Score,
     encoder: Encoder,
     chunk: int,
+    names: Sequence[str] = (),
 ) -> Direction:
     """Chooses queries of one direction and scores their answers; on every process.
 
@@ -243,6 +265,7 @@ def choose(
       score: a topology's score on blocks.
       encoder: knows the devices.
       chunk: queries scored at a time, at most.
+      names: of further queries that are shown, as `first.names()` has them; others are ignored.
     """
     scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
     owners = encoder.whole(second.ids)
@@ -275,6 +298,9 @@ def choose(
             surprising,
         ),
     ]
+    places = {name: place for place, name in enumerate(first.names())} if names else {}
+    if known := [places[name] for name in names if name in places]:
+        groups.insert(0, QueryGroup("chosen", "Queries that --show names.", np.array(known)))
     queries = np.unique(np.concatenate([group.queries for group in groups]))
     table = compute(_scorer, queries)  # [chosen, D]
     scores = dict(zip(queries.tolist(), table, strict=True))

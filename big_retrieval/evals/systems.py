@@ -1,7 +1,7 @@
 """What `big-retrieval evaluate` evaluates: a model or BM25, with the evaluators of a config."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,18 +39,21 @@ class EvaluatedSystem:
     weights: Any = None
     step: int = 0
 
-    def run(self, folder: Path | None, *, rankings: bool = False) -> dict[str, float]:
+    def run(
+        self, folder: Path | None, *, rankings: bool = False, shown: Sequence[str] = ()
+    ) -> dict[str, float]:
         """Runs all evaluators and returns their metrics.
 
         Args:
           folder: takes examples and rankings; None: neither is written.
           rankings: whether all evaluators that rank write their rankings, whatever the config says.
+          shown: names of queries whose examples are written in addition, by `Retrieval`.
         """
         made = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
         log.info(f"evaluating {self.name}")
         for evaluator in made.values():
             evaluator.check()
-        examples = None if folder is None else Folder(folder, self.step, Extras())
+        examples = None if folder is None else Folder(folder, self.step, Extras(), shown)
         ranked = None if folder is None else folder / RANKINGS
         return evaluators.run(made, set(made), self.weights, examples, ranked)
 

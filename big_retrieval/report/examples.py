@@ -16,11 +16,12 @@ from big_retrieval.report.read import MALFORMED, RunFiles
 from big_retrieval.report.results import chip
 
 HEADS = {
+    "chosen": "Chosen queries",
     "spread": "A sample",
     "deepest": "Hardest queries",
     "surprising": "Most surprising",
 }
-FIRST = "spread"  # in sight; the others are behind folds
+FIRST = ("chosen", "spread")  # in sight; the others are behind folds
 MATCHED = "Under each answer, the words that matched and their shares of its score."
 MOST_CHARACTERS = 400  # of a text
 MOST_LETTERS = 24  # of a word that matched
@@ -113,7 +114,7 @@ def _groups(sides: Sequence[Found], limit: int | None) -> list[Html]:
     by_query = [_index(side) for side in sides]
     out = []
     for name, head in HEADS.items():
-        together = name == FIRST or len(sides) == 1
+        together = name in FIRST or len(sides) == 1
         for number_ in [None] if together else range(len(sides)):
             own = range(len(sides)) if number_ is None else (number_,)
             groups = [known[i][name] for i in own if name in known[i]]
@@ -125,7 +126,7 @@ def _groups(sides: Sequence[Found], limit: int | None) -> list[Html]:
                 "p", "None.", class_="empty"
             )
             how = tag("p", groups[0].get("how"), class_="note")
-            if name == FIRST:
+            if name in FIRST:
                 out.append(tag("div", tag("h5", title), how, body, class_="group"))
                 continue
             summary = tag("summary", title, f" ({number(len(shown))})")

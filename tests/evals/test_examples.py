@@ -229,6 +229,16 @@ def test_examples_of_retrieval_agree_with_its_numbers(devices: int) -> None:
     json.dumps(shown, allow_nan=False)
 
 
+def test_queries_are_shown_by_their_names() -> None:
+    shown: list[Any] = []
+    task = RetrievalEvaluator(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
+    task.run({}, show=examples.Writer(lambda make: shown.append(make()), ("7", "4#2", "2", "no")))
+    groups = {d["name"]: d["groups"] for d in shown[0]["directions"]}
+    places = {name: [x["place"] for x in found[0]["examples"]] for name, found in groups.items()}
+    assert places == {"image_to_text": [7, 2], "text_to_image": [4 * TEXTS + 2]}
+    assert [group["name"] for group in groups["image_to_text"]][:2] == ["chosen", "spread"]
+
+
 def test_a_perfect_model_has_no_slow_and_no_surprising_queries() -> None:
     _, shown = run(Preset(noise=0.0))
     for direction in shown["directions"]:

@@ -225,6 +225,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(*words: Any, **flags: Any) -> None:
         holders = {"QRELS": None, "METRICS": ["MRR"], "DUPLICATES": "refuse", "OUT": None}
+        holders |= {"LARGEST": ""}
         holders |= {"MODE_A": "", "MODE_B": "", **flags}
         for name, value in holders.items():
             monkeypatch.setattr(compare, name, SimpleNamespace(value=value))
@@ -253,6 +254,20 @@ def test_folders_are_compared_by_query(
     assert line.split()[1:] == ["0.5833", "0.8333", "+0.2500", f"{p:.2g}", "2", "1", "0"]
     row = (tmp_path / "table.csv").read_text().splitlines()[1].split(",")
     assert row[:3] + row[-3:] == ["ranking-test", "MRR", "3", "2", "1", "0"]
+
+
+def test_queries_with_the_largest_gains(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = written(tmp_path / "a", x=0.5, y=0.25, z=1.0, w=0.0)
+    b = written(tmp_path / "b", z=1.0, y=0.5, w=0.5, x=1.0)
+    command(a, b, LARGEST="MRR:2")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "ranking-test, largest gains in MRR: --show=x,w (+0.5, +0.5)"
+    with pytest.raises(UserError, match="No evaluator of both has the metric 'R@1'"):
+        command(a, b, LARGEST="R@1:2")
+    with pytest.raises(UserError, match="--largest is METRIC:COUNT"):
+        command(a, b, LARGEST="MRR")
 
 
 def test_a_mode_of_one_against_the_plain_metrics_of_the_other(
