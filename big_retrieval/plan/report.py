@@ -145,7 +145,7 @@ def _cycles(compiler: dict[str, Any]) -> list[str]:
             "gives no estimate, most for"
         )
         lines += [
-            f"    {row['cycles']:>15,}    {row['kind']} of {row['type']}, {row['calls']:,} times"
+            f"    {row['cycles']:>15,}    {row['kind']} of {row['type']} x {row['calls']:,}"
             for row in compiler["unestimated"]
         ]
     return lines

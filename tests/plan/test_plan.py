@@ -98,7 +98,7 @@ def test_cycles_and_time_are_printed(planned: Any) -> None:
     assert "recomputation" not in text
     assert "75.0%    image/mlp" in text
     assert "500  in 12 calls of kernels" in text
-    assert "100    sort of f32[8,99], 3 times" in text
+    assert "100    sort of f32[8,99] x 3" in text
     assert "about 2 s, 32 pairs/s; 1.5 s of cycles, 0.5 s of waiting" in text
     assert "MFU 25%" in text
     assert max(map(len, text.splitlines())) <= 100
