@@ -66,7 +66,8 @@ def _head(plan: dict[str, Any]) -> list[str]:
 
 def _memory(plan: dict[str, Any]) -> list[str]:
     sizes = plan["per_device_bytes"]
-    rows = [(name, gib(sizes[name]), why) for name, why in _MEANING.items() if sizes[name]]
+    shown = [(name, why) for name, why in _MEANING.items() if (sizes[name] or 0) >= 2**20 / 100]
+    rows = [(name, gib(sizes[name]), why) for name, why in shown]
     return ["memory of one device (HBM, its main memory)", *_columns(rows)]
 
 
@@ -203,5 +204,12 @@ def _suggested(plan: dict[str, Any]) -> list[str]:
         lines.append(
             f"  {gib(trial['total_bytes'])}, {speed}: "
             f"{' '.join(trial['flags']) or 'the config as it is'}"
+        )
+    flags = " ".join(flag for trial in found for flag in trial["flags"])
+    if "microbatch" in flags:
+        lines.append("microbatch: rows encoded at a time; None for the whole batch")
+    if "remat" in flags:
+        lines.append(
+            "remat: none keeps all activations for the backward pass, block recomputes them"
         )
     return lines
