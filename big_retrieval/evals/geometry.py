@@ -54,7 +54,7 @@ class GeometryEvaluator:
 
         Args:
           weights: the parameters.
-          show: takes the histograms of distances, as the paper's Figure 3 has them.
+          show: takes the histograms of distances, as in the oblique paper's figure on distances.
 
         Returns:
           What `measure` finds.

@@ -30,13 +30,20 @@ KNOWN = "safetensors, pt, pth, bin, ckpt, npz"
 _WRAPPERS = ("state_dict", "model_state_dict", "model")  # what training scripts save it under
 
 
+OPEN_CLIP_CONFIG = "open_clip_config.json"
+
+
 def weights_file(folder: Path) -> Path:
     """The file with the weights of a model folder.
+
+    With open_clip's settings, open_clip's file is preferred: in folders for both open_clip and timm
+    the other file has the image tower only.
 
     Raises:
       UserError: there is none.
     """
-    for name in WEIGHT_FILES:
+    is_open_clip = (folder / OPEN_CLIP_CONFIG).is_file()
+    for name in sorted(WEIGHT_FILES, key=lambda x: is_open_clip and not x.startswith("open_clip")):
         if (folder / name).is_file():
             return folder / name
     raise UserError(

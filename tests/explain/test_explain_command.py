@@ -50,6 +50,16 @@ def test_an_image_from_a_checkpoint(
     assert (line[1], line[3]) == (best, f"{100 * share:.1f}%")
 
 
+@pytest.mark.slow
+def test_the_vocabulary_of_an_untrained_model() -> None:
+    done = in_process(
+        "explain", "vocabulary", "--untrained", "--config=configs/vdr_cm_yfcc15m.py:runlocal",
+        "--data=evals.test", "--field=text", "--count=20", "--words=3",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "100 texts; " in done.stdout, done.stdout  # 20 images with five captions each
+
+
 def test_a_mistake_is_one_sentence_and_status_2() -> None:
     done = subprocess.run(
         command("explain", "--run=nowhere", "--text=a"), cwd=ROOT, env=environment(),

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from big_retrieval.errors import UserError
-from big_retrieval.interop.files import read_arrays
+from big_retrieval.interop.files import read_arrays, weights_file
 from big_retrieval.interop.read import read
 
 DATA = Path(__file__).parent / "data"
@@ -263,3 +263,11 @@ def test_with_torch_installed_nothing_is_unpickled(name, tmp_path, monkeypatch) 
         read(str(tmp_path / name))
     assert not trace.exists()
     assert all(keys["weights_only"] is True for keys in fake.asked)
+
+
+def test_a_folder_for_open_clip_and_timm_is_read_with_open_clip(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "open_clip_model.safetensors"):
+        (tmp_path / name).touch()
+    assert weights_file(tmp_path).name == "model.safetensors"
+    (tmp_path / "open_clip_config.json").touch()
+    assert weights_file(tmp_path).name == "open_clip_model.safetensors"
