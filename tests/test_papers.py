@@ -103,6 +103,35 @@ def test_hyper_parameters_are_those_of_vdr_table_3(capsys: pytest.CaptureFixture
         main("vdr_t2t")
 
 
+def test_hard_negatives_of_msmarco_are_bm25s_once_a_query() -> None:
+    def config(name: str, arg: str = "") -> Any:
+        return importlib.import_module(f"configs.{name}").get_config(arg)
+
+    for name in ("dpr_msmarco", "splade_msmarco", "vdr_t2t_msmarco"):
+        c = config(name)
+        assert (c.data.lists, c.data.by_query, c.negatives.count) == (("bm25",), 0, 1), name
+        assert c.optimizer.schedule.warmup_steps == 502_939 // 256, name
+        assert config(name, "systems=all").data.lists == (), name
+        assert config(name, "systems=bm25+dense").data.lists == ("bm25", "dense"), name
+        c = config(name, "triples=ids.tsv")
+        assert (c.data.path, c.data.lists) == ("data/msmarco/ids.tsv", ()), name
+        assert c.data.by_query > 0, name
+        assert c.optimizer.schedule.warmup_steps == 400_282 // 256, name
+
+
+def test_captions_of_coco_are_evaluated_as_in_ltd() -> None:
+    for name in ("ltd_coco", "ltd_vsrn", "ltd_tern"):
+        get_config = importlib.import_module(f"configs.{name}").get_config
+        c = get_config("")
+        assert c.evals.cxc.min_score == 0, name
+        folder = "data/coco"
+        assert c.evals.ndcg.relevance == (
+            f"rougeL_tern={folder}/coco-test-rougeL.npy", f"spice={folder}/coco-test-spice.npy",
+        ), name  # fmt: skip
+        computed = get_config("rouge=computed,spice=none").evals.ndcg.relevance
+        assert computed == ("rougeL",), name
+
+
 @pytest.mark.slow
 def test_commands_check_without_data(tmp_path: Path) -> None:
     """Sweeps and configs of the page, whole and in `:runlocal`; sweeps with the paper's numbers."""

@@ -190,8 +190,8 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
             found = np.memmap(file, np.float32, mode="r", shape=shape)
     except OSError as problem:
         raise UserError(
-            f"the file of relevance {file} cannot be read ({problem.strerror or problem}); name "
-            "another in config.evals.<name>.relevance."
+            f"the file of relevance {file} cannot be read ({problem.strerror or problem}). Name "
+            "another in config.evals.<name>.relevance, or 'rougeL', which is computed."
         ) from None
     except (ValueError, EOFError) as problem:
         raise UserError(f"the file of relevance {file} is no .npy file ({problem}).") from None
