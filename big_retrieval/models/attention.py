@@ -1,6 +1,8 @@
 """Multi-head self-attention: masked, causal, with biases by relative position."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,7 @@ from big_retrieval.runtime.platform import traced_platform
 
 # Instead of -inf: exp(_EXCLUDED - max) is 0 all the same, and a row of nothing else is uniform.
 _EXCLUDED = -1e30
+_PARTS = ("query", "key", "value")
 
 
 class Attention(nn.Module):
@@ -75,9 +78,8 @@ class Attention(nn.Module):
             y = self._joint(x, mask, bias, tokens)
         else:
             split = (*x.shape[:-1], self.heads, width // self.heads)
-            names = ("query", "key", "value")
             q, k, v = (
-                self._dense(name, ("embed", "heads"), width)(x).reshape(split) for name in names
+                self._dense(name, ("embed", "heads"), width)(x).reshape(split) for name in _PARTS
             )  # [B, L, H, d] each
             if mask is None and tokens < x.shape[1]:
                 mask = jnp.arange(x.shape[1])[None] < tokens
@@ -91,22 +93,22 @@ class Attention(nn.Module):
         self, x: jax.Array, mask: jax.Array | None, bias: jax.Array | None, tokens: int
     ) -> jax.Array:
         """Attention by the Pallas kernels, from one product with all three kernels."""
-        width = x.shape[-1]
-        tables = [
-            _Affine(width, self.inits.qkv, self.param_dtype, name=name)(width)
-            for name in ("query", "key", "value")
-        ]
-        kernel, offset = (
-            joint_kernel([part.astype(self.dtype) for part in parts], self.heads)
-            for parts in zip(*tables, strict=True)
-        )  # [W, 3 W], [3 W]
+        if self.has_variable("params", "joint"):
+            joint = self.get_variable("params", "joint")
+        else:
+            width = x.shape[-1]
+            tables = {
+                name: _Affine(width, self.inits.qkv, self.param_dtype, name=name)(width)
+                for name in _PARTS
+            }
+            joint = join_parts(tables, self.heads)["joint"]
         row = None if bias is None else bias[:, 0, 0].astype(jnp.float32)  # [B or 1, L]
         if mask is not None:
             excluded = jnp.where(mask.astype(bool), 0, _EXCLUDED)
             row = excluded if row is None else row + excluded
-        y = flat_matmul(x, kernel, self.dtype, self.dtype)  # [B, L, 3 W]
+        y = flat_matmul(x, joint["kernel"], self.dtype, self.dtype)  # [B, L, 3 W]
         keys = tokens if mask is None else x.shape[1]  # a mask excludes the padding
-        return pallas_attention(y, offset, row, Spec(self.heads, keys, self.causal))
+        return pallas_attention(y, joint["bias"], row, Spec(self.heads, keys, self.causal))
 
     def _plain(
         self,
@@ -165,12 +167,28 @@ class _Affine(nn.Module):
     param_dtype: Dtype
 
     @nn.compact
-    def __call__(self, width: int) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, width: int) -> dict[str, jax.Array]:
         """Input width -> kernel [width, features] and bias [features]."""
         shape, axes = (width, self.features), ("embed", "heads")
         kernel = parameter(self, "kernel", self.kernel_init, shape, axes, self.param_dtype)
         zeros = nn.initializers.zeros
-        return kernel, parameter(self, "bias", zeros, shape[1:], axes[1:], self.param_dtype)
+        bias = parameter(self, "bias", zeros, shape[1:], axes[1:], self.param_dtype)
+        return {"kernel": kernel, "bias": bias}
+
+
+def join_parts(params: Mapping[str, Any], heads: int) -> dict[str, Any]:
+    """Replaces query, key and value in the parameters of `Attention` by "joint", which it accepts.
+
+    Its kernel [W, 3 W] and bias [3 W] are those of `joint_kernel`. A loop over layers then joins
+    the parameters, and splits their gradients, once and not in each pass.
+
+    Args:
+      params: parameters of one layer, with the kernel "tpu".
+      heads: number of heads.
+    """
+    parts = [params[name] for name in _PARTS]
+    joint = {key: joint_kernel([part[key] for part in parts], heads) for key in ("kernel", "bias")}
+    return {**{name: params[name] for name in params if name not in _PARTS}, "joint": joint}
 
 
 def relative_buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:

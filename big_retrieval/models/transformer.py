@@ -13,8 +13,9 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 
 from big_retrieval.errors import UserError
-from big_retrieval.models.attention import Attention
+from big_retrieval.models.attention import Attention, join_parts
 from big_retrieval.models.attention_choice import TILES, Kernel, choose_kernel, pad_tokens
+from big_retrieval.models.layer_loop import loop_layers
 from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
 
 Norm = Literal["pre", "post"]
@@ -213,6 +214,17 @@ def _scan_layers(
     """
     params = nn.unbox(tower.variables["params"])
     layers = [params[f"layers_{i}"] for i in range(depth)]
+    if block.kernel == "tpu":
+        joined = [join_parts(layer["attention"], block.heads) for layer in layers]
+        layers = [{**layer, "attention": a} for layer, a in zip(layers, joined, strict=True)]
+        if remat == "block" and not tower.is_mutable_collection("intermediates"):
+            mask, _, bias = rest  # kernels have no dropout, thus no use for the numbers of rows
+
+            def apply(x: jax.Array, params: Any, mask: Any, bias: Any) -> jax.Array:
+                y: Any = block.apply({"params": params}, x, mask, None, bias)
+                return _constrain(y)
+
+            return loop_layers(apply, x, layers, mask, bias), ()
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)  # [depth, ...] each
     random = block.dropout > 0.0 and not block.deterministic
     keys = jax.random.split(tower.make_rng("dropout"), depth) if random else None

@@ -168,11 +168,23 @@ def test_towers_compute_the_same_with_the_kernel(case: Any, keys: Any) -> None:
 
 
 @pytest.mark.usefixtures("tpu")
+def test_a_loop_over_layers_joins_the_parameters_before_it() -> None:
+    tower, params, args = image_case(attention="kernel", depth=2, scan=True)
+    program = jax.make_jaxpr(tower.apply)(params, *args)
+    joint = "[128,1,3,128] = concatenate"
+    (loop,) = (eqn for eqn in program.eqns if eqn.primitive.name == "scan")
+    assert joint in str(program)
+    assert joint not in str(loop)
+
+
+@pytest.mark.usefixtures("tpu")
 @pytest.mark.parametrize("manual", [False, True])
 def test_sharded_kernel_equals_one_device(manual: bool) -> None:
     """Heads over tensor, rows over data and fsdp; also inside a region that is manual over data."""
     mesh = jax.make_mesh((2, 2, 2), AXES, axis_types=(AxisType.Auto,) * 3)
-    tower, params, (images,) = image_case(attention="kernel", width=256, heads=4, depth=1)
+    tower, params, (images,) = image_case(
+        attention="kernel", width=256, heads=4, scan=True, remat="block"
+    )
     expected = computed(tower, params, images)
     rules = [(k, v) for k, v in RULES if k != "batch"] if manual else RULES
     rules = [*rules, ("batch", "fsdp")] if manual else rules
