@@ -17,10 +17,8 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse import products
-from big_retrieval.sparse.selection import largest_terms
 
 TERM_AXIS = "tensor"
-SEARCHED = 8  # terms for each of the largest ones from which a TPU searches instead of sorting
 
 
 def term_axis() -> str | None:
@@ -82,9 +80,6 @@ def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
 
 
 def _strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
-    # The search keeps arrays [n, top_k, 128]; a sort is as good for a large part of the terms.
-    if traced_platform() == "tpu" and SEARCHED * top_k <= embeddings.shape[-1]:
-        return largest_terms(embeddings, top_k)
     return jax.lax.top_k(embeddings, top_k)[1].astype(jnp.int32)
 
 

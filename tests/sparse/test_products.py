@@ -1,4 +1,4 @@
-"""Products with one-hot matrices and searched thresholds against scatters and sorts."""
+"""Products with one-hot matrices against scatters."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from big_retrieval.sparse import gate, products, sharded
-from big_retrieval.sparse.selection import largest_terms
 
 ROWS, WIDTH, TERMS = 5, 300, 20
 
@@ -44,20 +43,6 @@ def test_taken_values_and_their_gradient(monkeypatch: pytest.MonkeyPatch) -> Non
     values, pull_product = jax.vjp(lambda x: sharded.take(x, terms), rows)
     np.testing.assert_array_equal(values, expected)
     np.testing.assert_array_equal(pull_product(grads)[0], expected_grads)
-
-
-@pytest.mark.parametrize("top_k", [1, 37, WIDTH])
-def test_largest_terms_equal_those_of_a_sort(top_k: int) -> None:
-    rng = np.random.default_rng(top_k)
-    rows = np.round(rng.normal(size=(7, WIDTH)), 1).astype(np.float32)  # many are equal
-    rows[0] = 0
-    rows[1, ::2] = -np.inf
-    rows[2], rows[2, 7] = -0.0, 0.0
-    rows[3, [4, 90]] = np.nan, np.inf
-    rows[4] = rng.normal(size=WIDTH) * 1e-38
-    found = jax.jit(largest_terms, static_argnums=1)(rows, top_k)
-    assert found.dtype == jnp.int32
-    np.testing.assert_array_equal(found, jax.lax.top_k(rows, top_k)[1])
 
 
 @pytest.mark.parametrize("top_k", [0, 6, 200])
