@@ -24,7 +24,7 @@ _ALIASES = {
 }  # fmt: skip
 _VMEM = ")S(1)"  # after the tiles of a TPU layout; GPU layouts have no tiles
 _MODEL = re.compile(r"(?:^|[/(])RetrievalModel\)*/(.*)")
-_BLOCK = re.compile(r"(?:^|/)Block/(.*)")
+_BLOCK = re.compile(r"(?:^|[/(])Block\)*/(.*)")
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,11 @@ def part_of(op_name: str) -> str:
     match = _MODEL.search(op_name)
     if match is None and "jvp(" not in op_name:
         return "optimizer" if op_name.startswith("jit(") else "rest"
-    if "rematted_computation" in op_name:
+    direction = "backward" if "transpose(" in op_name else "forward"
+    # The second: a gradient rule that computes the layer again (`models/layer_loop.py`).
+    again = direction == "backward" and match is not None and "/jvp(" in match[1]
+    if "rematted_computation" in op_name or again:
         direction = "recomputed"
-    else:
-        direction = "backward" if "transpose(" in op_name else "forward"
     return f"{_module_of(match[1]) if match else 'loss'} {direction}"
 
 

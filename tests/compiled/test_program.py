@@ -148,3 +148,9 @@ def test_a_cpu_program_is_read() -> None:
 def test_parts_of_a_step(name: str, part: str) -> None:
     assert part_of(name) == f"{part} forward"
     assert part_of(name.replace("jvp", "transpose(jvp", 1)) == f"{part} backward"
+
+
+def test_parts_of_a_loop_over_layers_with_its_own_gradient() -> None:
+    loop = "jit(step)/transpose(jvp(RetrievalModel))/image/while/body/closed_call"
+    assert part_of(f"{loop}/transpose(jvp(Block))/mlp/fc1/dot_general") == "image/mlp backward"
+    assert part_of(f"{loop}/jvp(Block)/ln_1/div") == "image/norms recomputed"
