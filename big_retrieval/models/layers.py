@@ -23,7 +23,6 @@ from flax import linen as nn
 from jax.nn import initializers
 
 from big_retrieval.errors import UserError
-from big_retrieval.runtime.chips import SUBLANES
 from big_retrieval.runtime.platform import traced_platform
 
 Initializer = initializers.Initializer
@@ -235,10 +234,10 @@ def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype)
     """x [..., I] @ kernel [I, O] -> [..., O], as one product of [B*L, I] rows (faster on CPUs).
 
     Operands are cast to `dtype`; the result, and with it the accumulation, is in `out_dtype`. On
-    TPUs the rows keep their axes if L is not a multiple of 8: joining them would copy the array
-    and keep the product from being fused with the activation that follows.
+    TPUs the rows keep their axes: joining them keeps the product from being fused with the
+    activation that follows, in whole steps even if L is a multiple of 8.
     """
-    if traced_platform() == "tpu" and x.shape[-2] % SUBLANES:
+    if traced_platform() == "tpu":
         return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=out_dtype)
     rows = x.reshape(-1, x.shape[-1]).astype(dtype)  # [B*L, I]
     y = jnp.matmul(rows, kernel.astype(dtype), preferred_element_type=out_dtype)  # [B*L, O]
