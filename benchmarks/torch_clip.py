@@ -23,25 +23,29 @@ def available() -> bool:
 
 
 def make_step(
-    config: Config, params: Tree, arrays: Tree, threads: int
+    config: Config, params: Tree, arrays: Tree, threads: int, *, device: str = "cpu"
 ) -> tuple[Callable[[], float], str]:
     """The training step on one fixed batch.
 
+    On "cuda" it is compiled by `torch.compile`, and bfloat16 products are PyTorch's autocast.
+
     Args:
-      config: fields "image" and "text" with towers of their own, float32, no dropout, one class
-        token, a post-LN text tower, exact GELU, sphere topology, a constant learning rate.
+      config: fields "image" and "text" with towers of their own, no dropout, one class token, a
+        post-LN text tower, exact GELU, sphere topology, a constant learning rate.
       params: our initial parameters as numpy arrays.
       arrays: `pixels` uint8 [B, S, S, 3], `ids` int32 [B, L], `mask` bool [B, L].
       threads: CPU threads of PyTorch.
+      device: "cpu" or "cuda".
 
     Returns:
       (a call that takes one step and returns the loss before it, PyTorch's version).
     """
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(threads)
-    clip = _Clip(torch, config, params)
-    pixels, mask = torch.tensor(arrays["pixels"]), torch.tensor(arrays["mask"])
-    ids = torch.tensor(arrays["ids"]).long()
+    clip = _Clip(torch, config, params, device)
+    pixels, mask, ids = (torch.tensor(arrays[n], device=device) for n in ("pixels", "mask", "ids"))
+    ids, loss_of = ids.long(), torch.compile(clip.loss) if device == "cuda" else clip.loss
+    half = torch.autocast(device, torch.bfloat16, enabled=config.dtype == "bfloat16")
     optimizer = _optimizer(torch, config, clip.weights)
     main: Any = config.losses["main"]
     bounds = main.logit_scale.min, main.logit_scale.max
@@ -49,7 +53,8 @@ def make_step(
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        loss = clip.loss(pixels, ids, mask)
+        with half:
+            loss = loss_of(pixels, ids, mask)
         loss.backward()
         if config.optimizer.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(
@@ -86,8 +91,8 @@ class _Clip:
       weights: name -> leaf tensor that is trained.
     """
 
-    def __init__(self, torch: Any, config: Config, params: Tree):
-        self._torch, self._f = torch, torch.nn.functional
+    def __init__(self, torch: Any, config: Config, params: Tree, device: str):
+        self._torch, self._f, self._device = torch, torch.nn.functional, device
         vision, text = config.towers["image"], config.towers["text"]
         field = config.fields["image"]
         assert isinstance(vision, ViT)
@@ -95,7 +100,9 @@ class _Clip:
         assert isinstance(field, ImageField)
         assert (text.norm, vision.class_tokens, text.class_tokens) == ("post", 1, 1)
         self._vision, self._text = vision, text
-        self._mean, self._std = (torch.tensor(x).view(1, 3, 1, 1) for x in (field.mean, field.std))
+        self._mean, self._std = (
+            torch.tensor(x, device=device).view(1, 3, 1, 1) for x in (field.mean, field.std)
+        )
         self.weights: dict[str, Any] = {}
         for side in ("image", "text"):
             self._take_tower(side, params[side])
@@ -106,7 +113,7 @@ class _Clip:
         self._add("logit_scale", params["scalars"]["main"]["logit_scale"])
 
     def _add(self, name: str, value: Any) -> None:
-        value = self._torch.tensor(np.ascontiguousarray(value))
+        value = self._torch.tensor(np.ascontiguousarray(value), device=self._device)
         self.weights[name] = value.reshape(value.shape).requires_grad_()
 
     def _take_tower(self, side: str, params: Tree) -> None:
@@ -139,7 +146,7 @@ class _Clip:
         images = f.normalize(self._linear(self._image(pixels), "image/head", bias=False), dim=-1)
         texts = f.normalize(self._linear(self._texts(ids, mask), "text/head", bias=False), dim=-1)
         logits = self.weights["logit_scale"].exp() * texts @ images.T  # [B, B]
-        target = torch.arange(len(logits))
+        target = torch.arange(len(logits), device=logits.device)
         return 0.5 * (f.cross_entropy(logits, target) + f.cross_entropy(logits.T, target))
 
     def _image(self, pixels: Any) -> Any:

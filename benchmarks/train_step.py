@@ -2,9 +2,10 @@
 
     python -m benchmarks.train_step
     python -m benchmarks.train_step --batch=16 --depth=2 --rounds=3 --json
+    python -m benchmarks.train_step --width=768 --depth=12 --image-size=224 --dtype=bfloat16
 
-Forward, backward, clipping and AdamW in float32, unrolled layers, through the step that
-`big_retrieval.main` compiles. The peer (`benchmarks.torch_clip`, where PyTorch is installed) starts
+Forward, backward, clipping and AdamW, unrolled layers, through the step that `big_retrieval.main`
+compiles. The peer (`benchmarks.torch_clip`, where PyTorch is installed) starts
 from the same parameters and sees the same batch; the losses of the first steps are compared.
 "plain" is PyTorch here; it does not tell its temporary memory. On Linux the benchmark starts itself
 anew with `ENVIRONMENT`, which both sides then run under; a variable that is set already stays.
@@ -39,6 +40,7 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--image-size", type=int, default=128, help="pixels; patches of 16")
     parser.add_argument("--length", type=int, default=77, help="tokens of a text")
     parser.add_argument("--vocab", type=int, default=30_000, help="rows of the word table")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--as-is", action="store_true", help="leave the environment alone")
     return parser.parse_args()
 
@@ -73,7 +75,7 @@ def make_config(args: argparse.Namespace) -> Any:
     return Config(
         total_steps=1000,
         batch_size=args.batch,
-        dtype="float32",
+        dtype=args.dtype,
         fields={
             "image": ImageField(size=args.image_size, head=head),
             "text": TextField(length=args.length, head=head),
@@ -138,6 +140,8 @@ def our_step(parts: Any, compiled: Any, arrays: Mapping[str, Any]) -> tuple[Any,
 
 def time_both(args: argparse.Namespace, config: Any, parts: Any, compiled: Any) -> dict[str, Any]:
     """Compares the losses of the first steps, then takes steps in turn."""
+    import jax
+
     from benchmarks import torch_clip
 
     arrays = make_arrays(args)
@@ -145,7 +149,10 @@ def time_both(args: argparse.Namespace, config: Any, parts: Any, compiled: Any) 
     steps, version = {"ours": step}, "none: pip install torch"
     if torch_clip.available():
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        steps["torch"], version = torch_clip.make_step(config, params, arrays, threads)
+        device = "cuda" if jax.devices()[0].platform == "gpu" else "cpu"
+        steps["torch"], version = torch_clip.make_step(
+            config, params, arrays, threads, device=device
+        )
     losses = {name: [call() for _ in range(CHECKED_STEPS)] for name, call in steps.items()}
     for number, row in enumerate(zip(*losses.values(), strict=True), 1):
         told = ", ".join(f"{name} {loss:.6f}" for name, loss in zip(losses, row, strict=True))

@@ -291,6 +291,19 @@ def test_towers_give_cudnn_their_keys(case: Any, monkeypatch: pytest.MonkeyPatch
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [image_case, text_case])
+def test_cudnn_equals_the_formula(case: Any) -> None:
+    if jax.devices()[0].platform != "gpu":
+        pytest.skip("needs a GPU")
+    tower, params, args = case(attention="kernel", class_tokens=2 if case is image_case else 1)
+    found = computed(tower.clone(dtype=jnp.bfloat16), params, *args)
+    expected = computed(as_plain(tower), params, *args)
+    for one in (found, expected):
+        del one[1]["params"]["layers_0"]["attention"]["key"]["bias"]  # 0 but for rounding
+    assert max(errors(found, expected)) < 0.05
+
+
 def test_choice_depends_on_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     choose = functools.partial(choose_kernel, shape=(1, 8, 128), heads=2, dtype=jnp.bfloat16)
     assert choose("auto") == "plain"

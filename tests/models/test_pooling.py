@@ -169,7 +169,7 @@ def test_transformations() -> None:
 
 def test_block_size_fills_a_tile() -> None:
     assert block_size(64 * 77, "cpu") == 512
-    assert block_size(4096 * 77, "gpu") == 256
+    assert block_size(4096 * 77, "gpu") == 1024
     assert block_size(2**30, "tpu", "mean") == 128
     assert block_size(2**30, "tpu") == 1024
     assert block_size(1, "gpu") == 4096
