@@ -5,9 +5,10 @@ written, by the first process alone. Nothing is encoded again, and besides the c
 evaluation itself only the scores of the few chosen queries are held.
 """
 
+import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,27 +32,44 @@ SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
 TOP = 5  # answers of an example
 MATCHED = 5  # words of an answer of a lexical model
 MOST_MARGINS = 4096  # queries whose margin of score is computed
+log = logging.getLogger(__name__)
 
 Make = Callable[[], dict[str, Any]]
-Show = Callable[[Make], None]
+
+
+@dataclass(frozen=True)
+class Show:
+    """Takes the examples of one evaluator, which calls it once.
+
+    Attributes:
+      write: called with a function that makes the examples.
+      names: of queries that are shown in any case, as in rankings/*/queries.csv.
+      found: takes those of the names that the evaluator has.
+    """
+
+    write: Callable[[Make], None]
+    names: Sequence[str] = ()
+    found: set[str] = field(default_factory=set)
+
+    def __call__(self, make: Make) -> None:
+        """Writes what `make` returns."""
+        self.write(make)
 
 
 class Folder:
     """Where the examples of a run go: examples/<evaluator>.json, on the first process."""
 
-    def __init__(
-        self, workdir: Path, step: int, extras: Extras, queries: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, workdir: Path, step: int, extras: Extras, names: Sequence[str] = ()) -> None:
         """Prepares; writes nothing yet.
 
         Args:
           workdir: the run folder.
           step: of the weights that the examples show.
           extras: makes a file that cannot be written a warning.
-          queries: names of queries that are shown in any case, as in rankings/*/queries.csv.
+          names: see `Show`.
         """
         self._root, self._step, self._extras = workdir / "examples", step, extras
-        self._queries = queries
+        self._names, self._found = names, set[str]()
 
     def show(self, evaluator: str) -> Show:
         """What an evaluator calls once with a function that makes its examples.
@@ -69,24 +87,15 @@ class Folder:
                 found = {"evaluator": evaluator, "step": self._step, **make()}
                 write_bytes(self._root / name, to_json(found))
 
-        return Writer(write, self._queries)
+        return Show(write, self._names, self._found)
 
-
-@dataclass(frozen=True)
-class Writer:
-    """Writes the examples of one evaluator; a `Show`.
-
-    Attributes:
-      write: does it.
-      queries: names of queries that are shown in any case.
-    """
-
-    write: Show
-    queries: Sequence[str] = ()
-
-    def __call__(self, make: Make) -> None:
-        """Writes what `make` returns."""
-        self.write(make)
+    def warn_of_unknown(self) -> None:
+        """Warns of names that no evaluator had; after all evaluators."""
+        if unknown := [name for name in self._names if name not in self._found]:
+            log.warning(
+                f"--show: {len(unknown)} of {len(self._names)} names are no query of a retrieval "
+                f"evaluator, such as {unknown[0]!r}; --rankings writes the names to queries.csv"
+            )
 
 
 def worst(values: np.ndarray, owners: np.ndarray, number: int) -> np.ndarray:
@@ -254,7 +263,7 @@ def choose(
     score: Score,
     encoder: Encoder,
     chunk: int,
-    names: Sequence[str] = (),
+    show: Show,
 ) -> Direction:
     """Chooses queries of one direction and scores their answers; on every process.
 
@@ -265,7 +274,7 @@ def choose(
       score: a topology's score on blocks.
       encoder: knows the devices.
       chunk: queries scored at a time, at most.
-      names: of further queries that are shown, as `first.names()` has them; others are ignored.
+      show: names further queries, as `first.names()` has them, and takes those that are found.
     """
     scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
     owners = encoder.whole(second.ids)
@@ -298,9 +307,13 @@ def choose(
             surprising,
         ),
     ]
-    places = {name: place for place, name in enumerate(first.names())} if names else {}
-    if known := [places[name] for name in names if name in places]:
-        groups.insert(0, QueryGroup("chosen", "Queries that --show names.", np.array(known)))
+    places = {name: place for place, name in enumerate(first.names())} if show.names else {}
+    known = {name: places[name] for name in show.names if name in places}
+    show.found.update(known)
+    if known:
+        groups.insert(
+            0, QueryGroup("chosen", "Queries that --show names.", np.array(list(known.values())))
+        )
     queries = np.unique(np.concatenate([group.queries for group in groups]))
     table = compute(_scorer, queries)  # [chosen, D]
     scores = dict(zip(queries.tolist(), table, strict=True))

@@ -143,8 +143,7 @@ class RetrievalEvaluator:
             names_of[direction] = first.names()
             values[direction] = by_query(found, c.recall_at)
             if show is not None:
-                asked = getattr(show, "queries", ())
-                directions.append(examples.choose(first, second, found.best, names=asked, **how))
+                directions.append(examples.choose(first, second, found.best, show=show, **how))
         out |= _of_both_directions(out)
         out |= self._lexical(fields, how, values)
         if rankings is not None:

@@ -55,7 +55,10 @@ class EvaluatedSystem:
             evaluator.check()
         examples = None if folder is None else Folder(folder, self.step, Extras(), shown)
         ranked = None if folder is None else folder / RANKINGS
-        return evaluators.run(made, set(made), self.weights, examples, ranked)
+        found = evaluators.run(made, set(made), self.weights, examples, ranked)
+        if examples is not None:
+            examples.warn_of_unknown()
+        return found
 
     def write(self, found: Mapping[str, float], file: Path) -> None:
         """Writes metrics and the name of the checkpoint to a JSON file."""

@@ -15,6 +15,7 @@ from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
 from big_retrieval.evals.caption_ndcg import CaptionNdcgEvaluator
 from big_retrieval.evals.crisscrossed import CrisscrossedEvaluator
+from big_retrieval.evals.examples import Show
 from big_retrieval.evals.rouge import RougeL, words
 from tests.evals.captioned import evaluator, records, write_pairs
 from tests.helpers import tiny
@@ -44,7 +45,7 @@ def test_pairs_are_right_besides_the_original_ones(tmp_path: Path, said: list[st
     built, shown = crisscrossed(write_pairs(tmp_path / "a.csv", pairs)), []
     built.check()
     assert "2 of 6 pairs have a score of 3 or more; 2 others name what the data lack" in said[-1]
-    found = built.run({}, show=lambda make: shown.append(make()))
+    found = built.run({}, show=Show(lambda make: shown.append(make())))
     right = OWNERS[:, None] == np.arange(3)  # [6, 3]
     right[2, 2] = right[3, 1] = True
     for way, scores, mask in (

@@ -144,7 +144,7 @@ def test_choices_are_those_of_plain_loops(
         "score": TOPOLOGIES["euclidean"].score, "encoder": Preset(devices), "chunk": 16
     }  # fmt: skip
     found = ranks(first.embeddings, ids, second.embeddings, owners, **how).best
-    chosen = examples.choose(first, second, found, **how)
+    chosen = examples.choose(first, second, found, show=examples.Show(list), **how)
 
     scores = -np.linalg.norm(a[:, None, 0] - b[None, :, 0], axis=-1)  # [Q, D]
     margin = {
@@ -182,7 +182,7 @@ def run(encoder: Encoder, **changes: Any) -> tuple[dict[str, float], dict[str, A
     task = RetrievalEvaluator(
         configs.Retrieval(**changes), SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder
     )
-    found = task.run({}, show=lambda make: shown.append(make()))
+    found = task.run({}, show=examples.Show(lambda make: shown.append(make())))
     return found, shown[0]
 
 
@@ -232,7 +232,9 @@ def test_examples_of_retrieval_agree_with_its_numbers(devices: int) -> None:
 def test_queries_are_shown_by_their_names() -> None:
     shown: list[Any] = []
     task = RetrievalEvaluator(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
-    task.run({}, show=examples.Writer(lambda make: shown.append(make()), ("7", "4#2", "2", "no")))
+    show = examples.Show(lambda make: shown.append(make()), ("7", "4#2", "2", "no"))
+    task.run({}, show=show)
+    assert show.found == {"7", "4#2", "2"}
     groups = {d["name"]: d["groups"] for d in shown[0]["directions"]}
     places = {name: [x["place"] for x in found[0]["examples"]] for name, found in groups.items()}
     assert places == {"image_to_text": [7, 2], "text_to_image": [4 * TEXTS + 2]}
@@ -259,7 +261,7 @@ def test_without_a_taker_no_picture_is_read() -> None:
     Counting.reads = 0
     task = RetrievalEvaluator(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
     task.run({})
-    task.run({}, show=lambda make: None)  # what other processes than the first do
+    task.run({}, show=examples.Show(lambda make: None))  # what other processes than the first do
     assert Counting.reads == 0
 
 
@@ -293,6 +295,14 @@ def test_a_folder_that_cannot_be_written_is_said_and_ends_nothing(
     Folder(tmp_path, 1, Extras()).show("retrieval/x")(dict)
     assert len(said) == 1
     assert "examples/retrieval-x.json is not written" in said[0]
+
+
+def test_unknown_names_of_queries_are_counted(tmp_path: Path, said: list[str]) -> None:
+    folder = Folder(tmp_path, 1, Extras(), ("7", "no"))
+    folder.show("retrieval/x").found.add("7")
+    folder.warn_of_unknown()
+    assert "1 of 2 names" in said[0]
+    assert "'no'" in said[0]
 
 
 # ---- What is seen of a record

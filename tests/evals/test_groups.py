@@ -13,6 +13,7 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals.examples import Show
 from big_retrieval.evals.groups import check_group, distinct, encode_items, group_numbers
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.encoder import Encoder
@@ -155,7 +156,9 @@ def test_on_eight_devices_and_with_examples() -> None:
         ("b", ("cat",)),
     ]
     task, shown = evaluator(records, devices=8), []
-    assert task.run({}, show=lambda make: shown.append(make())) == pytest.approx(plain(records))
+    assert task.run({}, show=Show(lambda make: shown.append(make()))) == pytest.approx(
+        plain(records)
+    )
     to_text, to_image = shown[0]["directions"]
     assert (to_text["queries"], to_text["answers"]) == (4, 4)  # a: cat, dog; b: cat; a: emu
     asked = {

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval.data.duplicates import FieldContents
+from big_retrieval.evals.examples import Show
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.same import alone, common, filled, keys_of, most_answers
 from big_retrieval.similarity import TOPOLOGIES
@@ -143,7 +144,7 @@ def test_drawings_of_one_thing_are_right_for_its_caption(caplog: Any) -> None:
     (told,) = caplog.records  # once
     assert "2 of 5 records share their image with others (1 different)" in told.getMessage()
     assert "3 of 5 records share their text with others (1 different)" in told.getMessage()
-    found = task.run({}, show=lambda make: shown.append(make()))
+    found = task.run({}, show=Show(lambda make: shown.append(make())))
     assert found == pytest.approx(plain(records))
     strict = evaluator(records, duplicates=False).run({})
     assert strict["text_to_image/R@1"] < found["text_to_image/R@1"]
