@@ -254,12 +254,16 @@ def test_triples_read_the_lists_that_the_config_names(tmp_path: Path) -> None:
     rows = [
         {"query": "q", "pos": "p", "neg": {"bm25": ["a", "b"], "dense": ["c"], "other": ["d"]}},
         {"query": "q", "pos": "p", "neg": {"dense": ["c"]}},
+        {"query": "q", "pos": "p", "neg": ["e"]},
     ]
     path = write(tmp_path / "a.jsonl", *rows)
     for lists, expected in {("bm25",): "ab", ("other", "bm25"): "dab", (): "abcd"}.items():
         of = make_source(Triples(path=path, lists=lists))
         assert "".join(x["text"] for x in of[0]["negatives"]) == expected
-    assert make_source(Triples(path=path, lists=("bm25",)))[1]["negatives"] == []
+    of = make_source(Triples(path=path, lists=("bm25",)))
+    assert of[1]["negatives"] == []
+    with pytest.raises(Damaged, match="'neg' has no lists by name, such as 'bm25'"):
+        of[2]
     words = "no list 'bm26' in 'neg' of the first lines, which have: bm25, dense, other. Change"
     with pytest.raises(UserError, match=words):
         make_source(Triples(path=path, lists=("bm26",)))

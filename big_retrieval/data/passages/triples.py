@@ -94,7 +94,9 @@ class TripleReader:
         if self.queries is not None:
             known, each = {"query_id": text}, self.queries.find(text, place)
             text = each["text"] or each["title"]
-        if self.lists and _is_lists(wrong):
+        if self.lists and not is_absent(wrong):
+            if not _is_lists(wrong):
+                raise Damaged(place, f"'neg' has no lists by name, such as {self.lists[0]!r}")
             wrong = {name: wrong[name] for name in self.lists if name in wrong}
         right, wrong = _items(right, "pos", place), _items(wrong, "neg", place)
         if not right:
