@@ -13,7 +13,6 @@ call.
 """
 
 import argparse
-import importlib
 import importlib.metadata
 import itertools
 import json
@@ -162,9 +161,9 @@ def load_config(name: str, changes: str, depth: int) -> Any:
     """A checked config with keys changed."""
     from big_retrieval import config as configs
     from big_retrieval.config.checks import check
+    from big_retrieval.config.file import run_config_file
 
-    module, _, arg = name.partition(":")
-    config = importlib.import_module(f"configs.{module}").get_config(arg)
+    config = run_config_file(name)
     for change in filter(None, changes.split(",")):
         key, _, value = change.partition("=")
         *path, last = key.split(".")

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import operator
 import re
+import runpy
 import sys
 import sysconfig
 import traceback
@@ -69,6 +70,29 @@ class ConfigFile(flags.ArgumentParser):
         for arg, match in given:
             _check_key(found, match["key"], arg, negated=bool(match["no"]))
         return found
+
+
+def run_config_file(text: str) -> Any:
+    """Runs a config file, without flags of the command line.
+
+    Args:
+      text: as --config, a name or file with an optional argument: "quickstart:runlocal".
+
+    Returns:
+      What its `get_config` returns.
+
+    Raises:
+      UserError: there is no such file, or it fails.
+    """
+    name, _, arg = shipped.resolve(text).partition(":")
+    path = Path(name)
+    if path.suffix != ".py" or not path.is_file():
+        raise UserError(f"There is no config {name!r}. `big-retrieval configs` lists them.")
+    can_import_configs(path)
+    try:
+        return runpy.run_path(str(path), run_name="config_file")["get_config"](arg)
+    except Exception as problem:
+        raise UserError(mistake_in(name, problem)) from problem
 
 
 def can_import_configs(path: Path) -> None:

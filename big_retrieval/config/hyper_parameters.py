@@ -1,37 +1,9 @@
 """A config's hyper-parameters as papers list them, for `big-retrieval configs NAME`."""
 
-import runpy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from big_retrieval.config.file import can_import_configs, mistake_in
 from big_retrieval.config.run import Config
-from big_retrieval.config.shipped import resolve
-from big_retrieval.errors import UserError
-
-
-def config_of(text: str) -> Any:
-    """Runs a config file, without flags of the command line.
-
-    Args:
-      text: as --config, a name or file with an optional argument: "quickstart:runlocal".
-
-    Returns:
-      What its `get_config` returns.
-
-    Raises:
-      UserError: there is no such file, or it fails.
-    """
-    name, _, arg = resolve(text).partition(":")
-    path = Path(name)
-    if path.suffix != ".py" or not path.is_file():
-        raise UserError(f"There is no config {name!r}. `big-retrieval configs` lists them.")
-    can_import_configs(path)
-    try:
-        return runpy.run_path(str(path), run_name="config_file")["get_config"](arg)
-    except Exception as problem:
-        raise UserError(mistake_in(name, problem)) from problem
 
 
 def hyper_parameters(c: Config) -> dict[str, str]:
