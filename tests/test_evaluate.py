@@ -13,8 +13,10 @@ from big_retrieval import cli
 from big_retrieval import config as configs
 from big_retrieval.cli import foreign, roles
 from big_retrieval.commands import evaluate
-from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe
+from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe, schema
 from big_retrieval.errors import UserError
+from big_retrieval.io.manifest import to_json
+from big_retrieval.sweep.spec import inputs_sha256
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.start import untrained
@@ -90,9 +92,12 @@ def test_the_untrained_model_is_the_start_of_a_run(tmp_path: Path, said: list[st
 def test_untrained_writes_all_metrics(
     command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command(graded(), tmp_path / "new", UNTRAINED=True)
+    config = graded()
+    command(config, tmp_path / "new", UNTRAINED=True)
     found = json.loads((tmp_path / "new" / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "untrained"
+    plain = json.loads(to_json(schema.to_plain(config)))
+    assert found.pop("inputs_sha256") == inputs_sha256(plain, "--untrained")
     assert set(found) == METRICS
     printed = capsys.readouterr().out
     assert "evaluating the untrained model" in printed
@@ -121,6 +126,7 @@ def test_a_start_that_is_not_random_is_said_so(
     assert "init: " in printed
     found = json.loads((tmp_path / "new" / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "config.init"
+    assert found.pop("inputs_sha256")
     trained = results(run)
     assert found == {name: trained[name] for name in found}
 
@@ -134,6 +140,7 @@ def test_bm25_writes_the_same_names(
     command(c, tmp_path / "words", BM25=True)
     found = json.loads((tmp_path / "words" / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "BM25"
+    assert found.pop("inputs_sha256")
     assert set(found) == METRICS
     assert found["ranking/in_domain/nDCG@10"] > 0.3  # titles say half of what is asked
     printed = capsys.readouterr().out

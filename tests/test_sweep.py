@@ -220,6 +220,18 @@ def test_a_finished_run_of_another_config(tmp_path: Path) -> None:
     check_all(changed, spec.runs_of(changed, tmp_path))  # main compares, as it may not have begun
 
 
+def test_an_evaluated_row_of_another_config_or_flag(tmp_path: Path) -> None:
+    sweep = Sweep(runs=[Entry("a", QUICK, evaluate="--untrained")])
+    run = spec.runs_of(sweep, tmp_path)[0]
+    run.folder.mkdir(parents=True)
+    digest = spec.inputs_sha256(configurations([run])[0].plain, "--untrained")
+    run.results.write_text(json.dumps({"inputs_sha256": digest}))
+    check_all(sweep, [run])
+    changed = Entry("a", QUICK, {"evals.test.recall_at": (1, 2)}, evaluate="--untrained")
+    for entry in (changed, Entry("a", QUICK, evaluate="--bm25")):
+        assert "is of another config or flag" in refusal(Sweep(runs=[entry]), tmp_path)
+
+
 # ---- Running, with a stub
 
 

@@ -29,6 +29,7 @@ with a TREC run and the metrics of every query, which `big-retrieval compare` co
 """
 
 import dataclasses
+import json
 import logging
 import tempfile
 from pathlib import Path
@@ -39,10 +40,12 @@ from absl import flags
 from big_retrieval import cli
 from big_retrieval.cli import beir, foreign
 from big_retrieval.cli.roles import said
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
+from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime import locks
+from big_retrieval.sweep.spec import inputs_sha256
 
 if TYPE_CHECKING:
     from big_retrieval.evals.systems import EvaluatedSystem
@@ -100,7 +103,7 @@ def _evaluate(mode: str, folder: Path | None) -> None:
         told = no_run if RUN.value and not DATA.value else "nothing is written; "
         log.info(f"{told}--out says where to")
         return
-    system.write(found, folder / FILE)
+    system.write({**found, **_inputs(mode)}, folder / FILE)
     if not mode and not OUT.value:
         log.info(f"for the report: big-retrieval report {folder}")
 
@@ -140,6 +143,15 @@ def _mode() -> str:
     if mode and cli.CONFIG.value is None:
         raise UserError(f"--config is missing: with --{mode} its evaluators and fields are used.")
     return mode
+
+
+def _inputs(mode: str) -> dict[str, str]:
+    """Names config and mode in evaluation.json, for a sweep to compare; not of runs of ours."""
+    if not mode:
+        return {}
+    plain = json.loads(to_json(schema.to_plain(cli.load_config())))
+    flag = f"--init={INIT.value}" if mode == "init" else f"--{mode}"
+    return {"inputs_sha256": inputs_sha256(plain, flag)}
 
 
 def _folder() -> Path | None:

@@ -60,8 +60,8 @@ class EvaluatedSystem:
             examples.warn_of_unknown()
         return found
 
-    def write(self, found: Mapping[str, float], file: Path) -> None:
-        """Writes metrics and the name of the checkpoint to a JSON file."""
+    def write(self, found: Mapping[str, float | str], file: Path) -> None:
+        """Writes metrics, what else is found, and the name of the checkpoint to a JSON file."""
         write_bytes(file, to_json({**found, "checkpoint": self.checkpoint}))
         log.info(f"written to {file}")
 

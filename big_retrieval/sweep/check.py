@@ -23,7 +23,8 @@ from big_retrieval.config.checks import check
 from big_retrieval.config.checks.evals import metrics_of_all
 from big_retrieval.errors import UserError
 from big_retrieval.io.manifest import to_json
-from big_retrieval.sweep.spec import Sweep, SweepRun
+from big_retrieval.sweep.spec import Sweep, SweepRun, inputs_sha256
+from big_retrieval.sweep.table import read_results
 
 EVALUATORS = ("retrieval/", "zeroshot/")  # how the names of evaluators' metrics begin
 
@@ -102,6 +103,14 @@ def _compare(run: SweepRun, checked: Checked) -> None:
 
     One that is not finished is compared by `big_retrieval.main` itself, before it trains.
     """
+    if run.entry.evaluate:
+        known = (read_results(run) or {}).get("inputs_sha256")
+        if known not in (None, inputs_sha256(checked.plain, run.entry.evaluate)):
+            raise UserError(
+                f"{run.name}: {run.results} is of another config or flag than the sweep now has: "
+                "rename the entry, use another --workdir, or delete the file."
+            )
+        return
     saved = run.folder / "config.json"
     if not (run.folder / "results.json").exists() or not saved.exists():
         return

@@ -14,6 +14,8 @@ A sweep file holds `get_sweep(arg)`, as a config file holds `get_config(arg)`:
 """
 
 import difflib
+import hashlib
+import json
 import re
 import runpy
 from collections.abc import Mapping, Sequence
@@ -210,6 +212,11 @@ class SweepRun:
         if self.entry.evaluate:
             return [config, f"--out={self.folder}", self.entry.evaluate, *rest]
         return [config, f"--workdir={self.folder}", *rest]
+
+
+def inputs_sha256(config: Mapping[str, Any], flag: str) -> str:
+    """Returns the SHA-256 of a plain config and a flag of `big-retrieval evaluate`."""
+    return hashlib.sha256(json.dumps([config, flag], sort_keys=True).encode()).hexdigest()
 
 
 def runs_of(sweep: Sweep, workdir: Path) -> list[SweepRun]:
