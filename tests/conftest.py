@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# A shell's background job ignores Ctrl-C, and so would every process that a test interrupts.
+# A shell's background job ignores Ctrl-C, one under nohup also the end of the terminal, and so would
+# every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile for longer than they run. XLA's older code generator, without splitting a program
