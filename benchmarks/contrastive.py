@@ -35,11 +35,11 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
     import jax
     import jax.numpy as jnp
 
+    from big_retrieval.config.topologies import topology_part
     from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
     from big_retrieval.losses.pairwise import Execution
-    from big_retrieval.similarity import topology
 
-    top = topology(args.topology)
+    top = topology_part(args.topology)
     execution = Execution(args.mode, args.block)
 
     def plain(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
@@ -101,10 +101,10 @@ def time_both(args: argparse.Namespace, compiled: dict[str, Any], rows: Any) -> 
     import jax
     import jax.numpy as jnp
 
-    from big_retrieval.similarity import topology
+    from big_retrieval.config.topologies import topology_part
 
     def draw(key: jax.Array) -> jax.Array:
-        return topology(args.topology).project(jax.random.normal(key, shape(args)))
+        return topology_part(args.topology).project(jax.random.normal(key, shape(args)))
 
     draw = jax.jit(draw, out_shardings=rows)
     first, second = jax.random.split(jax.random.key(0))

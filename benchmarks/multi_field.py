@@ -125,8 +125,9 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     import numpy as np
 
     from big_retrieval import config as configs
-    from big_retrieval import parallel, similarity
+    from big_retrieval import parallel
     from big_retrieval.config import ImageField, TextField
+    from big_retrieval.config.topologies import topology_part
     from big_retrieval.evals.encoding import EncodedFields
     from big_retrieval.evals.ranking import RankingEvaluator
     from big_retrieval.evals.ranks import DocumentScorer
@@ -136,7 +137,7 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     config = make_config("image", args.batch)
     mesh = parallel.make_mesh(config, jax.devices()[:1])
     encoder = Encoder(make_model(config, VOCAB), mesh, args.batch)  # encodes nothing here
-    topology = similarity.topology("sphere")
+    topology = topology_part("sphere")
     source: Any = _Judged(args.queries, args.documents)
     evaluator = RankingEvaluator(
         configs.Ranking(depth=args.depth, chunk=args.chunk),

@@ -7,137 +7,165 @@ dense topologies of "Design of the Topology for Contrastive Visual-Textual Align
 | --- | --- | --- | --- |
 | sphere | Sphere | cosine of the whole vectors | [-1, 1] |
 | euclidean | Euclidean | -||u - v||_2 | (-inf, 0] |
-| oblique | ObliqueInnerProduct | sum_j cos(u_j, v_j) | [-M, M] |
-| geodesic | ObliqueGeodesic | -sqrt(sum_j arccos^2 cos(u_j, v_j)) | [-pi sqrt(M), 0] |
+| oblique | Oblique | sum_j cos(u_j, v_j) | [-M, M] |
+| geodesic | Geodesic | -sqrt(sum_j arccos^2 cos(u_j, v_j)) | [-pi sqrt(M), 0] |
 
-`InnerProduct` ("inner"), the plain product of dense vectors, and `Product`, the inner product of
+`Inner` ("inner"), the plain product of dense vectors, and `Product`, the inner product of
 flat lexical vectors [..., V].
 
-Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions; the paper's
-Ob(n, m) has n = N and m = M. An embedding has its representation's shape. Scores are higher for
-closer embeddings and are not multiplied by the logit scale. All arithmetic is in float32 or wider
-(float64 stays float64), with full-precision matrix products. The objects have no state, compare
-equal by class and are hashable, so they can be static arguments; all methods work under jit, grad,
-vmap and shard_map.
+The paper's Ob(n, m) has n = N and m = M. All arithmetic is in float32 or wider (float64 stays
+float64), with full-precision matrix products. Topologies are hashable and compare equal by class
+and keys, so they can be static arguments.
 """
 
-import abc
-import dataclasses
-import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import registry
-from big_retrieval.config.topologies import TopologyKey, topology_part
+from big_retrieval.config.registry import register
+from big_retrieval.config.topologies import Topology
+from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.errors import UserError
 
 _TINY_NORM = 1e-12
 
 
-@dataclasses.dataclass(frozen=True)
-class Similarity(abc.ABC):
-    """What the four topologies share: their interface and the average of fields."""
-
-    @abc.abstractmethod
-    def project(self, x: jax.Array) -> jax.Array:
-        """Raw representations [..., M, N] -> embeddings [..., M, N], float32 or wider."""
-
-    @abc.abstractmethod
-    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """Embeddings a [rows, M, N] and b [columns, M, N] -> scores [rows, columns].
-
-        Raises:
-          UserError: the embeddings of the two sides differ in M or N.
-        """
-
-    @abc.abstractmethod
-    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """Embeddings a, b [rows, M, N] -> score of row i with row i, [rows], in O(rows M N).
-
-        Equals the diagonal of `score(a, b)` up to rounding, not bit for bit.
-
-        Raises:
-          UserError: the embeddings of the two sides differ in rows, M or N.
-        """
-
-    def numbers_per_score(self, shape: tuple[int, ...]) -> int:
-        """How many numbers `score` holds at once for each score, for embeddings of a shape."""
-        del shape
-        return 1
-
-    def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
-        """Weighted average of the fields of a document.
-
-        Inner products keep the plain average, so that the score of the average is the average of
-        the scores; `ObliqueGeodesic` brings it back onto its spheres.
-
-        Args:
-          embeddings: embeddings of F fields, [..., M, N] each; they are not stacked.
-          weights: [F], or [F, rows] with one for each row of embeddings [rows, ...]; not negative,
-            divided by their sum here. Where all are 0 the average is 0.
-
-        Returns:
-          [..., M, N].
-        """
-        fields = [_promote(x) for x in embeddings]
-        weights = jnp.asarray(weights, fields[0].dtype)
-        total = jnp.sum(weights, axis=0)  # [] or [rows]
-        shares = weights / jnp.where(total > 0, total, 1)
-        shape = (*total.shape, *(1,) * (fields[0].ndim - total.ndim))
-        parts = [share.reshape(shape) * x for share, x in zip(shares, fields, strict=True)]
-        return functools.reduce(jnp.add, parts)  # [..., M, N]
-
-
-@dataclasses.dataclass(frozen=True)
-class FlatProduct(Similarity):
+class FlatProduct(Topology):
     """Scores that are one matrix product of the flattened embeddings."""
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.score`; O(rows columns) memory."""
+        """See `Topology.score`; O(rows columns) memory."""
         a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
         return jnp.matmul(a, b.T, precision="highest")  # [rows, columns]
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.paired`."""
+        """See `Topology.paired`."""
         a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
         return jnp.sum(a * b, axis=-1)  # [rows]
 
 
-@dataclasses.dataclass(frozen=True)
-class SphereInnerProduct(FlatProduct):
+@register("topology")
+@dataclass(frozen=True)
+class Sphere(FlatProduct):
     """One sphere: the cosine of the whole flattened [M*N] vectors (CLIP)."""
+
+    type: Literal["sphere"] = "sphere"
 
     def project(self, x: jax.Array) -> jax.Array:
         """Divides by the norm over the last two axes; 0 stays 0."""
         return unit(x, (-2, -1))
 
-
-@dataclasses.dataclass(frozen=True)
-class ObliqueInnerProduct(FlatProduct):
-    """The oblique manifold with the trace of U^T V as score (paper, Eq. 3 and Table 1).
-
-    With M = 1 it is `SphereInnerProduct`.
-    """
-
-    def project(self, x: jax.Array) -> jax.Array:
-        """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
-        return unit(x, -1)
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("SphereInnerProduct")
 
 
-@dataclasses.dataclass(frozen=True)
-class InnerProduct(FlatProduct):
-    """The plain inner product of the whole [M*N] vectors, not normalised (DPR and its kin)."""
+@register("topology")
+@dataclass(frozen=True)
+class Euclidean(Topology):
+    """The negative l2 distance of the whole vectors: neither squared nor normalised (Table 1)."""
+
+    type: Literal["euclidean"] = "euclidean"
 
     def project(self, x: jax.Array) -> jax.Array:
         """The vectors themselves, in float32 or wider."""
         return _promote(x)
 
+    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.score`; -sqrt(|u|^2 + |v|^2 - 2 uv), O(rows columns) memory.
 
-@dataclasses.dataclass(frozen=True)
+        The sum resolves squared distances down to its rounding error, |u|^2 + |v|^2 times the
+        machine epsilon. Where it finds 0 or less the score is 0, and so is its gradient.
+        """
+        a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
+        squares = jnp.sum(a * a, -1)[:, None] + jnp.sum(b * b, -1)[None, :]  # [rows, columns]
+        return -_safe_sqrt(squares - 2.0 * jnp.matmul(a, b.T, precision="highest"))
+
+    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.paired`; from differences, hence more exact than `score` when close."""
+        a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
+        return -_safe_sqrt(jnp.sum(jnp.square(a - b), axis=-1))  # [rows]
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("EuclideanDistance")
+
+
+@register("topology")
+@dataclass(frozen=True)
+class Inner(FlatProduct):
+    """The plain inner product of the whole [M*N] vectors, not normalised (DPR and its kin)."""
+
+    type: Literal["inner"] = "inner"
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """The vectors themselves, in float32 or wider."""
+        return _promote(x)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("InnerProduct")
+
+
+@register("topology")
+@dataclass(frozen=True)
+class Oblique(FlatProduct):
+    """The oblique manifold with the trace of U^T V as score (paper, Eq. 3 and Table 1).
+
+    With M = 1 it is `Sphere`.
+    """
+
+    type: Literal["oblique"] = "oblique"
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
+        return unit(x, -1)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("ObliqueInnerProduct")
+
+
+@register("topology")
+@dataclass(frozen=True)
+class Geodesic(Topology):
+    """The oblique manifold with its geodesic distance (paper, Table 1): the product metric.
+
+    At the edges: for equal embeddings (distance 0, a cone's tip) the gradient through `project` is
+    0, and the score -sqrt(eps), eps the machine epsilon; antipodal sub-spheres have a finite
+    gradient.
+    """
+
+    type: Literal["geodesic"] = "geodesic"
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
+        return unit(x, -1)
+
+    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.score`; O(M rows columns) memory."""
+        a, b = _sides(a, b)
+        cosines = jnp.einsum("rmn,cmn->mrc", a, b, precision="highest")  # [M, rows, columns]
+        return -_root_of_arcs(cosines, axis=0)  # [rows, columns]
+
+    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.paired`."""
+        a, b = _sides(a, b, same_rows=True)
+        return -_root_of_arcs(jnp.sum(a * b, axis=-1), axis=-1)  # [rows]
+
+    def numbers_per_score(self, shape: tuple[int, ...]) -> int:
+        """See `Topology.numbers_per_score`: one per sub-sphere."""
+        return shape[-2]
+
+    def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
+        """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
+        return self.project(super().combine(embeddings, weights))
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("ObliqueGeodesic")
+
+
+@dataclass(frozen=True)
 class Product(FlatProduct):
     """The plain inner product of flat vectors [..., V], neither cut nor normalised (lexical).
 
@@ -149,89 +177,17 @@ class Product(FlatProduct):
         return _promote(x)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.score`, with embeddings [rows, V] and [columns, V]."""
+        """See `Topology.score`, with embeddings [rows, V] and [columns, V]."""
         return super().score(a[:, None], b[:, None])
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.paired`, with embeddings [rows, V]."""
+        """See `Topology.paired`, with embeddings [rows, V]."""
         return super().paired(a[:, None], b[:, None])
 
 
-@dataclasses.dataclass(frozen=True)
-class EuclideanDistance(Similarity):
-    """The negative l2 distance of the whole vectors: neither squared nor normalised (Table 1)."""
-
-    def project(self, x: jax.Array) -> jax.Array:
-        """The vectors themselves, in float32 or wider."""
-        return _promote(x)
-
-    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.score`; -sqrt(|u|^2 + |v|^2 - 2 uv), O(rows columns) memory.
-
-        The sum resolves squared distances down to its rounding error, |u|^2 + |v|^2 times the
-        machine epsilon. Where it finds 0 or less the score is 0, and so is its gradient.
-        """
-        a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
-        squares = jnp.sum(a * a, -1)[:, None] + jnp.sum(b * b, -1)[None, :]  # [rows, columns]
-        return -_safe_sqrt(squares - 2.0 * jnp.matmul(a, b.T, precision="highest"))
-
-    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.paired`; from differences, hence more exact than `score` when close."""
-        a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
-        return -_safe_sqrt(jnp.sum(jnp.square(a - b), axis=-1))  # [rows]
-
-
-@dataclasses.dataclass(frozen=True)
-class ObliqueGeodesic(Similarity):
-    """The oblique manifold with its geodesic distance (paper, Table 1): the product metric.
-
-    At the edges: for equal embeddings (distance 0, a cone's tip) the gradient through `project` is
-    0, and the score -sqrt(eps), eps the machine epsilon; antipodal sub-spheres have a finite
-    gradient.
-    """
-
-    def project(self, x: jax.Array) -> jax.Array:
-        """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
-        return unit(x, -1)
-
-    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.score`; O(M rows columns) memory."""
-        a, b = _sides(a, b)
-        cosines = jnp.einsum("rmn,cmn->mrc", a, b, precision="highest")  # [M, rows, columns]
-        return -_root_of_arcs(cosines, axis=0)  # [rows, columns]
-
-    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.paired`."""
-        a, b = _sides(a, b, same_rows=True)
-        return -_root_of_arcs(jnp.sum(a * b, axis=-1), axis=-1)  # [rows]
-
-    def numbers_per_score(self, shape: tuple[int, ...]) -> int:
-        """See `Similarity.numbers_per_score`: one per sub-sphere."""
-        return shape[-2]
-
-    def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
-        """See `Similarity.combine`; every sub-sphere of the average gets norm 1 again."""
-        return self.project(super().combine(embeddings, weights))
-
-
-TOPOLOGIES: dict[str, Similarity] = {
-    "sphere": SphereInnerProduct(),
-    "euclidean": EuclideanDistance(),
-    "inner": InnerProduct(),
-    "oblique": ObliqueInnerProduct(),
-    "geodesic": ObliqueGeodesic(),
+TOPOLOGIES: dict[str, Topology] = {
+    x.type: x for x in (Sphere(), Euclidean(), Inner(), Oblique(), Geodesic())
 }
-
-
-def topology(name: TopologyKey | Mapping[str, Any]) -> Similarity:
-    """The topology of a config's key, or of its saved form.
-
-    Raises:
-      UserError: there is none of that name.
-    """
-    found = topology_part(name).build()
-    registry.make_hashable(type(found))  # its methods are compiled and cached
-    return found
 
 
 def _promote(x: jax.Array) -> jax.Array:

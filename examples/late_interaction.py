@@ -27,7 +27,7 @@ import jax.numpy as jnp
 
 from big_retrieval import config
 from big_retrieval.config import recipe
-from big_retrieval.similarity import Similarity, unit
+from big_retrieval.similarity import unit
 
 NOTHING = -1e30  # the score of a token with padding
 
@@ -38,15 +38,6 @@ class MaxSim(config.Topology):
     """`c.topology = "maxsim"`."""
 
     type: Literal["maxsim"] = "maxsim"
-
-    def build(self) -> Similarity:
-        """What projects and scores."""
-        return LateInteraction()
-
-
-@dataclass(frozen=True)
-class LateInteraction(Similarity):
-    """See the head of this file."""
 
     def project(self, x: jax.Array) -> jax.Array:
         """Raw [..., L, N + 1] -> embeddings: tokens of length 1, padding all 0."""

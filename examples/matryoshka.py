@@ -20,8 +20,8 @@ import jax.numpy as jnp
 
 from big_retrieval import config
 from big_retrieval.config import recipe
+from big_retrieval.config.topologies import Topology, topology_part
 from big_retrieval.losses.function import Context, LossFunction, Result
-from big_retrieval.similarity import Similarity, topology
 
 
 @config.register("loss")
@@ -50,7 +50,7 @@ class Matryoshka(config.Loss):
 
     def build(self, config: config.Config, name: str) -> "Nested":
         """What computes it."""
-        return Nested(self, self.inner.build(config, name), topology(config.topology))
+        return Nested(self, self.inner.build(config, name), topology_part(config.topology))
 
     def runlocal(self) -> "Matryoshka":
         """The same for a small model: its embeddings have 64 values at most."""
@@ -63,7 +63,7 @@ class Nested(LossFunction):
 
     part: Matryoshka
     inner: LossFunction
-    topology: Similarity
+    topology: Topology
 
     def scalars(self) -> dict[str, float]:
         """The inner loss's logit scale is shared by all prefixes."""

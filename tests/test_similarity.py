@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.config.topologies import Topology, topology_part
 from big_retrieval.errors import UserError
-from big_retrieval.similarity import TOPOLOGIES, Similarity, topology
+from big_retrieval.similarity import TOPOLOGIES
 
 all_topologies = pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 both_precisions = pytest.mark.parametrize(
@@ -42,7 +43,7 @@ DEFINITIONS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def embeddings(name: str, *arrays: np.ndarray, dtype: str = "float64") -> list[jax.Array]:
-    return [topology(name).project(jnp.asarray(x, dtype)) for x in arrays]
+    return [topology_part(name).project(jnp.asarray(x, dtype)) for x in arrays]
 
 
 @all_topologies
@@ -51,7 +52,7 @@ def test_score_is_the_definition(name: str, dtype: str) -> None:
     u, v = draw(0, 5, 3, 4), draw(1, 6, 3, 4)
     expected = [[DEFINITIONS[name](a, b) for b in v] for a in u]
     with jax.enable_x64(dtype == "float64"):
-        score = topology(name).score(*embeddings(name, u, v, dtype=dtype))
+        score = topology_part(name).score(*embeddings(name, u, v, dtype=dtype))
     assert score.dtype == dtype
     tolerance = 1e-12 if dtype == "float64" else 3e-6
     np.testing.assert_allclose(score, expected, rtol=tolerance, atol=tolerance)
@@ -63,7 +64,7 @@ def test_paired_is_the_diagonal(name: str, dtype: str) -> None:
     u, v = draw(0, 7, 2, 5), draw(1, 7, 2, 5)
     with jax.enable_x64(dtype == "float64"):
         a, b = embeddings(name, u, v, dtype=dtype)
-        paired, score = topology(name).paired(a, b), topology(name).score(a, b)
+        paired, score = topology_part(name).paired(a, b), topology_part(name).score(a, b)
     assert paired.shape == (7,)
     np.testing.assert_allclose(paired, np.diagonal(score), rtol=1e-5, atol=1e-6)
 
@@ -71,9 +72,9 @@ def test_paired_is_the_diagonal(name: str, dtype: str) -> None:
 @all_topologies
 def test_narrow_types_are_promoted(name: str) -> None:
     x = jnp.asarray(draw(0, 2, 3, 4), jnp.bfloat16)
-    projected = topology(name).project(x)
+    projected = topology_part(name).project(x)
     assert projected.dtype == jnp.float32
-    assert topology(name).score(projected.astype(jnp.bfloat16), projected).dtype == jnp.float32
+    assert topology_part(name).score(projected.astype(jnp.bfloat16), projected).dtype == jnp.float32
 
 
 @both_precisions
@@ -85,7 +86,7 @@ def test_projection_at_zero(name: str, dtype: str) -> None:
     x[1, 1] = 0.0
     weights = draw(1, 2, 3, 4)
     with jax.enable_x64(dtype == "float64"):
-        top = topology(name)
+        top = topology_part(name)
         y = top.project(jnp.asarray(x, dtype))
         slope = jax.jit(jax.grad(lambda x: jnp.sum(top.project(x) * weights)))
         gradient = slope(jnp.asarray(x, dtype))
@@ -103,9 +104,11 @@ def test_one_sphere_is_a_sphere() -> None:
     """With M = 1 the oblique inner product is the cosine, and minus the geodesic its angle."""
     u, v = draw(0, 4, 1, 6), draw(1, 4, 1, 6)
     with jax.enable_x64(True):
-        cosine = topology("sphere").score(*embeddings("sphere", u, v))
-        np.testing.assert_allclose(topology("oblique").score(*embeddings("oblique", u, v)), cosine)
-        angle = -topology("geodesic").score(*embeddings("geodesic", u, v))
+        cosine = topology_part("sphere").score(*embeddings("sphere", u, v))
+        np.testing.assert_allclose(
+            topology_part("oblique").score(*embeddings("oblique", u, v)), cosine
+        )
+        angle = -topology_part("geodesic").score(*embeddings("geodesic", u, v))
     np.testing.assert_allclose(np.cos(angle), cosine, rtol=1e-12)
 
 
@@ -116,7 +119,7 @@ def test_equal_embeddings(name: str, dtype: str) -> None:
     best = {"sphere": 1.0, "euclidean": 0.0, "oblique": 3.0, "geodesic": 0.0}[name]
     x = draw(0, 4, 3, 8)
     with jax.enable_x64(dtype == "float64"):
-        top, raw = topology(name), jnp.asarray(x, dtype)
+        top, raw = topology_part(name), jnp.asarray(x, dtype)
 
         def diagonal(x: jax.Array) -> jax.Array:
             return jnp.trace(top.score(top.project(x), top.project(raw)))
@@ -136,7 +139,7 @@ def test_equal_embeddings(name: str, dtype: str) -> None:
 def test_euclidean_gradient_is_bounded(step: float, dtype: str) -> None:
     """However close two embeddings are, the gradient is finite and about as long as a direction."""
     x, away = draw(0, 1, 2, 8), draw(1, 1, 2, 8)
-    top = topology("euclidean")
+    top = topology_part("euclidean")
     with jax.enable_x64(dtype == "float64"):
         near = jnp.asarray(x + step * away, dtype)
         slope = jax.jit(jax.grad(lambda a, b: top.score(a, b)[0, 0], argnums=(0, 1)))
@@ -156,7 +159,7 @@ def test_geodesic_gradient_has_unit_length(angle: float, dtype: str) -> None:
     u[..., 0] = 1.0
     v = np.array([[[np.cos(angle), np.sin(angle), 0.0]]])
     with jax.enable_x64(dtype == "float64"):
-        top = topology("geodesic")
+        top = topology_part("geodesic")
         b = top.project(jnp.asarray(v, dtype))
         value, gradient = jax.value_and_grad(lambda x: top.score(top.project(x), b)[0, 0])(
             jnp.asarray(u, dtype)
@@ -171,7 +174,7 @@ def test_geodesic_of_antipodes(dtype: str) -> None:
     """Distance pi per sub-sphere, and a gradient that is finite, there and beside it."""
     x = draw(0, 1, 4, 8)
     with jax.enable_x64(dtype == "float64"):
-        top = topology("geodesic")
+        top = topology_part("geodesic")
         far = top.project(jnp.asarray(-x, dtype))
         score = top.paired(top.project(jnp.asarray(x, dtype)), far)
         np.testing.assert_allclose(score, -2 * np.pi, rtol=1e-3)
@@ -185,7 +188,7 @@ def test_geodesic_of_antipodes(dtype: str) -> None:
 
 def test_geodesic_slope_at_both_ends() -> None:
     """d arccos^2 / dc is -2 at c = 1 and past it; at c = -1 it is large but finite."""
-    top = topology("geodesic")
+    top = topology_part("geodesic")
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"):
 
@@ -240,7 +243,7 @@ def test_combine_averages_scores_of_inner_products() -> None:
     weights = np.array([1.0, 2.0, 5.0])
     with jax.enable_x64(True):
         for name in ("sphere", "oblique"):
-            top = topology(name)
+            top = topology_part(name)
             p, q = embeddings(name, fields, other)
             combined = top.score(top.combine(p, jnp.asarray(weights)), q)
             each = np.stack([top.score(x, q) for x in p])
@@ -253,23 +256,23 @@ def test_combine_of_metrics() -> None:
     with jax.enable_x64(True):
         for name in ("euclidean", "geodesic"):
             (p,) = embeddings(name, fields)
-            combined = topology(name).combine(p, jnp.asarray(weights))
+            combined = topology_part(name).combine(p, jnp.asarray(weights))
             average = np.average(p, axis=0, weights=weights)
             if name == "geodesic":
                 average = average / np.linalg.norm(average, axis=-1, keepdims=True)
             np.testing.assert_allclose(combined, average)
-            again = topology(name).combine(p, jnp.asarray(4 * weights))
+            again = topology_part(name).combine(p, jnp.asarray(4 * weights))
             np.testing.assert_allclose(again, combined)
 
 
 def test_unknown_name_lists_the_known() -> None:
     with pytest.raises(UserError, match=r"'obliqe'.*sphere.*euclidean.*oblique.*geodesic"):
-        topology("obliqe")
+        topology_part("obliqe")
 
 
 @all_topologies
 def test_shapes_that_do_not_fit(name: str) -> None:
-    top = topology(name)
+    top = topology_part(name)
     a, b = jnp.ones((4, 2, 8)), jnp.ones((5, 1, 16))
     with pytest.raises(UserError, match="same number of class tokens"):
         top.score(a, b)
@@ -277,7 +280,7 @@ def test_shapes_that_do_not_fit(name: str) -> None:
         top.paired(a, jnp.ones((5, 2, 8)))
 
 
-def value_and_gradients(top: Similarity, a: jax.Array, b: jax.Array, w: jax.Array) -> tuple:
+def value_and_gradients(top: Topology, a: jax.Array, b: jax.Array, w: jax.Array) -> tuple:
     def f(a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.sum(w * top.score(top.project(a), top.project(b)))
 
@@ -287,7 +290,7 @@ def value_and_gradients(top: Similarity, a: jax.Array, b: jax.Array, w: jax.Arra
 @all_topologies
 def test_in_shard_map_and_vmap(name: str) -> None:
     """Rows over eight devices, and a batch of problems, give what one call gives."""
-    top = topology(name)
+    top = topology_part(name)
     a, b, w = (jnp.asarray(draw(i, 8, *s)) for i, s in enumerate([(3, 4), (3, 4), (8,)]))
     expected = jax.jit(partial(value_and_gradients, top))(a, b, w)
     mesh = Mesh(np.array(jax.devices()[:8]), ("data",))

@@ -12,6 +12,7 @@ This file and the parts' own checks are free of jax: what needs it is imported i
 """
 
 import hashlib
+import importlib
 import importlib.abc
 import importlib.util
 import shlex
@@ -33,6 +34,7 @@ KINDS = (
     "evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower", "tracker",
 )  # fmt: skip
 _PACKAGE = "big_retrieval."
+_SHIPPED = {"topology": ("big_retrieval.similarity",)}  # kind -> modules that define its parts
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,12 @@ class Part:
     @classmethod
     def registered(cls) -> tuple[Any, ...]:
         """The dataclasses that a group of this kind may be; see `big_retrieval.config.schema`."""
+        _import_shipped(cls.kind)
         return tuple(_parts[cls.kind].values())
 
     def pytorch(self, context: "TorchContext") -> "TorchForm":
         """How it is written in a PyTorch module (`--to=torch`): of fields, heads, towers and
-        topologies. A class that defines `build` has no such form until it defines this, too.
+        topologies. A class that does other work has no such form until it defines this, too.
 
         Args:
           context: what is around it.
@@ -103,6 +106,8 @@ def register(kind: str) -> Callable[[T], T]:
 
     def add(cls: T) -> T:
         name, plugin = _tag(cls), _plugin(cls)
+        if plugin is not None:
+            _import_shipped(kind)  # to know their types
         known = _parts[kind].get(name)
         if known is not None:  # perhaps the same file, read again
             theirs = _plugins.get(known)
@@ -125,6 +130,12 @@ def register(kind: str) -> Callable[[T], T]:
         return cls
 
     return add
+
+
+def _import_shipped(kind: str) -> None:
+    """Imports the modules that define this package's parts of a kind."""
+    for module in _SHIPPED.get(kind, ()):
+        importlib.import_module(module)
 
 
 def make_hashable(cls: type) -> None:

@@ -1,23 +1,23 @@
-"""Topologies, the parts that `config.topology` names: how embeddings are normalised and scored.
+"""The base of topologies, which `config.topology` names: how embeddings are normalised and scored.
 
 A configuration holds the type of a topology without keys, `c.topology = "oblique"`, as all of the
-package are, and the whole part of a topology with keys. What they compute is in
-`big_retrieval/similarity.py`.
+package are (`big_retrieval/similarity.py`), and the whole part of a topology with keys.
 """
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import functools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from big_retrieval.config import schema
-from big_retrieval.config.registry import Part, register, required
-from big_retrieval.config.torch_form import TorchContext, TorchForm
+from big_retrieval.config.registry import Part, required
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
-    from big_retrieval import similarity
+    import jax
+
     from big_retrieval.config.run import Config
 
 
@@ -25,7 +25,12 @@ class Topology(Part):
     """The base of all topologies.
 
     A subclass is a frozen dataclass with the key `type`, made known by `@register("topology")`. If
-    it has further keys, `config.topology` is the part itself, otherwise its type.
+    it has further keys, `config.topology` is the part itself, otherwise its type. Its methods work
+    under jit, grad, vmap and shard_map.
+
+    Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions. An
+    embedding has its representation's shape. Scores are higher for closer embeddings and are not
+    multiplied by the logit scale.
     """
 
     kind: ClassVar[str] = "topology"
@@ -41,9 +46,60 @@ class Topology(Part):
         yield from ()
 
     @required
-    def build(self) -> "similarity.Similarity":
-        """What projects and scores; equal ones compare equal."""
+    def project(self, x: "jax.Array") -> "jax.Array":
+        """Raw representations [..., M, N] -> embeddings [..., M, N], float32 or wider."""
         raise NotImplementedError
+
+    @required
+    def score(self, a: "jax.Array", b: "jax.Array") -> "jax.Array":
+        """Embeddings a [rows, M, N] and b [columns, M, N] -> scores [rows, columns].
+
+        Raises:
+          UserError: the embeddings of the two sides differ in M or N.
+        """
+        raise NotImplementedError
+
+    @required
+    def paired(self, a: "jax.Array", b: "jax.Array") -> "jax.Array":
+        """Embeddings a, b [rows, M, N] -> score of row i with row i, [rows], in O(rows M N).
+
+        Equals the diagonal of `score(a, b)` up to rounding, not bit for bit.
+
+        Raises:
+          UserError: the embeddings of the two sides differ in rows, M or N.
+        """
+        raise NotImplementedError
+
+    def numbers_per_score(self, shape: tuple[int, ...]) -> int:
+        """Returns how many numbers `score` holds for each score, for embeddings of a shape."""
+        del shape
+        return 1
+
+    def combine(
+        self, embeddings: "Sequence[jax.Array] | jax.Array", weights: "jax.Array"
+    ) -> "jax.Array":
+        """Weighted average of the fields of a document.
+
+        Inner products keep the plain average, so that the score of the average is the average of
+        the scores; `Geodesic` brings it back onto its spheres.
+
+        Args:
+          embeddings: embeddings of F fields, [..., M, N] each; they are not stacked.
+          weights: [F], or [F, rows] with one for each row of embeddings [rows, ...]; not negative,
+            divided by their sum here. Where all are 0 the average is 0.
+
+        Returns:
+          [..., M, N].
+        """
+        import jax.numpy as jnp  # processes that only read data need no jax
+
+        fields = [x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in embeddings]
+        weights = jnp.asarray(weights, fields[0].dtype)
+        total = jnp.sum(weights, axis=0)  # [] or [rows]
+        shares = weights / jnp.where(total > 0, total, 1)
+        shape = (*total.shape, *(1,) * (fields[0].ndim - total.ndim))
+        parts = [share.reshape(shape) * x for share, x in zip(shares, fields, strict=True)]
+        return functools.reduce(operator.add, parts)  # [..., M, N]
 
 
 TopologyKey = str | Topology  # of a config: the type, or the part where it has keys
@@ -92,83 +148,3 @@ def topology_key(name: TopologyKey, path: str = "config.topology") -> TopologyKe
     except UserError as problem:
         raise UserError(f"{path}: {problem}") from None
     return part if part.has_keys() else part.type
-
-
-@register("topology")
-@dataclass(frozen=True)
-class Sphere(Topology):
-    """Cosine of the whole vectors."""
-
-    type: Literal["sphere"] = "sphere"
-
-    def build(self) -> "similarity.Similarity":
-        from big_retrieval.similarity import SphereInnerProduct
-
-        return SphereInnerProduct()
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("SphereInnerProduct")
-
-
-@register("topology")
-@dataclass(frozen=True)
-class Euclidean(Topology):
-    """Negative distance of the vectors as they are."""
-
-    type: Literal["euclidean"] = "euclidean"
-
-    def build(self) -> "similarity.Similarity":
-        from big_retrieval.similarity import EuclideanDistance
-
-        return EuclideanDistance()
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("EuclideanDistance")
-
-
-@register("topology")
-@dataclass(frozen=True)
-class Inner(Topology):
-    """Inner product of the vectors as they are."""
-
-    type: Literal["inner"] = "inner"
-
-    def build(self) -> "similarity.Similarity":
-        from big_retrieval.similarity import InnerProduct
-
-        return InnerProduct()
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("InnerProduct")
-
-
-@register("topology")
-@dataclass(frozen=True)
-class Oblique(Topology):
-    """Sum of the cosines of all class tokens."""
-
-    type: Literal["oblique"] = "oblique"
-
-    def build(self) -> "similarity.Similarity":
-        from big_retrieval.similarity import ObliqueInnerProduct
-
-        return ObliqueInnerProduct()
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("ObliqueInnerProduct")
-
-
-@register("topology")
-@dataclass(frozen=True)
-class Geodesic(Topology):
-    """Negative geodesic distance of the class tokens on their spheres."""
-
-    type: Literal["geodesic"] = "geodesic"
-
-    def build(self) -> "similarity.Similarity":
-        from big_retrieval.similarity import ObliqueGeodesic
-
-        return ObliqueGeodesic()
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("ObliqueGeodesic")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import config as configs
+from big_retrieval.config.topologies import Topology
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.fields.reader import FieldReader, counts
 from big_retrieval.data.fields.texts import source_texts
@@ -26,7 +27,6 @@ from big_retrieval.inference.encoder import Encoder
 from big_retrieval.io.handles import MappedFile
 from big_retrieval.io.regular import check_regular
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.similarity import Similarity
 
 log = logging.getLogger(__name__)
 BLOCK = 256  # captions whose relevance with all images is held at a time
@@ -53,7 +53,7 @@ class CaptionNdcgEvaluator:
     config: configs.CaptionNdcg
     source: RecordSource
     readers: dict[str, FieldReader]
-    topology: Similarity
+    topology: Topology
     encoder: Encoder
     reading: Reading | None = None
 

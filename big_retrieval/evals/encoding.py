@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from big_retrieval.config.topologies import Topology
 from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
@@ -24,7 +25,6 @@ from big_retrieval.data.sources import (
 )
 from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
-from big_retrieval.similarity import Similarity
 
 
 def encode_source(
@@ -140,7 +140,7 @@ def placed(embeddings: Embeddings, records: np.ndarray, rows: int) -> Embeddings
 
 
 def average(
-    topology: Similarity,
+    topology: Topology,
     embeddings: Mapping[str, Embeddings],
     weights: Mapping[str, float],
     present: Mapping[str, np.ndarray],

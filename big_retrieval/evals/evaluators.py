@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from big_retrieval import similarity
 from big_retrieval.config import Config, Field
 from big_retrieval.config.evals import Evaluator
+from big_retrieval.config.topologies import Topology, topology_part
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
@@ -22,7 +22,6 @@ from big_retrieval.evals.rankings import name_of
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.runtime import messages
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.similarity import Similarity
 
 TRAFFIC = "ranking/traffic"  # prefix of the averages over evaluators by their share of the traffic
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class EvaluatorContext:
     source: RecordSource | None
     fields: Mapping[str, Field]
     readers: Mapping[str, FieldReader]
-    topology: Similarity
+    topology: Topology
     encoder: Encoder
     reading: Reading | None = None
     duplicates: bool = False
@@ -108,7 +107,7 @@ def make_evaluators(
             source=sources.get(name),
             fields=dict(config.encoded),
             readers=readers,
-            topology=similarity.topology(config.topology_of(*part.reads().values())),
+            topology=topology_part(config.topology_of(*part.reads().values())),
             encoder=encoder,
             reading=reading,
             duplicates=config.labels.duplicates,

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval.config.geometry import Geometry
+from big_retrieval.config.topologies import Topology
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals.encoding import ChosenRecords, encode_first
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.examples import Show
-from big_retrieval.similarity import ObliqueGeodesic, ObliqueInnerProduct, Similarity
+from big_retrieval.similarity import Geodesic, Oblique
 
 log = logging.getLogger(__name__)
 BINS = 60  # of a histogram
@@ -76,7 +77,7 @@ class GeometryEvaluator:
 
 
 def measure(
-    sides: Mapping[str, np.ndarray], topology: Similarity, per_sphere: bool = False
+    sides: Mapping[str, np.ndarray], topology: Topology, per_sphere: bool = False
 ) -> dict[str, float]:
     """The geometry of some pairs.
 
@@ -110,7 +111,7 @@ def measure(
     own = [np.asarray(topology.paired(x, x), np.float64) for x in both]  # [n] each
     out = distances(d)
     out["beyond_bound"] = beyond_bound((own[0][:, None] + own[1][None, :]) / 2 + d)
-    oblique = isinstance(topology, ObliqueInnerProduct | ObliqueGeodesic)
+    oblique = isinstance(topology, Oblique | Geodesic)
     spheres = {name: unit_spheres(x, oblique) for name, x in sides.items()}  # [M, n, N] each
     apart = spheres[query_name] - spheres[document_name]
     of_spheres = {"alignment": np.square(apart).sum(axis=2).mean(axis=1)}  # [M] each
@@ -126,7 +127,7 @@ def measure(
     return out
 
 
-def all_distances(sides: Mapping[str, np.ndarray], topology: Similarity) -> np.ndarray:
+def all_distances(sides: Mapping[str, np.ndarray], topology: Topology) -> np.ndarray:
     """Scores times -1 of all documents with all queries [n, n]; `sides` as of `measure`."""
     query, document = (jnp.asarray(x) for x in sides.values())
     return -np.asarray(topology.score(document, query), np.float64)

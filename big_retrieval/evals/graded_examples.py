@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from big_retrieval.config.topologies import Topology
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.judged.qrels import JudgedSource
@@ -16,7 +17,6 @@ from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words
 from big_retrieval.evals.judged import Ranked
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
-from big_retrieval.similarity import Similarity
 
 SUMMED = 10  # documents whose relevance is added up
 Readers = Mapping[str, FieldReader]
@@ -80,7 +80,7 @@ def matching(
     documents: EncodedFields,
     weighting: Mapping[str, float],
     *,
-    topology: Similarity,
+    topology: Topology,
     encoder: Encoder,
     readers: Readers,
 ) -> Matched | None:

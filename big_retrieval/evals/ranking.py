@@ -14,6 +14,7 @@ import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.config import Field
+from big_retrieval.config.topologies import Topology
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.judged.qrels import JudgedSource
@@ -30,7 +31,6 @@ from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.similarity import Similarity
 
 log = logging.getLogger(__name__)
 QUERIES = 4096  # whose rankings are held at a time
@@ -58,7 +58,7 @@ class RankingEvaluator:
     source: JudgedSource
     fields: Mapping[str, Field]
     readers: Mapping[str, FieldReader]
-    topology: Similarity
+    topology: Topology
     encoder: Encoder
     reading: Reading | None = None
 

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval import config as configs
+from big_retrieval.config.topologies import Topology
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.duplicates import OFF, Duplicates, SharedValues
 from big_retrieval.data.fields.reader import FieldReader
@@ -28,7 +29,6 @@ from big_retrieval.evals.ranks import FIRST, MRR, NDCG, Ranks, ranks
 from big_retrieval.evals.same import FieldKeys, contents_of, keys_of
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.similarity import Similarity
 
 log = logging.getLogger(__name__)
 STRONGEST = 5  # words of an image that are looked at
@@ -85,7 +85,7 @@ class RetrievalEvaluator:
     config: configs.Retrieval
     source: RecordSource
     readers: dict[str, FieldReader]
-    topology: Similarity
+    topology: Topology
     encoder: Encoder
     reading: Reading | None = None
     duplicates: bool = False

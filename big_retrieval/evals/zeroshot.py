@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval import config as configs
+from big_retrieval.config.topologies import Topology
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
@@ -37,7 +38,6 @@ from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import DocumentScorer, class_ranks
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.similarity import Similarity
 
 log = logging.getLogger(__name__)
 CHUNK = 1024  # images scored at a time
@@ -57,7 +57,7 @@ def class_scores(
     prompts: Embeddings,
     classes: int,
     *,
-    topology: Similarity,
+    topology: Topology,
     encoder: Encoder,
 ) -> np.ndarray:
     """Mean score of each image with each class's prompts.
@@ -79,7 +79,7 @@ def class_scores(
 
 
 def class_means(
-    prompts: Embeddings, classes: int, *, topology: Similarity, normalise: bool = False
+    prompts: Embeddings, classes: int, *, topology: Topology, normalise: bool = False
 ) -> Embeddings:
     """The mean of each class's prompts, brought back onto the topology as CLIP does.
 
@@ -126,7 +126,7 @@ class ZeroShotEvaluator:
     config: configs.ZeroShot
     source: RecordSource
     readers: dict[str, FieldReader]
-    topology: Similarity
+    topology: Topology
     encoder: Encoder
     reading: Reading | None = None
     name: str = "<name>"

@@ -23,6 +23,10 @@ SCALARS = "scalars"  # parameters of losses, such as logit scales
 READERS = {"text": ("TEXTS", "encode_texts"), "image": ("IMAGES", "encode_images")}
 
 
+# Methods of towers, heads, fields and topologies: a class that defines one has another form.
+WORK = ("build", "project", "score", "paired", "combine")
+
+
 @dataclass(frozen=True)
 class Member:
     """A module of the generated class.
@@ -41,9 +45,9 @@ class Member:
 
     @property
     def has_form(self) -> bool:
-        """Whether its part says how it is written: the class that builds it, or one below."""
+        """Whether its part says how it is written: the class that does its work, or one below."""
         classes = type(self.part).__mro__
-        first = next(each for each in classes if {"build", "pytorch"} & vars(each).keys())
+        first = next(each for each in classes if {*WORK, "pytorch"} & vars(each).keys())
         return "pytorch" in vars(first)
 
     @functools.cached_property

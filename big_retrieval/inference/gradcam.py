@@ -22,6 +22,7 @@ import numpy as np
 
 from big_retrieval import similarity
 from big_retrieval.config import Bert, ViT
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.models.class_tokens import tile_first, tile_last
 from big_retrieval.models.towers import RetrievalModel
 
@@ -219,7 +220,7 @@ def _scores(
     given = {name: arrays[name] for name in layers}
     with nn.intercept_methods(add):
         reps: Any = model.apply(variables, given)
-    topology = similarity.topology(model.topology)
+    topology = topology_part(model.topology)
     a, b = (reps.embeddings[name] for name in layers)  # [n, M, N] each
     whole = topology.paired(a, b)  # [n]
     pairs = jax.vmap(lambda u, v: topology.paired(u[:, None], v[:, None]), 1, 1)(a, b)  # [n, M]

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval import parallel, similarity
+from big_retrieval import parallel
 from big_retrieval.config import Config, Field, Mesh, registry
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.at_hand import Images, Values, refuse_unordered
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.fields.reader import FieldReader
@@ -175,9 +176,7 @@ class TrainedModel:
             )
         if scipy.sparse.issparse(a):
             return (a @ b.T).toarray()
-        return np.asarray(
-            similarity.topology(self.config.topology).score(jnp.asarray(a), jnp.asarray(b))
-        )
+        return np.asarray(topology_part(self.config.topology).score(jnp.asarray(a), jnp.asarray(b)))
 
     def _field(self, field: str) -> Field:
         if field not in self.config.encoded:

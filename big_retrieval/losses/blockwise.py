@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
+from big_retrieval.config.topologies import Topology
 from big_retrieval.losses.tiles import (
     Reduction,
     SavedRows,
@@ -23,7 +24,6 @@ from big_retrieval.losses.tiles import (
     classify,
 )
 from big_retrieval.runtime.platform import traced_platform
-from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.sharded import dense_locally, take_locally, terms_here
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one tile's scores: what a core's cache holds
@@ -46,7 +46,7 @@ class SweepSettings:
         are then summed over it, tile by tile.
     """
 
-    topology: Similarity
+    topology: Topology
     reduction: Reduction
     false_negatives: FalseNegatives
     block: int
@@ -95,9 +95,7 @@ class _Block:
         )
 
 
-def block_size(
-    topology: Similarity, embeddings: tuple[int, ...], platform: str | None = None
-) -> int:
+def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | None = None) -> int:
     """Rows and columns of a tile: the power of two whose scores fill the bytes above.
 
     On a TPU it is smaller if all rotating rows are large. VDR's loss of 4,096 pairs and 29,523
@@ -178,7 +176,7 @@ def _scores(
 def paired_scores(
     sweep: SweepSettings, documents: jax.Array, queries: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
-    """`Similarity.paired`, also of sparse queries [n, K] with documents [n, V]."""
+    """`Topology.paired`, also of sparse queries [n, K] with documents [n, V]."""
     if terms is None:
         return sweep.topology.paired(documents, queries)
     terms = terms_here(terms, documents.shape[-1], sweep.feature_axis)

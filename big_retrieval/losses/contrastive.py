@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
+from big_retrieval.config.topologies import Topology
 from big_retrieval.losses.function import Result
 from big_retrieval.losses.pairwise import (
     AUTO,
@@ -26,7 +27,6 @@ from big_retrieval.losses.pairwise import (
     mean,
 )
 from big_retrieval.losses.tiles import SigmoidReduction, SoftmaxReduction, positive_cost
-from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.gate import SparseRows
 
 
@@ -34,7 +34,7 @@ def contrastive_loss(
     query: jax.Array | SparseRows,
     document: jax.Array,
     *,
-    topology: Similarity,
+    topology: Topology,
     logit_scale: jax.Array | float,
     weight: jax.Array | None = None,
     valid: jax.Array | None = None,
@@ -132,7 +132,7 @@ def sigmoid_loss(
     query: jax.Array,
     document: jax.Array,
     *,
-    topology: Similarity,
+    topology: Topology,
     logit_scale: jax.Array | float,
     bias: jax.Array | float,
     weight: jax.Array | None = None,

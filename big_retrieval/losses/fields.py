@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, PairLoss
 from big_retrieval.config.loss import Terms
-from big_retrieval.similarity import Similarity, topology
+from big_retrieval.config.topologies import Topology, topology_part
 
 # [B, M, N], and bool [B]: the rows that have an embedding (None: all).
 Embeddings = tuple[jax.Array, jax.Array | None]
@@ -50,7 +50,7 @@ class QueryAndDocumentFields:
         than the run.
     """
 
-    topology: Similarity
+    topology: Topology
     weights: dict[str, float]
     query: tuple[str, ...]
     document: tuple[str, ...]
@@ -106,7 +106,7 @@ def make_sides(config: Config, loss: PairLoss) -> QueryAndDocumentFields:
     weights = {name: field.weight for name, field in config.fields.items()}
     own = loss.other_topology(config) or config.topology_of(*loss.compares(config))
     return QueryAndDocumentFields(
-        topology(own),
+        topology_part(own),
         weights,
         query=loss.fields(config, "query"),
         document=loss.fields(config, "document"),

@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import Exchange, FalseNegatives
+from big_retrieval.config.topologies import Topology
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.core import BlockwiseInputs, Labels, make_core
 from big_retrieval.losses.tiles import Reduction
 from big_retrieval.runtime.chips import LANES
 from big_retrieval.runtime.platform import traced_platform
-from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.gate import SparseRows
 from big_retrieval.sparse.sharded import pad_terms
 
@@ -79,7 +79,7 @@ class PairBatch:
 
     query: jax.Array | SparseRows
     document: jax.Array
-    topology: Similarity
+    topology: Topology
     logit_scale: jax.Array | float = 1.0
     bias: jax.Array | float | None = None
     weight: jax.Array | None = None

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval import similarity
 from big_retrieval.config import Config
 from big_retrieval.config.sources import Source
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.build import make_readers, make_reading
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
@@ -92,7 +92,7 @@ class ModelSearcher:
         reading: Reading | None = None,
     ):
         self._task = task
-        self._topology = similarity.topology(config.topology)
+        self._topology = topology_part(config.topology)
         self.fingerprint = params_sha256(weights)
 
         def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:

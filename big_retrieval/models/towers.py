@@ -9,10 +9,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import similarity
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Field, Tower
-from big_retrieval.config.topologies import TopologyKey
+from big_retrieval.config.topologies import TopologyKey, topology_part
 from big_retrieval.models.batch_norm import counting
 from big_retrieval.models.flops import by_depth, traced_flops, without_kernels
 from big_retrieval.sparse.terms import Terms, Words, terms_of, terms_of_size
@@ -70,7 +69,7 @@ class RetrievalModel(nn.Module):
           Reps with embeddings [B, M, N], float32, of every given field; [B, 1, V] of lexical ones,
           with the bow (term ids) of texts.
         """
-        run, products = similarity.topology(self.topology), similarity.topology("inner")
+        run, products = topology_part(self.topology), topology_part("inner")
         towers = {
             name: tower.build(self.vocab_size, self._read_by(name), dtype=self.dtype, name=name)
             for name, tower in self.towers.items()

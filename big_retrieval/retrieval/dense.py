@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from big_retrieval import similarity
+from big_retrieval.config.topologies import Topology, topology_part
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.evals.ranks import best_of
 from big_retrieval.evals.top_k import check_depth
@@ -45,7 +46,7 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
     Raises:
       UserError: there is no batch, a value is not finite, or batches differ in M or N.
     """
-    similarity.topology(about.topology)
+    topology_part(about.topology)
     writer: ArrayWriter | None = None
     for embeddings in batches:
         writer = writer or ArrayWriter(folder / "embeddings.npy", np.float32, embeddings.shape[1:])
@@ -85,10 +86,10 @@ def join(folder: Path, parts: Sequence[Path], about: About) -> About:
     return build(folder, blocks(), about)
 
 
-def _topology(about: About) -> similarity.Similarity:
+def _topology(about: About) -> Topology:
     """The topology of an index; if it is not known, the error names the file of its run."""
     try:
-        return similarity.topology(about.topology)
+        return topology_part(about.topology)
     except UserError as unknown:
         try:
             saved.read_config(Path(about.checkpoint))

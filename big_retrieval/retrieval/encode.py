@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.config import Config
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.data.formats.records import Records
 from big_retrieval.errors import Damaged, UserError
@@ -93,7 +94,6 @@ def encode_rows(
     if len(fields) == 1:
         (name,) = fields
         return rows_of(model, [row.values[name] for row in rows], name)
-    from big_retrieval import similarity
     from big_retrieval.evals.encoding import average, placed
 
     embeddings: dict[str, Any] = {}
@@ -104,7 +104,7 @@ def encode_rows(
             items = [row.values[name] for row in rows if row.values[name] is not None]
             found = rows_of(model, items, name)
             embeddings[name] = placed(found, np.flatnonzero(has), len(rows))
-    return average(similarity.topology(model.config.topology), embeddings, fields, present)
+    return average(topology_part(model.config.topology), embeddings, fields, present)
 
 
 def encoded(

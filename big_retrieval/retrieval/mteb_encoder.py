@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from big_retrieval import similarity
 from big_retrieval.config import is_lexical
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load
 from big_retrieval.inference.fingerprint import params_sha256
@@ -77,7 +77,7 @@ class MtebEncoder:
         if len(kinds) > 1:
             raise UserError(f"of the fields {', '.join(used)} some are lexical and some dense.")
         (self._lexical,) = kinds
-        self._topology = similarity.topology(config.topology)
+        self._topology = topology_part(config.topology)
         self._name = f"big_retrieval/{name or Path(model_name).resolve().name}"
 
     def encode(

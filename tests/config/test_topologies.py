@@ -18,18 +18,19 @@ from big_retrieval import parallel
 from big_retrieval.config import recipe, registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.file import ConfigFile
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.retrieval import making
 from big_retrieval.retrieval.folder import About
-from big_retrieval.similarity import InnerProduct, Similarity, topology
+from big_retrieval.similarity import FlatProduct
 from big_retrieval.train.build import build_model
 from tests.helpers import raw_config, tiny
 
 
 @configs.register("topology")
 @dataclass(frozen=True)
-class Gated(configs.Topology):
-    """A topology with keys, which checks the config."""
+class Gated(FlatProduct):
+    """The inner product over a temperature; it checks the config."""
 
     type: Literal["test_gated"] = "test_gated"
     temperature: float = 1.0
@@ -39,19 +40,8 @@ class Gated(configs.Topology):
         if self.temperature <= 0:
             yield f"{path}.temperature is {self.temperature}; it must be positive."
 
-    def build(self) -> Similarity:
-        return GatedProduct(self.temperature, self.names)
-
-
-@dataclass(frozen=True)
-class GatedProduct(InnerProduct):
-    """The inner product over a temperature."""
-
-    temperature: float
-    names: dict[str, float]
-
     def project(self, x: jax.Array) -> jax.Array:
-        return super().project(x) / self.temperature
+        return x / self.temperature
 
 
 FILE = """
@@ -94,10 +84,10 @@ def test_a_topology_has_keys_that_are_saved_and_checked() -> None:
     saved = json.loads(json.dumps(schema.to_plain(config)))
     assert saved["topology"] == {"type": "test_gated", "temperature": 0.5, "names": {}}
     assert config.plugins.keys() == {"topology/test_gated"}
-    assert topology(configs.load_saved(saved).topology) == GatedProduct(0.5, {})
-    assert topology(saved["topology"]) == GatedProduct(0.5, {})  # as an index has it
+    assert topology_part(configs.load_saved(saved).topology) == Gated(temperature=0.5)
+    assert topology_part(saved["topology"]) == Gated(temperature=0.5)  # as an index has it
     older = configs.load_saved({**saved, "topology": "test_gated"})
-    assert topology(older.topology) == GatedProduct(1.0, {})
+    assert topology_part(older.topology) == Gated()
     raw.topology.temperature = -1.0
     with pytest.raises(UserError, match=r"^config\.topology\.temperature is -1\.0; it must be"):
         check(configs.load(raw))
@@ -114,7 +104,7 @@ def test_a_model_of_a_topology_with_keys_is_built() -> None:
     mesh = parallel.make_mesh(config, jax.devices()[:1])
     parts = build_model(config, mesh, vocab_size=64, total_steps=8)
     assert parts.model.forward_flops() > 0
-    assert jax.jit(topology(config.topology).project)(jnp.ones((2, 1, 3))).shape == (2, 1, 3)
+    assert jax.jit(topology_part(config.topology).project)(jnp.ones((2, 1, 3))).shape == (2, 1, 3)
 
 
 def test_an_index_prints_how_to_search_it_with_files_of_parts(
@@ -130,4 +120,4 @@ def test_an_index_prints_how_to_search_it_with_files_of_parts(
 def test_an_index_of_a_topology_that_is_not_imported_asks_for_its_file() -> None:
     for name in ("nowhere", {"type": "nowhere", "heat": 1.0}):  # as index.json has it
         with pytest.raises(UserError, match=r"'nowhere' is unknown.* give the file .* --plugins="):
-            topology(name)
+            topology_part(name)

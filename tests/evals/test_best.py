@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from big_retrieval import similarity
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.evals.ranks import DocumentScorer, best_of
 from tests.evals.test_ranks import ENCODERS
 
@@ -17,7 +17,7 @@ def test_best_documents_are_those_of_a_plain_sort(depth: int, graded: bool) -> N
     queries = rng.integers(-2, 3, (11, 1, 2)).astype(np.float32)
     queries[3], documents[5] = 0, np.nan
     relevance = rng.integers(0, 3, (11, 40))
-    score = similarity.topology("inner").score
+    score = topology_part("inner").score
     scorer = DocumentScorer(documents, score=score, encoder=ENCODERS[8], chunk=4)
     of_query = (lambda query: relevance[query]) if graded else None
     found, scores = scorer.best(queries, depth, of_query)
@@ -30,7 +30,7 @@ def test_best_documents_are_those_of_a_plain_sort(depth: int, graded: bool) -> N
 
 
 def test_not_all_documents_are_sorted() -> None:
-    score = similarity.topology("sphere").score
+    score = topology_part("sphere").score
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((4, 1, 8), (4,), (500, 1, 8))]
     program = jax.jit(best_of(score, 10)).lower(*shapes).compile().as_text()
     assert "TopK" in program

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval import parallel, similarity
+from big_retrieval import parallel
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.evals.ranks import Ranks, _ranker, ranks
 from big_retrieval.evals.retrieval import summarise
 from big_retrieval.inference.encoder import Encoder
@@ -137,7 +138,7 @@ def test_a_query_without_a_right_document_finds_none_among_few() -> None:
 
 
 def test_no_sort_of_all_documents_finds_the_precision() -> None:
-    score = similarity.topology("sphere").score
+    score = topology_part("sphere").score
     sizes: Any = ((4, 1, 8), np.float32), ((4, 1), np.int64), ((500, 1, 8), np.float32)
     shapes = [jax.ShapeDtypeStruct(*size) for size in (*sizes, ((500,), np.int64))]
     for most in (5, 20):

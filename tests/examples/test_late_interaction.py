@@ -47,7 +47,7 @@ def one_score(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def test_scores_are_those_of_the_definition() -> None:
-    topology, sides = example("late_interaction").LateInteraction(), raw(0)
+    topology, sides = example("late_interaction").MaxSim(), raw(0)
     with jax.enable_x64(True):
         query, document = (topology.project(jnp.asarray(sides[x])) for x in ("query", "document"))
         found, paired = topology.score(query, document), topology.paired(query, document)
@@ -59,7 +59,7 @@ def test_scores_are_those_of_the_definition() -> None:
 
 
 def loss(x: dict[str, jax.Array], how: Execution | None, valid: np.ndarray) -> jax.Array:
-    topology = example("late_interaction").LateInteraction()
+    topology = example("late_interaction").MaxSim()
     query, document = topology.project(x["query"]), topology.project(x["document"])
     if how is not None:
         return contrastive_loss(

@@ -16,6 +16,7 @@ import pytest
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, LogitScale, PairLabels
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.judged.weights import make_weight
 from big_retrieval.evals.encoding import average
 from big_retrieval.evals.graded import graded_metrics, mean_metrics, order
@@ -26,10 +27,9 @@ from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.pair_losses import ContrastiveLoss
 from big_retrieval.losses.pairs import LearnedLogitScale
-from big_retrieval.similarity import topology
 
 Case = Mapping[str, np.ndarray]
-SPHERE = topology("sphere")
+SPHERE = topology_part("sphere")
 both_precisions = pytest.mark.parametrize(
     "precision", ["float32", pytest.param("float64", marks=pytest.mark.slow)]
 )
@@ -82,7 +82,7 @@ def test_weighted_cross_entropy(case: Case, precision: str) -> None:
 def test_gradient_of_the_logits(case: Case) -> None:
     """`Z` and `grad_Z`, the logits as embeddings whose score is their product with unit vectors."""
     rows = len(case["Z"])
-    inner = topology("inner")
+    inner = topology_part("inner")
 
     def loss(z: jax.Array) -> jax.Array:
         columns = jnp.eye(rows, dtype=z.dtype)[:, None]

@@ -17,7 +17,7 @@ from big_retrieval.losses.ltd import InputTargetLoss, LatentTargetLoss
 from big_retrieval.losses.objective import Objective
 from big_retrieval.losses.triplet import triplet_loss
 from big_retrieval.models.decoders import TargetDecoder
-from big_retrieval.similarity import InnerProduct
+from big_retrieval.similarity import Inner
 from tests.golden.test_ltd_models import gru
 
 Case = Mapping[str, np.ndarray]
@@ -34,7 +34,7 @@ def test_triplets(case: Case, name: str, which: Literal["hardest", "all"]) -> No
 
         def loss(captions: jax.Array, images: jax.Array) -> jax.Array:
             sides, margin = (captions[:, None], images[:, None]), float(case[f"{name}.margin"])
-            return triplet_loss(*sides, margin, which, topology=InnerProduct())[0]
+            return triplet_loss(*sides, margin, which, topology=Inner())[0]
 
         embeddings = jnp.asarray(case[f"{name}.captions"]), jnp.asarray(case[f"{name}.images"])
         value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*embeddings)
@@ -49,7 +49,7 @@ def test_infonce(case: Case) -> None:
 
         def loss(captions: jax.Array, images: jax.Array) -> jax.Array:
             sides, scale = (captions[:, None], images[:, None]), 1 / float(case["tau"])
-            return contrastive_loss(*sides, topology=InnerProduct(), logit_scale=scale)[0]
+            return contrastive_loss(*sides, topology=Inner(), logit_scale=scale)[0]
 
         embeddings = jnp.asarray(case["captions"]), jnp.asarray(case["images"])
         value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*embeddings)
@@ -200,8 +200,8 @@ class OfEmbeddings(LossFunction):
         """InfoNCE with a temperature of 0.05, or triplets with a margin of 0.2."""
         sides = context.reps.embeddings["text"], context.reps.embeddings["image"]
         if self.triplet:
-            return triplet_loss(*sides, 0.2, topology=InnerProduct())
-        return contrastive_loss(*sides, topology=InnerProduct(), logit_scale=20.0)
+            return triplet_loss(*sides, 0.2, topology=Inner())
+        return contrastive_loss(*sides, topology=Inner(), logit_scale=20.0)
 
 
 MODES = ("con_infonce", "dual_infonce", "lag_infonce", "lag_triplet")

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 from big_retrieval.config import Bert, ImageField, Projection, TextField, ViT
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.inference.gradcam import program
 from big_retrieval.interop.kinds import MTOB
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.models.towers import RetrievalModel
-from big_retrieval.similarity import topology
 from tests.helpers import built
 
 Case = Mapping[str, np.ndarray]
 
-OBLIQUE = topology("oblique")
+OBLIQUE = topology_part("oblique")
 PROJECTIONS = ("image_head", "text_head")
 TOPOLOGIES = {
     "sphere_ip": "sphere",
@@ -228,7 +228,7 @@ def test_topology(case: Case, precision: str) -> None:
     @jax.jit  # one program: what the topologies have in common is compiled once
     def run(*inputs: jax.Array) -> Any:
         with_grads = jax.grad(loss, argnums=(1, 2, 3), has_aux=True)
-        return {each: with_grads(topology(each), *inputs) for each in TOPOLOGIES.values()}
+        return {each: with_grads(topology_part(each), *inputs) for each in TOPOLOGIES.values()}
 
     names = ("image", "text", "log_temperature")
     with jax.enable_x64(precision == "float64"):
@@ -257,7 +257,7 @@ def test_zero_shot(case: Case, precision: str) -> None:
 
     @jax.jit
     def run(*inputs: jax.Array) -> dict[str, jax.Array]:
-        return {each: average(topology(each), *inputs) for each in TOPOLOGIES.values()}
+        return {each: average(topology_part(each), *inputs) for each in TOPOLOGIES.values()}
 
     image = case["image"].reshape(-1, *shape).astype(precision)
     text = case["prompts"].reshape(classes * prompts, *shape).astype(precision)

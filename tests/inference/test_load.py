@@ -15,10 +15,11 @@ from PIL import Image
 from scipy.sparse import csr_array
 
 import big_retrieval
-from big_retrieval import cli, similarity
+from big_retrieval import cli
 from big_retrieval import config as configs
 from big_retrieval.commands import evaluate
 from big_retrieval.config import recipe
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.images import decoding
 from big_retrieval.data.synthetic.scenes import SceneRecords
@@ -77,7 +78,7 @@ def test_features_lead_to_the_embeddings(trained: TrainedModel) -> None:
     np.testing.assert_array_equal(layers[1], layers[2])  # there is one layer
     kernel = jax.device_get(trained.weights)["text_head"]["kernel"]
     raw = jnp.asarray(layers[3][:, :2] @ kernel)  # the class tokens are the first positions
-    embeddings = similarity.topology(trained.config.topology).project(raw)
+    embeddings = topology_part(trained.config.topology).project(raw)
     np.testing.assert_allclose(trained.encode(texts, "text"), embeddings, atol=1e-5)
     words = "the tower of 'image' gives no layer 5; it has: 'embedding', 'final', 0 to 0."
     with pytest.raises(UserError, match=words):
@@ -95,7 +96,7 @@ def test_embeddings_are_those_of_the_evaluators(trained: TrainedModel) -> None:
     np.testing.assert_allclose(found, images, atol=1e-6)
     assert texts.shape == (100, 2, 4)
     assert images.shape == (20, 2, 4)
-    scores = similarity.topology(trained.config.topology).score(texts, images)
+    scores = topology_part(trained.config.topology).score(texts, images)
     np.testing.assert_array_equal(trained.score(texts, images), scores)
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, LogitScale, Sparsity, Vdr
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.losses.activity import ALL, WATCHED, activity, flops, warnings
 from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.pair_losses import ContrastiveLoss, VdrLoss, lexical_side
 from big_retrieval.losses.pairs import LearnedLogitScale
-from big_retrieval.similarity import topology
 
 ROWS, WIDTH, WORDS = 5, 7, 4
 EMBEDDINGS = np.array([[1, 0, 2], [3, 0, 0], [9, 9, 9]], np.float32)
@@ -87,7 +87,7 @@ def reps(query: np.ndarray, title: np.ndarray, bow: Any = None) -> Reps:
 
 
 SIDES = QueryAndDocumentFields(
-    topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",)
+    topology_part("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",)
 )
 LOGIT_SCALE = LearnedLogitScale(LogitScale())
 
@@ -162,7 +162,10 @@ def test_steps_that_are_not_logged_have_the_same_loss_and_no_activity(gated: boo
 def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     """And the average of their embeddings; a field that a row lacks has no part in it."""
     of = QueryAndDocumentFields(
-        topology("inner"), {"query": 1.0, "title": 3.0, "text": 1.0}, ("query",), ("title", "text")
+        topology_part("inner"),
+        {"query": 1.0, "title": 3.0, "text": 1.0},
+        ("query",),
+        ("title", "text"),
     )
     title, first, _ = arrays(4)
     text, second, _ = arrays(5)

@@ -13,18 +13,18 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.compiled.program import read_program
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.losses import core
 from big_retrieval.losses.blockwise import block_size
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.pairwise import Execution
-from big_retrieval.similarity import topology
 
 MIB = 2**20
 DIM = 512
 
 
 def ours(name: str, exchange: Any = "auto", sigmoid: bool = False) -> Any:
-    top, execution = topology(name), Execution(exchange)
+    top, execution = topology_part(name), Execution(exchange)
 
     def loss(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
         common: Any = {"topology": top, "logit_scale": jnp.exp(t), "execution": execution}
@@ -36,7 +36,7 @@ def ours(name: str, exchange: Any = "auto", sigmoid: bool = False) -> Any:
 
 
 def plain(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
-    logits = jnp.exp(t) * topology("sphere").score(query, document)
+    logits = jnp.exp(t) * topology_part("sphere").score(query, document)
     partitions = jax.nn.logsumexp(logits, axis=1) + jax.nn.logsumexp(logits, axis=0)
     return jnp.mean(0.5 * partitions - jnp.diagonal(logits))
 
@@ -115,7 +115,7 @@ def test_auto_gathers_up_to_256_mib() -> None:
 
 
 def test_blocks_of_wide_rows_are_smaller_on_tpus() -> None:
-    inner, sphere = topology("inner"), topology("sphere")
+    inner, sphere = topology_part("inner"), topology_part("sphere")
     assert block_size(inner, (4096, 29522), "tpu") == 4096
     assert block_size(inner, (8192, 29522), "tpu") == 512
     assert block_size(inner, (8192, 29522), "gpu") == 4096

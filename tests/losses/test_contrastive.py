@@ -9,12 +9,12 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution
-from big_retrieval.similarity import topology
 
-TOP = topology("oblique")
+TOP = topology_part("oblique")
 
 
 def pair(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +115,7 @@ def test_accuracy_has_no_gradient_and_scale_has() -> None:
 @pytest.mark.parametrize("name", ["sphere", "euclidean", "oblique", "geodesic"])
 def test_eight_devices_equal_one(name: str) -> None:
     """Rows sharded under jit: value and gradients as of a plain float64 computation."""
-    top = topology(name)
+    top = topology_part(name)
     a, b = pair(0, 16)
     valid = np.arange(16) < 13
 
@@ -143,7 +143,7 @@ def test_different_numbers_of_rows() -> None:
 @pytest.mark.parametrize("name", ["sphere", "euclidean", "oblique", "geodesic"])
 def test_edges_are_finite(name: str) -> None:
     """Equal pairs, equal rows of different pairs and antipodes: nothing becomes NaN or infinite."""
-    top = topology(name)
+    top = topology_part(name)
     a = pair(0, 6)[0].astype(np.float32)
     a[3], a[4] = a[2], -a[1]
 

@@ -14,13 +14,14 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.config.topologies import Topology
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.pairwise import Execution, Negatives
-from big_retrieval.similarity import TOPOLOGIES, Product, Similarity
+from big_retrieval.similarity import TOPOLOGIES, Product
 from big_retrieval.train.microbatch import in_slices
 
 ROWS, EXTRA, WIDTH = 24, 2, 10  # 24 = 8 devices x 3 rows
-TOP: dict[str, Similarity] = {**TOPOLOGIES, "product": Product()}
+TOP: dict[str, Topology] = {**TOPOLOGIES, "product": Product()}
 VALID = np.arange(ROWS) % 11 != 4
 QUERY_PRESENT, DOCUMENT_PRESENT = np.arange(ROWS) % 7 != 3, np.arange(ROWS) % 5 != 1
 NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2

@@ -9,12 +9,13 @@ import pytest
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, LogitScale, Sigmoid
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import QueryAndDocumentFields, pair_weights
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.pair_losses import ContrastiveLoss, SigmoidLoss
 from big_retrieval.losses.pairs import LearnedLogitScale
-from big_retrieval.similarity import TOPOLOGIES, topology
+from big_retrieval.similarity import TOPOLOGIES
 
 ROWS = 12
 FIELDS = ("query", "image", "title")
@@ -42,7 +43,7 @@ def batch(weight: Any = None, **present: np.ndarray) -> Any:
 def sides(
     name: str, documents: tuple[str, ...] = ("image", "title"), again: bool = False
 ) -> QueryAndDocumentFields:
-    return QueryAndDocumentFields(topology(name), GAMMA, ("query",), documents, again)
+    return QueryAndDocumentFields(topology_part(name), GAMMA, ("query",), documents, again)
 
 
 def objective(of: QueryAndDocumentFields, config: Any) -> Any:
@@ -72,7 +73,7 @@ def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
     p = reps.embeddings
     mixed = 0.7 * p["image"] + 0.3 * p["title"]
     mixed = TOPOLOGIES[name].project(mixed) if name == "geodesic" else mixed
-    how: Any = {"topology": topology(name), "logit_scale": jnp.exp(1.5), "weight": weight}
+    how: Any = {"topology": topology_part(name), "logit_scale": jnp.exp(1.5), "weight": weight}
     how["divide_by"] = "rows"
     each = [contrastive_loss(p["query"], d, **how)[0] for d in (mixed, p["image"], p["title"])]
     np.testing.assert_allclose(loss, sum(each), rtol=1e-5)
@@ -87,7 +88,7 @@ def test_weights_of_one_change_nothing(config: Any) -> None:
     of = sides("sphere", ("title",))
     one, _ = objective(of, config)(reps, batch(jnp.ones(ROWS)), SCALARS)
     none, _ = objective(of, config)(reps, batch(), SCALARS)
-    how: Any = {"topology": topology("sphere"), "logit_scale": jnp.exp(SCALARS["logit_scale"])}
+    how: Any = {"topology": topology_part("sphere"), "logit_scale": jnp.exp(SCALARS["logit_scale"])}
     plain = contrastive_loss
     if isinstance(config, Sigmoid):
         plain, how["bias"] = sigmoid_loss, SCALARS["bias"]
@@ -118,7 +119,7 @@ def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
     mixed = 0.7 * p["image"] + 0.3 * p["title"]
     np.testing.assert_allclose(average[present], mixed[present], rtol=1e-6)
     assert mask is None  # the title is always there
-    how: Any = {"topology": topology("sphere"), "logit_scale": jnp.exp(1.5)}
+    how: Any = {"topology": topology_part("sphere"), "logit_scale": jnp.exp(1.5)}
     some = np.flatnonzero(present)
     rows = contrastive_loss(
         p["query"][some], p["image"][some], weight=weight[some], divide_by="rows", **how

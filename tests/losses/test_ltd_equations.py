@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.losses.contrastive import contrastive_loss
-from big_retrieval.similarity import InnerProduct
+from big_retrieval.similarity import Inner
 
 TAU = 0.3
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
@@ -52,7 +52,7 @@ def query() -> Query:
 
         def loss(queries: jax.Array, documents: jax.Array) -> jax.Array:
             return contrastive_loss(
-                queries[:, None], documents[:, None], topology=InnerProduct(), logit_scale=1 / TAU,
+                queries[:, None], documents[:, None], topology=Inner(), logit_scale=1 / TAU,
                 weight=jnp.arange(6) == 0, directions="query",
             )[0]  # fmt: skip
 

@@ -11,6 +11,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import similarity
 from big_retrieval.config import schema
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import dense, open_index
 from big_retrieval.retrieval import folder as folders
@@ -22,7 +23,7 @@ from tests.helpers import raw_config
 
 def embeddings(rows: int, topology: str, seed: int) -> np.ndarray:
     raw = np.random.default_rng(seed).standard_normal((rows, 3, 4)).astype(np.float32)
-    return np.array(similarity.topology(topology).project(raw))
+    return np.array(topology_part(topology).project(raw))
 
 
 def make_dense(out: Path, found: np.ndarray, topology: str, engine: str = "exact") -> DenseIndex:
@@ -50,7 +51,7 @@ def test_it_finds_what_the_table_has(
     documents[2000] = documents[10]  # a tie across blocks
     queries[3] = documents[10]
     index = make_dense(tmp_path / "index", documents, topology)
-    table = np.asarray(similarity.topology(topology).score(queries, documents))
+    table = np.asarray(topology_part(topology).score(queries, documents))
     order = np.lexsort((np.broadcast_to(np.arange(2500), table.shape), -table), axis=1)[:, :40]
     numbers, scores = index.search(queries, 40)
     np.testing.assert_allclose(scores, np.take_along_axis(table, order, 1), rtol=1e-5, atol=1e-6)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from big_retrieval import similarity
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import exports
 from big_retrieval.retrieval.exports import Batch, ExportedDocuments
@@ -163,7 +163,7 @@ def test_qdrant_finds_dense_documents_like_our_index(tmp_path: Path, name: str) 
     qdrant = pytest.importorskip("qdrant_client")
     from big_retrieval.retrieval.exports import qdrant_upload
 
-    topology, rng = similarity.topology(name), np.random.default_rng(0)
+    topology, rng = topology_part(name), np.random.default_rng(0)
     rows, queries = (np.float32(topology.project(rng.normal(size=(n, 2, 8)))) for n in (300, 20))
     exports.write("qdrant", tmp_path, ExportedDocuments(batches(rows), topology=name))
     client = qdrant.QdrantClient(":memory:")

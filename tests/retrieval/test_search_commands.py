@@ -18,6 +18,7 @@ from scipy import sparse
 import big_retrieval
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
@@ -261,14 +262,13 @@ def test_titles_are_indexed(place: Path) -> None:
 
 @pytest.mark.slow
 def test_several_fields_make_one_document(place: Path) -> None:
-    from big_retrieval import similarity
     from big_retrieval.evals.encoding import average
 
     out = make(options(place, "dense", "both", field="image=0.7,text=0.3"))
     index, model = open_index(out), big_retrieval.load(place / "dense")
     images = model.encode_images([place / f"{number}.png" for number in range(60)])
     embeddings = {"image": images, "text": model.encode_texts(TEXTS)}
-    wanted = average(similarity.topology("oblique"), embeddings, {"image": 0.7, "text": 0.3}, {})
+    wanted = average(topology_part("oblique"), embeddings, {"image": 0.7, "text": 0.3}, {})
     np.testing.assert_allclose(index.embeddings, wanted, atol=1e-5)  # type: ignore[union-attr]
     assert index.about.field == "image=0.7,text=0.3"
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import similarity
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.retrieval.exports import FORMATS, ExportedDocuments
@@ -56,10 +57,10 @@ def distance(topology: str | Mapping[str, Any]) -> str:
     Raises:
       UserError: Qdrant has no such score.
     """
-    found = similarity.topology(topology)
+    found = topology_part(topology)
     if isinstance(found, similarity.FlatProduct):
         return "Dot"
-    if isinstance(found, similarity.EuclideanDistance):
+    if isinstance(found, similarity.Euclidean):
         return "Euclid"
     raise UserError(
         f"Qdrant compares by inner products or Euclidean distances, which the topology "
