@@ -5,6 +5,9 @@ Config files change the tree in its ConfigDict form (`recipe.py`); `load` gives 
 the rest of the code reads; `checks/` refuses combinations that no single key can tell.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from big_retrieval.config.arrays import ArrayField
 from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.captions import CaptionNdcg, CrisscrossedCaptions
@@ -79,5 +82,20 @@ from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.config.trackers import Mlflow, TensorBoard, Tracker, Wandb
 from big_retrieval.config.trained_heads import Mlp, SharedTransformer
 from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
-from big_retrieval.config.update_rules import AdamP, AdamW, Optax, Sgd, UpdateRule
+from big_retrieval.config.update_rules import UpdateRule
 from big_retrieval.config.vdr import TermMask, Vdr
+
+if TYPE_CHECKING:
+    from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
+
+# Parts that are defined beside their work, imported when they are asked for.
+_ELSEWHERE = {
+    "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _ELSEWHERE.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

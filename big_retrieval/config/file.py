@@ -236,7 +236,7 @@ def mistake_in(file: str, problem: Exception) -> str:
 def _other_type(key: str, given: str, wanted: str) -> str:
     """About a key that was set to a value of another type; types are names with their modules."""
     given, wanted = (name.rpartition(".")[2] for name in (given, wanted))
-    if wanted == "ConfigDict" and given in vars(configs):
+    if wanted == "ConfigDict" and hasattr(configs, given):
         return NO_GROUP.format(key, given)
     return NOT_OF_TYPE.format(key, given, wanted)
 

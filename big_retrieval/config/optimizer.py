@@ -20,7 +20,8 @@ from big_retrieval.config.ranges import (
     Share,
     ShareBelow1,
 )
-from big_retrieval.config.update_rules import AdamW, Same, UpdateRule
+from big_retrieval.config.registry import default
+from big_retrieval.config.update_rules import Same, UpdateRule
 
 SAME = "same"  # a type: what the phase, or the run, has
 
@@ -126,7 +127,7 @@ class Swa:
 class Optimizer:
     """How parameters follow from gradients: rule, rate, decay, clip; by groups and by phases."""
 
-    rule: UpdateRule = field(default_factory=AdamW)
+    rule: UpdateRule = field(default_factory=default("optimizer", "adamw"))
     lr: Positive = 1e-3
     schedule: Schedule = field(default_factory=Schedule)
     # of matrices; never of biases, norms, scalars, class and position tables

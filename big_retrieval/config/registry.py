@@ -34,7 +34,10 @@ KINDS = (
     "evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower", "tracker",
 )  # fmt: skip
 _PACKAGE = "big_retrieval."
-_SHIPPED = {"topology": ("big_retrieval.similarity",)}  # kind -> modules that define its parts
+_SHIPPED = {  # kind -> modules that define its parts
+    "optimizer": ("big_retrieval.train.rules",),
+    "topology": ("big_retrieval.similarity",),
+}
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,16 @@ def _import_shipped(kind: str) -> None:
     """Imports the modules that define this package's parts of a kind."""
     for module in _SHIPPED.get(kind, ()):
         importlib.import_module(module)
+
+
+def default(kind: str, tag: str) -> Callable[[], Any]:
+    """A factory of a shipped part with its default keys, for a dataclass's `default_factory`."""
+
+    def make() -> Any:
+        _import_shipped(kind)
+        return _parts[kind][tag]()
+
+    return make
 
 
 def make_hashable(cls: type) -> None:
