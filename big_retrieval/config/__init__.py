@@ -79,18 +79,24 @@ from big_retrieval.config.text_field import TextField
 from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
-from big_retrieval.config.trackers import Mlflow, TensorBoard, Tracker, Wandb
+from big_retrieval.config.trackers import Tracker
 from big_retrieval.config.trained_heads import Mlp, SharedTransformer
 from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
 from big_retrieval.config.update_rules import UpdateRule
 from big_retrieval.config.vdr import TermMask, Vdr
 
 if TYPE_CHECKING:
+    from big_retrieval.train.mlflow_tracker import Mlflow
     from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
+    from big_retrieval.train.trackers import TensorBoard
+    from big_retrieval.train.wandb_tracker import Wandb
 
 # Parts that are defined beside their work, imported when they are asked for.
 _ELSEWHERE = {
+    "big_retrieval.train.mlflow_tracker": ("Mlflow",),
     "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),
+    "big_retrieval.train.trackers": ("TensorBoard",),
+    "big_retrieval.train.wandb_tracker": ("Wandb",),
 }
 
 

@@ -19,7 +19,7 @@ from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import ForeignSource, Source
 from big_retrieval.config.topologies import Topology, TopologyKey, topology_key, topology_part
 from big_retrieval.config.towers import Tower
-from big_retrieval.config.trackers import ForeignTracker, TensorBoard, Tracker
+from big_retrieval.config.trackers import ForeignTracker, Tracker
 from big_retrieval.config.update_rules import ForeignRule, UpdateRule
 from big_retrieval.errors import PluginNeeded
 
@@ -73,7 +73,9 @@ class Config:
     hang_after: NotNegative = 900.0  # seconds without a step that end a run; 0: never
     report: bool = True  # write report.html at the end
     # where curves go besides the run folder's metrics.jsonl
-    trackers: dict[str, Tracker] = field(default_factory=lambda: {"tensorboard": TensorBoard()})
+    trackers: dict[str, Tracker] = field(
+        default_factory=lambda: {"tensorboard": registry.default("tracker", "tensorboard")()}
+    )
     profile: Profile = field(default_factory=Profile)
     best_metric: str = ""  # its best checkpoint is kept besides the newest two
     best_mode: Literal["max", "min"] = "max"

@@ -1,15 +1,13 @@
-"""Trackers, the parts of `config.trackers`: where the curves of a run go besides its folder."""
+"""The base of trackers, the parts of `config.trackers`; ours are in train/, beside their work."""
 
 import dataclasses
 import importlib.metadata
 import importlib.util
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from big_retrieval.config.registry import Part, Plugin, register, required
+from big_retrieval.config.registry import Part, Plugin, required
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -73,74 +71,6 @@ class ForeignTracker(Tracker):
         )
 
 
-@register("tracker")
-@dataclass(frozen=True)
-class TensorBoard(Tracker):
-    """Files for TensorBoard, in the folder tensorboard of the run folder."""
-
-    title: ClassVar[str] = "TensorBoard"
-    type: Literal["tensorboard"] = "tensorboard"
-
-    def open(self, run: "TrackedRun") -> "OpenTracker":
-        from big_retrieval.train.trackers import EventFiles
-
-        return EventFiles(run.folder / "tensorboard", run.first)
-
-
-@register("tracker")
-@dataclass(frozen=True)
-class Wandb(Tracker):
-    """Weights & Biases; its variables, such as WANDB_PROJECT, hold where a key is empty."""
-
-    title: ClassVar[str] = "W&B"
-    closing: ClassVar[float] = 30.0
-    type: Literal["wandb"] = "wandb"
-    project: str = ""  # empty: WANDB_PROJECT, or big_retrieval
-    entity: str = ""  # user or team
-    name: str = ""  # of the run; empty: that of the run folder
-    group: str = ""
-    tags: tuple[str, ...] = ()
-    # offline: files in the folder wandb of the run folder, for `wandb sync`
-    mode: Literal["", "online", "offline"] = ""  # empty: WANDB_MODE, or online
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        yield from _missing("wandb", path)
-        mode = self.mode or os.environ.get("WANDB_MODE", "online")
-        if mode == "online" and not _wandb_login():  # the library would ask on the terminal
-            yield (
-                f"{path}: nobody is logged in to W&B on this machine: run `wandb login`, or set "
-                f"WANDB_API_KEY, or --{path}.mode=offline."
-            )
-
-    def open(self, run: "TrackedRun") -> "OpenTracker":
-        from big_retrieval.train.wandb_tracker import WandbTracker
-
-        return WandbTracker(self, run)
-
-
-@register("tracker")
-@dataclass(frozen=True)
-class Mlflow(Tracker):
-    """MLflow: a server, or a file on this machine."""
-
-    title: ClassVar[str] = "MLflow"
-    closing: ClassVar[float] = 30.0
-    type: Literal["mlflow"] = "mlflow"
-    # such as http://host:5000 or sqlite:////home/me/mlflow.db; empty: MLFLOW_TRACKING_URI, or
-    # what MLflow takes, which is mlflow.db in the folder of the command
-    uri: str = ""
-    experiment: str = ""  # empty: MLFLOW_EXPERIMENT_NAME, or big_retrieval
-    name: str = ""  # of the run; empty: that of the run folder
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        yield from _missing("mlflow", path, least=3)
-
-    def open(self, run: "TrackedRun") -> "OpenTracker":
-        from big_retrieval.train.mlflow_tracker import MlflowTracker
-
-        return MlflowTracker(self, run)
-
-
 def with_trackers(config: "Config", types: Sequence[str]) -> "Config":
     """A config with further trackers, with their defaults; those that it has stay as they are.
 
@@ -161,7 +91,7 @@ def with_trackers(config: "Config", types: Sequence[str]) -> "Config":
     return dataclasses.replace(config, trackers=found)
 
 
-def _missing(package: str, path: str, least: int = 0) -> Iterator[str]:
+def missing_package(package: str, path: str, least: int = 0) -> Iterator[str]:
     """A sentence where a package is not installed, or is older than a major version."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:  # a folder of this name, such as W&B's own
@@ -178,11 +108,3 @@ def _missing(package: str, path: str, least: int = 0) -> Iterator[str]:
             f"{path} needs {package} {least} or later, and {version} is installed: "
             f"pip install -U '{package}>={least}'."
         )
-
-
-def _wandb_login() -> bool:
-    """Whether there is anything by which the library may find a login without asking."""
-    names = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC")
-    home = Path.home()
-    files = (home / ".netrc", home / "_netrc", home / ".config/wandb/settings")
-    return any(map(os.environ.get, names)) or any(file.exists() for file in files)

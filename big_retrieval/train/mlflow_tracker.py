@@ -10,13 +10,37 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from big_retrieval.config.trackers import Mlflow
+from big_retrieval.config import Config
+from big_retrieval.config.registry import register
+from big_retrieval.config.trackers import Tracker, missing_package
 from big_retrieval.train.tracked_run import TrackedRun
 
 AT_ONCE = 100  # parameters of a request
 LONGEST = 500  # letters of a value
+
+
+@register("tracker")
+@dataclass(frozen=True)
+class Mlflow(Tracker):
+    """MLflow: a server, or a file on this machine."""
+
+    title: ClassVar[str] = "MLflow"
+    closing: ClassVar[float] = 30.0
+    type: Literal["mlflow"] = "mlflow"
+    # such as http://host:5000 or sqlite:////home/me/mlflow.db; empty: MLFLOW_TRACKING_URI, or
+    # what MLflow takes, which is mlflow.db in the folder of the command
+    uri: str = ""
+    experiment: str = ""  # empty: MLFLOW_EXPERIMENT_NAME, or big_retrieval
+    name: str = ""  # of the run; empty: that of the run folder
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from missing_package("mlflow", path, least=3)
+
+    def open(self, run: TrackedRun) -> "MlflowTracker":
+        return MlflowTracker(self, run)
 
 
 class MlflowTracker:

@@ -1,6 +1,6 @@
 """Where the curves of a run go besides metrics.jsonl. No tracker may end or stall the run.
 
-`config.trackers` says which (config/trackers.py); those of other libraries have files of their own.
+`config.trackers` says which; those of other libraries have files of their own.
 
 A tracker writes to what the run can do without: a disk that may be full for a moment, a file system
 that may hang, a server. `Guarded` puts a tracker behind a thread and a bounded queue: a tracker
@@ -15,10 +15,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from big_retrieval.config import Config
+from big_retrieval.config.registry import register
+from big_retrieval.config.trackers import Tracker
 from big_retrieval.io.space import reason
 from big_retrieval.report.numbers import is_number
 from big_retrieval.train.tracked_run import TrackedRun
@@ -237,3 +240,15 @@ class EventFiles:
     def _event(self, step: int, **content: Any) -> None:
         event = self._protocol.Event(step=step, wall_time=time.time(), **content)
         self._writer.write_event(event)
+
+
+@register("tracker")
+@dataclass(frozen=True)
+class TensorBoard(Tracker):
+    """Files for TensorBoard, in the folder tensorboard of the run folder."""
+
+    title: ClassVar[str] = "TensorBoard"
+    type: Literal["tensorboard"] = "tensorboard"
+
+    def open(self, run: TrackedRun) -> OpenTracker:
+        return EventFiles(run.folder / "tensorboard", run.first)

@@ -3,13 +3,54 @@
 import importlib
 import os
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
-from big_retrieval.config.trackers import Wandb
+from big_retrieval.config import Config
+from big_retrieval.config.registry import register
+from big_retrieval.config.trackers import Tracker, missing_package
 from big_retrieval.train.tracked_run import TrackedRun
 
 SECONDS = 20.0  # that a server has at the start and at the end
+
+
+@register("tracker")
+@dataclass(frozen=True)
+class Wandb(Tracker):
+    """Weights & Biases; its variables, such as WANDB_PROJECT, hold where a key is empty."""
+
+    title: ClassVar[str] = "W&B"
+    closing: ClassVar[float] = 30.0
+    type: Literal["wandb"] = "wandb"
+    project: str = ""  # empty: WANDB_PROJECT, or big_retrieval
+    entity: str = ""  # user or team
+    name: str = ""  # of the run; empty: that of the run folder
+    group: str = ""
+    tags: tuple[str, ...] = ()
+    # offline: files in the folder wandb of the run folder, for `wandb sync`
+    mode: Literal["", "online", "offline"] = ""  # empty: WANDB_MODE, or online
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from missing_package("wandb", path)
+        mode = self.mode or os.environ.get("WANDB_MODE", "online")
+        if mode == "online" and not _wandb_login():  # the library would ask on the terminal
+            yield (
+                f"{path}: nobody is logged in to W&B on this machine: run `wandb login`, or set "
+                f"WANDB_API_KEY, or --{path}.mode=offline."
+            )
+
+    def open(self, run: TrackedRun) -> "WandbTracker":
+        return WandbTracker(self, run)
+
+
+def _wandb_login() -> bool:
+    """Whether there is anything by which the library may find a login without asking."""
+    names = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC")
+    home = Path.home()
+    files = (home / ".netrc", home / "_netrc", home / ".config/wandb/settings")
+    return any(map(os.environ.get, names)) or any(file.exists() for file in files)
 
 
 class WandbTracker:
