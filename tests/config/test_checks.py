@@ -1,9 +1,6 @@
 """Impossible combinations: each is refused before jax is imported, with the key in the sentence."""
 
 import dataclasses
-import json
-import subprocess
-import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +16,7 @@ from big_retrieval.data.synthetic import scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import Ranks
 from big_retrieval.evals.retrieval import summarise
-from tests.helpers import ROOT, lexical_texts, raw_config, tiny
+from tests.helpers import lexical_texts, raw_config, tiny
 
 RETRIEVAL = configs.Retrieval()
 COLOURS = configs.ZeroShot()
@@ -306,19 +303,6 @@ def test_known_metrics_are_those_that_evaluators_give() -> None:
     found = {name.rsplit("/", 1)[1] for name in metrics_of(c, "a")}
     assert found == given | {"rsum", "R-mean"}
     assert metrics_of(c, "z")[0] == "zeroshot/z/accuracy"
-
-
-def test_checks_need_no_jax() -> None:
-    code = (
-        "import json, sys; from configs import quickstart;"
-        "from big_retrieval import config; from big_retrieval.config import checks;"
-        "checks.check(config.load(quickstart.get_config('runlocal')));"
-        "print(json.dumps(sorted({'jax', 'flax', 'orbax'} & set(sys.modules))))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout) == []
 
 
 def test_slices_divide_over_the_mesh() -> None:
