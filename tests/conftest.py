@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# A shell's background job ignores Ctrl-C, one under nohup also the end of the terminal, and so would
+# A shell's background job ignores Ctrl-C, one under nohup also a hang-up, and so would
 # every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
