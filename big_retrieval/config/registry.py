@@ -8,7 +8,8 @@ base class of its kind. `register` makes it known, whether it is this package's 
     class Alignment(config.Evaluator):
         type: Literal["alignment"] = "alignment"
 
-This file and the parts' own checks are free of jax: what needs it is imported inside of `build`.
+A part is defined beside its work or in this folder; `_SHIPPED` says where. Processes that only read
+data need no jax, so the base classes here do not import it.
 """
 
 import hashlib
@@ -75,7 +76,7 @@ class Part:
     @classmethod
     def registered(cls) -> tuple[Any, ...]:
         """The dataclasses that a group of this kind may be; see `big_retrieval.config.schema`."""
-        _import_shipped(cls.kind)
+        import_shipped(cls.kind)
         return tuple(_parts[cls.kind].values())
 
     def pytorch(self, context: "TorchContext") -> "TorchForm":
@@ -115,7 +116,7 @@ def register(kind: str) -> Callable[[T], T]:
     def add(cls: T) -> T:
         name, plugin = _tag(cls), _plugin(cls)
         if plugin is not None:
-            _import_shipped(kind)  # to know their types
+            import_shipped(kind)  # to know their types
         known = _parts[kind].get(name)
         if known is not None:  # perhaps the same file, read again
             theirs = _plugins.get(known)
@@ -140,17 +141,18 @@ def register(kind: str) -> Callable[[T], T]:
     return add
 
 
-def _import_shipped(kind: str) -> None:
-    """Imports the modules that define this package's parts of a kind."""
-    for module in _SHIPPED.get(kind, ()):
-        importlib.import_module(module)
+def import_shipped(*kinds: str) -> None:
+    """Imports the modules that define this package's parts of some kinds; of all by default."""
+    for kind in kinds or KINDS:
+        for module in _SHIPPED.get(kind, ()):
+            importlib.import_module(module)
 
 
 def default(kind: str, tag: str) -> Callable[[], Any]:
     """A factory of a shipped part with its default keys, for a dataclass's `default_factory`."""
 
     def make() -> Any:
-        _import_shipped(kind)
+        import_shipped(kind)
         return _parts[kind][tag]()
 
     return make

@@ -1,7 +1,7 @@
 """Checks the configurations of a sweep before its first run, exactly as `big_retrieval.main` would.
 
 Config files are read through flags, which a process can parse only once. So `check_all` starts one
-process without jax (`python -m big_retrieval.sweep.check`, a JSON list of command lines on its
+process (`python -m big_retrieval.sweep.check`, a JSON list of command lines on its
 standard input, a JSON list of answers on its output), and this process forks once for every run.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from big_retrieval import cli
 from big_retrieval import config as configs
-from big_retrieval.config import schema
+from big_retrieval.config import registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.checks.evals import metrics_of_all
 from big_retrieval.errors import UserError
@@ -131,6 +131,7 @@ def _compare(run: SweepRun, checked: Checked) -> None:
 
 def answers(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """For every command line `config` and `metrics`, or `error`; each is read in a fork."""
+    registry.import_shipped()  # once, not in every fork
     fork, found, most = multiprocessing.get_context("fork"), [], os.cpu_count() or 1
     for first in range(0, len(lines), most):
         started = []
