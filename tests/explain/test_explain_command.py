@@ -16,6 +16,7 @@ from big_retrieval.commands import explain as explain_command
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
+from big_retrieval.evals.examples import Show
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report import page
@@ -104,7 +105,7 @@ def test_examples_of_lexical_models_show_the_words_that_matched(
         configs.Retrieval(), scenes, dict(make_readers(model.config, model.tokenizer)),
         TOPOLOGIES["inner"], model.encoder,
     )  # fmt: skip
-    task.run(model.weights, show=lambda make: shown.append(make()))
+    task.run(model.weights, show=Show(lambda make: shown.append(make())))
     seen = 0
     for direction in shown[0]["directions"]:
         for example in (e for group in direction["groups"] for e in group["examples"]):
