@@ -17,7 +17,7 @@ import importlib.metadata
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,21 +132,26 @@ def step_rows(args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
             yield key, step_costs(args, name, *chips.parse(target))
 
 
-def step_costs(args: argparse.Namespace, name: str, chip: Chip, count: int) -> Row:
-    """Costs of one training step on each of `count` devices."""
+def build(config: Any, devices: Sequence[Any]) -> Any:
+    """The model and steps of a config on some devices, as a `BuiltModel`; nothing is allocated."""
     from big_retrieval import parallel
-    from big_retrieval.plan.compiling import compile_plan
-    from big_retrieval.plan.targets import target_devices
     from big_retrieval.plan.vocabulary import vocabulary, with_words
     from big_retrieval.train.build import build_model
+
+    words = vocabulary(config).size
+    config = with_words(config, words)
+    mesh = parallel.make_mesh(config, devices)
+    return build_model(config, mesh, vocab_size=words, total_steps=1000)
+
+
+def step_costs(args: argparse.Namespace, name: str, chip: Chip, count: int) -> Row:
+    """Costs of one training step on each of `count` devices."""
+    from big_retrieval.plan.compiling import compile_plan
+    from big_retrieval.plan.targets import target_devices
     from big_retrieval.train.step_figures import pair_flops, step_times
 
-    config = load_config(name, args.set, args.depth)
-    words = vocabulary(config)
-    config = with_words(config, words.size)
-    mesh = parallel.make_mesh(config, target_devices(chip, count))
-    parts = build_model(config, mesh, vocab_size=words.size, total_steps=1000)
-    figures = compile_plan(parts)
+    parts = build(load_config(name, args.set, args.depth), target_devices(chip, count))
+    config, figures = parts.config, compile_plan(parts)
     if figures["temp_bytes"] is None:  # the compiler refuses a step that does not fit
         return {"hbm_bytes": figures["total_bytes"], "compile_seconds": figures["seconds"]}
     row = make_row(figures, config.batch_size / count)

@@ -1,7 +1,7 @@
-"""Training steps of configs on this machine's accelerators: time, MFU and memory, measured.
+"""The training step of a config on this machine's accelerators: time, MFU, memory, measured.
 
-    python -m benchmarks.device_step --configs="oblique_b16:batch=256;clip_b16:batch=1024"
-    python -m benchmarks.device_step --configs=clip_b16:batch=4096,microbatch=1024 --profile=trace
+    python -m benchmarks.device_step --config=oblique_b16:batch=256
+    python -m benchmarks.device_step --config=clip_b16:batch=4096,microbatch=1024 --profile=trace
 
 Compiles the step that the trainer would run, on a random batch that stays on the devices: no data
 are read. Beside the peak of the allocator stands what the compiler had said. `--profile` prints the
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.chips import load_config
+from benchmarks.chips import build, load_config
 
 SHOWN = 15  # operations of a profile
 
@@ -23,8 +23,9 @@ SHOWN = 15  # operations of a profile
 def flags() -> argparse.Namespace:
     """The command line."""
     parser = measure.parser(__doc__)
-    parser.add_argument("--configs", required=True, help="configs, separated by ;")
-    parser.add_argument("--set", default="", help="config keys for all, e.g. dtype=float32")
+    # One: the allocator's peak is that of the whole process.
+    parser.add_argument("--config", required=True, help="such as clip_b16:batch=1024")
+    parser.add_argument("--set", default="", help="config keys, e.g. dtype=float32")
     parser.add_argument(
         "--depth", type=int, default=0, help="layers of every tower; 0: the config's"
     )
@@ -58,24 +59,6 @@ def draw_batch(abstract: Any, words: int) -> Any:
     return jax.tree_util.tree_map_with_path(draw, abstract)
 
 
-def compile_config(config: Any) -> tuple[Any, Any, Any]:
-    """Compiles a config's step for all devices; returns the built model, the step and a batch."""
-    import jax
-
-    from big_retrieval import parallel
-    from big_retrieval.plan.vocabulary import vocabulary, with_words
-    from big_retrieval.train.build import build_model
-    from big_retrieval.train.step import abstract_batch, compile_step
-
-    words = vocabulary(config).size
-    config = with_words(config, words)
-    mesh = parallel.make_mesh(config, jax.devices())
-    parts = build_model(config, mesh, vocab_size=words, total_steps=1000)
-    shapes = abstract_batch(config, mesh)
-    compiled = compile_step(parts.step, parts.abstract, shapes, mesh)
-    return parts, compiled, draw_batch(shapes, words)
-
-
 def run(config: Any, rounds: int, profile: str, compile_only: bool) -> dict[str, Any]:
     """Compiles a config's step and takes it `rounds` times, after one step that does not count."""
     import jax
@@ -83,11 +66,13 @@ def run(config: Any, rounds: int, profile: str, compile_only: bool) -> dict[str,
 
     from big_retrieval import parallel
     from big_retrieval.runtime import chips
+    from big_retrieval.train.step import abstract_batch, compile_step
     from big_retrieval.train.step_figures import pair_flops
 
-    start = time.perf_counter()
-    parts, compiled, batch = compile_config(config)
-    memory = compiled.memory_analysis()
+    parts = build(config, jax.devices())
+    shapes, start = abstract_batch(parts.config, parts.mesh), time.perf_counter()
+    compiled = compile_step(parts.step, parts.abstract, shapes, parts.mesh)
+    memory: Any = compiled.memory_analysis()
     row: dict[str, Any] = {
         "batch": config.batch_size,
         "microbatch": config.microbatch,
@@ -99,7 +84,7 @@ def run(config: Any, rounds: int, profile: str, compile_only: bool) -> dict[str,
         return row
     with parallel.use(parts.mesh):
         state = parts.draw()
-    losses, seconds = [], []
+    batch, losses, seconds = draw_batch(shapes, parts.model.vocab_size), [], []
     for number in range(rounds + 2):
         if profile and number == rounds + 1:
             jax.profiler.start_trace(profile)
@@ -140,16 +125,15 @@ def operations(folder: str) -> list[tuple[str, int, float]]:
 
 
 def main() -> None:
-    """Measures the configs in turn."""
+    """Measures the config's step."""
     args = flags()
-    for name in args.configs.split(";"):
-        config = load_config(name, args.set, args.depth)
-        row = run(config, args.rounds, args.profile, args.compile_only)
-        kernels = row.pop("profile", [])
-        row = {"benchmark": "device_step", "machine": measure.machine(), "config": name, **row}
-        measure.report(row, args.json)
-        for kernel, count, milliseconds in kernels[:SHOWN]:
-            print(f"{milliseconds:9.2f} ms  {count:5d}  {kernel}")
+    config = load_config(args.config, args.set, args.depth)
+    row = run(config, args.rounds, args.profile, args.compile_only)
+    kernels = row.pop("profile", [])
+    row = {"benchmark": "device_step", "machine": measure.machine(), "config": args.config, **row}
+    measure.report(row, args.json)
+    for kernel, count, milliseconds in kernels[:SHOWN]:
+        print(f"{milliseconds:9.2f} ms  {count:5d}  {kernel}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The command `big-retrieval`: help, versions, unknown commands, completion, names of configs."""
 
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -166,6 +167,16 @@ def test_evaluate_does_not_write_into_another_run(tmp_path: Path) -> None:
     done = in_process("evaluate", *words)
     assert done.returncode == 2
     assert "is a run, and something else is evaluated; give another." in done.stderr
+
+
+@pytest.mark.slow
+def test_evaluate_without_one_of_the_evaluators(tmp_path: Path) -> None:
+    words = ["--untrained", "--config=quickstart:runlocal", "--config.evals.colours="]
+    done = in_process("evaluate", *words, f"--out={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "evaluation.json").read_text())
+    assert "retrieval/test/R-mean" in found
+    assert not [name for name in found if name.startswith("zeroshot/colours")]
 
 
 # ---- Names of configs

@@ -15,7 +15,6 @@ from big_retrieval.cli import foreign, roles
 from big_retrieval.commands import evaluate
 from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe, schema
 from big_retrieval.errors import UserError
-from big_retrieval.io.manifest import to_json
 from big_retrieval.sweep.spec import inputs_sha256
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
@@ -96,7 +95,7 @@ def test_untrained_writes_all_metrics(
     command(config, tmp_path / "new", UNTRAINED=True)
     found = json.loads((tmp_path / "new" / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "untrained"
-    plain = json.loads(to_json(schema.to_plain(config)))
+    plain = schema.as_saved(config)
     assert found.pop("inputs_sha256") == inputs_sha256(plain, "--untrained")
     assert set(found) == METRICS
     printed = capsys.readouterr().out

@@ -29,7 +29,6 @@ with a TREC run and the metrics of every query, which `big-retrieval compare` co
 """
 
 import dataclasses
-import json
 import logging
 import tempfile
 from pathlib import Path
@@ -43,7 +42,6 @@ from big_retrieval.cli.roles import said
 from big_retrieval.config import Config, schema
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime import locks
 from big_retrieval.sweep.spec import inputs_sha256
 
@@ -95,7 +93,8 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     from big_retrieval.train.logging import table
 
     with tempfile.TemporaryDirectory() as scratch:
-        system = _system(mode, Path(scratch))
+        given = cli.load_config() if mode else None  # once: it removes evaluators
+        system = _system(mode, given, Path(scratch))
         found = system.run(folder, rankings=RANKINGS.value, shown=SHOW.value)
     table(found)
     if folder is None:
@@ -103,7 +102,7 @@ def _evaluate(mode: str, folder: Path | None) -> None:
         told = no_run if RUN.value and not DATA.value else "nothing is written; "
         log.info(f"{told}--out says where to")
         return
-    system.write({**found, **_inputs(mode)}, folder / FILE)
+    system.write({**found, **_inputs(mode, given)}, folder / FILE)
     if not mode and not OUT.value:
         log.info(f"for the report: big-retrieval report {folder}")
 
@@ -145,13 +144,12 @@ def _mode() -> str:
     return mode
 
 
-def _inputs(mode: str) -> dict[str, str]:
+def _inputs(mode: str, config: Config | None) -> dict[str, str]:
     """Names config and mode in evaluation.json, for a sweep to compare; not of runs of ours."""
-    if not mode:
+    if config is None:
         return {}
-    plain = json.loads(to_json(schema.to_plain(cli.load_config())))
     flag = f"--init={INIT.value}" if mode == "init" else f"--{mode}"
-    return {"inputs_sha256": inputs_sha256(plain, flag)}
+    return {"inputs_sha256": inputs_sha256(schema.as_saved(config), flag)}
 
 
 def _folder() -> Path | None:
@@ -195,20 +193,20 @@ def _config(config: Config, scratch: Path) -> Config:
     return dataclasses.replace(config, evals=chosen) if chosen else config
 
 
-def _system(mode: str, scratch: Path) -> "EvaluatedSystem":
-    """The system of a mode of `_mode`; `scratch` as of `_config`."""
+def _system(mode: str, given: Config | None, scratch: Path) -> "EvaluatedSystem":
+    """The system of a mode of `_mode`; `given`: by --config; `scratch`: as of `_config`."""
     from big_retrieval.evals.systems import bm25_system, model_system
     from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
     from big_retrieval.io.manifest import read_meta
     from big_retrieval.train.start import untrained
 
-    if not mode:
+    if given is None:
         model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
         step = read_meta(model.folder)["step"]
         model = dataclasses.replace(model, config=_config(model.config, scratch))
         return model_system(model, str(model.folder), model.folder.name, step)
-    config = _config(cli.load_config(), scratch)
+    config = _config(given, scratch)
     if mode == "bm25":
         check(config, trains=False)
         return bm25_system(config)

@@ -12,6 +12,7 @@ are registered (`config/registry.py`).
 
 import dataclasses
 import difflib
+import json
 import math
 import types
 import typing
@@ -23,6 +24,7 @@ from ml_collections import config_dict
 
 from big_retrieval.config.annotations import choices_of, hints_of, kind_in, named, tag_of
 from big_retrieval.errors import UserError
+from big_retrieval.io.manifest import to_json
 
 T = TypeVar("T")
 # Key of a field's metadata: its value in files saved before the field existed, if not the default.
@@ -190,6 +192,11 @@ def missing_keys(path: str, missing: Sequence[str], example: str) -> str:
         f"{path} has lost its {'keys' if len(missing) > 1 else 'key'} {', '.join(missing)}: change "
         f"single keys ({path}.{example}=...) instead of replacing the group."
     )
+
+
+def as_saved(tree: Any) -> dict[str, Any]:
+    """A dataclass as config.json gives it back."""
+    return json.loads(to_json(to_plain(tree)))
 
 
 def differences(old: Any, new: Any, path: str = "config") -> list[tuple[str, Any, Any]]:

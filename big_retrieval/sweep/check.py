@@ -22,7 +22,6 @@ from big_retrieval.config import registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.checks.evals import metrics_of_all
 from big_retrieval.errors import UserError
-from big_retrieval.io.manifest import to_json
 from big_retrieval.sweep.spec import Sweep, SweepRun, inputs_sha256
 from big_retrieval.sweep.table import read_results
 
@@ -120,7 +119,7 @@ def _compare(run: SweepRun, checked: Checked) -> None:
         raise UserError(
             f"{run.name}: {saved} cannot be read ({problem}); use another --workdir."
         ) from None
-    theirs = json.loads(to_json(schema.to_plain(old)))
+    theirs = schema.as_saved(old)
     for key, before, now in schema.differences(theirs, checked.plain):
         if not configs.free_on_resume(key):
             raise UserError(
@@ -159,7 +158,7 @@ def _answer(flags: Sequence[str], sender: Connection) -> None:
         config = cli.load_config()
         check(config)
         metrics = metrics_of_all(config)
-        plain = json.loads(to_json(schema.to_plain(config)))
+        plain = schema.as_saved(config)
         sender.send({"config": plain, "metrics": metrics})
     except UserError as problem:
         sender.send({"error": str(problem)})

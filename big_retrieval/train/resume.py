@@ -39,7 +39,7 @@ def open_run_folder(workdir: Path, config: Config) -> None:
     """
     path = workdir / "config.json"
     # Written and read once, as the saved one was: tuples are lists in both.
-    mine = json.loads(to_json(schema.to_plain(config)))
+    mine = schema.as_saved(config)
     theirs = _saved(workdir)
     changed = None if theirs is None else difference(theirs, config)
     if changed is not None and _begun(workdir):
@@ -81,7 +81,7 @@ def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
       saved: the plain form of a saved configuration of this version.
       config: of the run.
     """
-    mine = json.loads(to_json(schema.to_plain(config)))
+    mine = schema.as_saved(config)
     changed = schema.differences(saved, mine)
     return next((c for c in changed if not _free(c[0], config)), None)
 
@@ -143,7 +143,7 @@ def _saved(workdir: Path) -> Any:
         )
     if saved is not None:
         try:
-            saved = json.loads(to_json(schema.to_plain(configs.load_saved(saved))))
+            saved = schema.as_saved(configs.load_saved(saved))
         except PluginNeeded:
             pass  # of another run, as this one's parts are known: what differs will be told
         except UserError as problem:
@@ -194,7 +194,7 @@ def check_fits(
             f"{folder} holds the state of step {meta['step']}, not of step {step}: give the folder "
             f"the name {meta['step']}, or remove it."
         )
-    theirs = json.loads(to_json(schema.to_plain(read_config(folder))))
+    theirs = schema.as_saved(read_config(folder))
     differs = difference(theirs, config)
     if differs is not None:
         key, old, new = differs

@@ -1,4 +1,4 @@
-"""Impossible combinations: each is refused before jax is imported, with the key in the sentence."""
+"""Impossible combinations: each is refused before a run begins, with the key in the sentence."""
 
 import dataclasses
 from typing import Any, Literal
