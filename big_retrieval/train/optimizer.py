@@ -129,7 +129,9 @@ class Updates:
         """
         flat, weights, trained = names_of(grads), names_of(params), self.trained(phase)
         norm = optax.tree.norm([g for name, g in flat.items() if name in trained])
-        metrics = {"grad_norm": norm, **self._rates(phase, step)}
+        rates = self._rates(phase, step)
+        metrics = {"grad_norm": norm}
+        metrics |= {f"learning_rate/{k}" if k else "learning_rate": x for k, x in rates.items()}
         clipped = {name: flat[name] for name in flat if name in trained & self.clipped}
         if self.clip_norm is not None and clipped:
             clip = optax.clip_by_global_norm(self.clip_norm)
@@ -143,23 +145,17 @@ class Updates:
             mine, old = ({n: each[n] for n in part.names} for each in (flat, weights))
             updates, states[key] = part.tx.update(tree_of(mine), state[key], tree_of(old))
             for name, update in names_of(updates).items():
-                rate = metrics[self._rate_name(phase, name)]
+                rate = rates.get(self.owner[name], rates[""])
                 # Rounded as optax's scale_by_schedule and apply_updates round.
                 moved = old[name] + jnp.array(-1 * rate, update.dtype) * update
                 new[name] = jnp.asarray(moved).astype(old[name].dtype)
         return replaced(params, new), states, metrics
 
-    def _rate_name(self, phase: int, name: str) -> str:
-        group = self.owner[name]
-        return f"learning_rate/{group}" if group and group in self.rates[phase] else "learning_rate"
-
     def _rates(self, phase: int, step: jax.Array) -> dict[str, jax.Array]:
-        """The rates by the names of their metrics; 0 of groups that the phase does not train."""
-        moving = {self.owner[name] for name in self.trained(phase)}
+        """Rates by group; 0 for groups that the phase does not train."""
+        moving = {self.owner[name] for name in self.trained(phase)} | {""}
         return {
-            f"learning_rate/{group}" if group else "learning_rate": jnp.asarray(
-                rate(step) if group in moving or not group else 0.0
-            )
+            group: jnp.asarray(rate(step) if group in moving else 0.0)
             for group, rate in self.rates[phase].items()
         }
 
