@@ -86,17 +86,13 @@ from big_retrieval.config.update_rules import UpdateRule
 from big_retrieval.config.vdr import TermMask, Vdr
 
 if TYPE_CHECKING:
-    from big_retrieval.train.mlflow_tracker import Mlflow
     from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
-    from big_retrieval.train.trackers import TensorBoard
-    from big_retrieval.train.wandb_tracker import Wandb
+    from big_retrieval.train.trackers import Mlflow, TensorBoard, Wandb
 
 # Parts that are defined beside their work, imported when they are asked for.
 _ELSEWHERE = {
-    "big_retrieval.train.mlflow_tracker": ("Mlflow",),
     "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),
-    "big_retrieval.train.trackers": ("TensorBoard",),
-    "big_retrieval.train.wandb_tracker": ("Wandb",),
+    "big_retrieval.train.trackers": ("Mlflow", "TensorBoard", "Wandb"),
 }
 
 

@@ -38,11 +38,7 @@ _PACKAGE = "big_retrieval."
 _SHIPPED = {  # kind -> modules that define its parts
     "optimizer": ("big_retrieval.train.rules",),
     "topology": ("big_retrieval.similarity",),
-    "tracker": (
-        "big_retrieval.train.trackers",
-        "big_retrieval.train.wandb_tracker",
-        "big_retrieval.train.mlflow_tracker",
-    ),
+    "tracker": ("big_retrieval.train.trackers",),
 }
 
 

@@ -1,8 +1,6 @@
 """The base of trackers, the parts of `config.trackers`; ours are in train/, beside their work."""
 
 import dataclasses
-import importlib.metadata
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,8 +10,7 @@ from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.train.tracked_run import TrackedRun
-    from big_retrieval.train.trackers import OpenTracker
+    from big_retrieval.train.tracking import OpenTracker, TrackedRun
 
 
 class Tracker(Part):
@@ -89,22 +86,3 @@ def with_trackers(config: "Config", types: Sequence[str]) -> "Config":
         if all(each.type != name for each in found.values()):
             found[name] = known[name]()
     return dataclasses.replace(config, trackers=found)
-
-
-def missing_package(package: str, path: str, least: int = 0) -> Iterator[str]:
-    """A sentence where a package is not installed, or is older than a major version."""
-    found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:  # a folder of this name, such as W&B's own
-        yield (
-            f"{path} needs the package {package}, which is not installed: pip install {package}."
-        )
-        return
-    try:
-        version = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # such as of mlflow-skinny
-        return
-    if int(version.partition(".")[0]) < least:
-        yield (
-            f"{path} needs {package} {least} or later, and {version} is installed: "
-            f"pip install -U '{package}>={least}'."
-        )

@@ -25,7 +25,7 @@ from big_retrieval.io.manifest import to_json
 from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks, screen
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.train import trackers
+from big_retrieval.train.tracking import open_all
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Metrics:
         with needed(self._path):
             write_bytes(self._path, b"".join(_line(row) for row in rows))
             self._file = self._path.open("ab")
-        self._trackers = trackers.open_all(config or Config(), workdir, restored_step, seen)
+        self._trackers = open_all(config or Config(), workdir, restored_step, seen)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Adds one row.

@@ -1,221 +1,48 @@
-"""Where the curves of a run go besides metrics.jsonl. No tracker may end or stall the run.
+"""The trackers of the package: their keys, and their work for `train/tracking.py`."""
 
-`config.trackers` says which; those of other libraries have files of their own.
-
-A tracker writes to what the run can do without: a disk that may be full for a moment, a file system
-that may hang, a server. `Guarded` puts a tracker behind a thread and a bounded queue: a tracker
-that fails is opened again later, a tracker that hangs loses rows, and both are said once.
-"""
-
-import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
 import itertools
 import logging
 import os
-import queue
-import threading
+import re
 import time
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from big_retrieval.config import Config
 from big_retrieval.config.registry import register
 from big_retrieval.config.trackers import Tracker
-from big_retrieval.io.space import reason
 from big_retrieval.report.numbers import is_number
-from big_retrieval.train.tracked_run import TrackedRun
+from big_retrieval.train.tracking import OpenTracker, TrackedRun
 
-ROWS = 1000  # that wait for a tracker at most
-RETRY = 60.0  # seconds after which a tracker that failed is opened again
-CLOSING = 10.0  # seconds that a tracker has at the end of a run
-PATIENCE = 3.0  # seconds after which the end of a run says what it waits for
-
-log = logging.getLogger(__name__)
-Row = tuple[int, Mapping[str, Any], bool]  # step, values, whether they are the results
+WANDB_SECONDS = 20.0  # for W&B's server to answer, at the start and at the end
+MLFLOW_PARAMS = 100  # parameters per request to MLflow
+MLFLOW_LETTERS = 500  # maximum length of a parameter's value in MLflow
 
 
-class OpenTracker(Protocol):
-    """What `Guarded` guards. Every method may raise or hang."""
-
-    def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes the values of a step by name; all of them are on their way when it returns."""
-        ...
-
-    def finish(self, results: Mapping[str, Any]) -> None:
-        """Writes what results.json holds; not called where the run is interrupted."""
-        ...
-
-    def close(self) -> None:
-        """Frees what the tracker holds."""
-        ...
-
-
-class Guarded:
-    """A tracker that neither raises nor blocks."""
-
-    def __init__(
-        self,
-        name: str,
-        make: Callable[[int], OpenTracker],
-        *,
-        start: int,
-        rows: int = ROWS,
-        retry: float = RETRY,
-        closing: float | None = None,
-    ) -> None:
-        """Starts the tracker's thread.
-
-        Args:
-          name: of the tracker, for messages.
-          make: opens the tracker, given the first step that it will get.
-          start: the first step.
-          rows: that wait for the tracker at most; what comes on top is dropped.
-          retry: seconds between a failure and the next try.
-          closing: seconds that the tracker has at the end of a run; None: `CLOSING`.
-        """
-        self._closing = CLOSING if closing is None else closing
-        self._deadline: float | None = None
-        self._newest = start
-        self._name, self._make = name, make
-        self._start, self._rows, self._retry = start, rows, retry
-        self._queue: queue.Queue[Row | None] = queue.Queue()
-        self._tracker: OpenTracker | None = None
-        self._again: float | None = None  # when to try again after a failure
-        self._told: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Hands a row to the tracker's thread, or drops the row where too many wait already."""
-        self._newest = step
-        if self._queue.qsize() < self._rows:
-            self._queue.put((step, values, False))
-        else:
-            self._once(
-                "slow",
-                f"{self._name} does not keep up since step {step}; rows are left out of "
-                "it, and the run goes on",
-            )
-
-    def finish(self, results: Mapping[str, Any]) -> None:
-        """Hands the results of the run to the tracker's thread."""
-        self._queue.put((self._newest, results, True))
-
-    def settle(self) -> None:
-        """Waits until the tracker has been given every row so far; for tests."""
-        self._queue.join()
-
-    def end(self) -> None:
-        """Says that no more rows come; `close` waits."""
-        self._queue.put(None)
-        self._deadline = time.monotonic() + self._closing
-
-    def close(self) -> None:
-        """Gives the tracker some seconds from `end` on to write the rest."""
-        if self._deadline is None:
-            self.end()
-        assert self._deadline is not None
-        left = self._deadline - time.monotonic()
-        self._thread.join(max(0.0, min(PATIENCE, left)))
-        if self._thread.is_alive() and left > PATIENCE:
-            log.info(f"{self._name} gets up to {left - PATIENCE:.0f} s for its last rows ...")
-            self._thread.join(left - PATIENCE)
-        if self._thread.is_alive():  # a daemon: the thread does not keep the process from ending
-            self._once(
-                "close",
-                f"{self._name} did not end within {self._closing:g} s; its last rows may be "
-                "missing",
-            )
-
-    def _run(self) -> None:
-        while (row := self._queue.get()) is not None:
-            self._pass_on(*row)
-            self._queue.task_done()
-        self._drop()
-
-    def _pass_on(self, step: int, values: Mapping[str, Any], final: bool) -> None:
-        """Writes a row; a failure closes the tracker, and later rows open the tracker again."""
-        if self._again is not None and time.monotonic() < self._again:
-            return
-        try:
-            if self._tracker is None:
-                self._tracker = self._make(self._start if self._again is None else step)
-            if final:
-                self._tracker.finish(values)
-            else:
-                self._tracker.write(step, values)
-        except Exception as problem:  # whatever a tracker does, the run does not depend on it
-            self._drop()
-            self._again = time.monotonic() + self._retry
-            self._once(
-                "failed",
-                f"{self._name} failed at step {step} ({reason(problem)}); the run goes on "
-                f"without it and tries again every {self._retry:g} s",
-            )
-            return
-        if self._again is not None:
-            self._again = None
-            self._once("back", f"{self._name} is written again from step {step} on", logging.INFO)
-
-    def _drop(self) -> None:
-        tracker, self._tracker = self._tracker, None
-        with contextlib.suppress(Exception):
-            if tracker is not None:
-                tracker.close()
-
-    def _once(self, kind: str, text: str, level: int = logging.WARNING) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
-            log.log(level, text)
-
-
-def open_all(
-    config: Config, folder: Path, restored: int | None, seen: Mapping[str, int]
-) -> list[Guarded]:
-    """The trackers of a run, each in a thread of its own.
-
-    Args:
-      config: of the run.
-      folder: of the run.
-      restored: the step that the run goes on from; None: it starts anew.
-      seen: metric -> the last step at which earlier starts of the run wrote it.
-    """
-    found = []
-    for entry, part in config.trackers.items():
-        run = TrackedRun(entry, folder, config, (restored or 0) + 1, seen)
-
-        def make(step: int, part: Any = part, run: TrackedRun = run) -> OpenTracker:
-            run.first = step
-            return part.open(run)
-
-        found.append(Guarded(part.title, make, start=run.first, closing=part.closing))
-    return found
-
-
-class EventFiles:
+class _EventFiles:
     """Scalars in a file for TensorBoard, written in the thread of the caller.
 
-    `tensorboardX.SummaryWriter` has a thread of its own behind a queue of ten events. An error ends
-    that thread with a traceback, and the eleventh event then waits for ever.
+    `tensorboardX.SummaryWriter` writes in another thread, after a queue of ten events. An error
+    ends that thread with a traceback, and the eleventh event then waits forever.
     """
 
-    _numbers = itertools.count()  # no second writer of a process may overwrite the first one's file
+    _numbers = itertools.count()  # so that writers of one process use different files
 
     def __init__(self, folder: Path, first: int) -> None:
-        """Opens a new file.
-
-        Args:
-          folder: where TensorBoard looks for the files of the run.
-          first: the first step; what older files have of this step and later ones is void.
-        """
-        # Imported here, where a failure is a warning: tensorboardX imports anything of the name
-        # torch, such as a folder beside the config file, and fails if PyTorch's names are missing.
+        """Opens a new file, which voids rows of older files from the step `first` on."""
+        # Imported here, where a failure is a warning: tensorboardX imports anything named torch,
+        # such as a folder next to the config file, and fails if PyTorch's names are missing.
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
         from tensorboardX.summary import scalar
 
-        self._protocol: Any = event_pb2  # its classes are made when it is imported
+        self._protocol: Any = event_pb2  # creates its classes on import
         self._scalar = scalar
         folder.mkdir(parents=True, exist_ok=True)
         suffix = f".{os.getpid()}.{next(self._numbers)}"
@@ -231,7 +58,7 @@ class EventFiles:
         self._writer.flush()
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Nothing: a file for TensorBoard has no place for numbers of no step."""
+        """Does nothing: TensorBoard has no place for numbers without a step."""
 
     def close(self) -> None:
         """Closes the file."""
@@ -251,4 +78,215 @@ class TensorBoard(Tracker):
     type: Literal["tensorboard"] = "tensorboard"
 
     def open(self, run: TrackedRun) -> OpenTracker:
-        return EventFiles(run.folder / "tensorboard", run.first)
+        return _EventFiles(run.folder / "tensorboard", run.first)
+
+
+@register("tracker")
+@dataclass(frozen=True)
+class Wandb(Tracker):
+    """Weights & Biases; its variables, such as WANDB_PROJECT, hold where a key is empty."""
+
+    title: ClassVar[str] = "W&B"
+    closing: ClassVar[float] = 30.0
+    type: Literal["wandb"] = "wandb"
+    project: str = ""  # empty: WANDB_PROJECT, or big_retrieval
+    entity: str = ""  # user or team
+    name: str = ""  # of the run; empty: that of the run folder
+    group: str = ""
+    tags: tuple[str, ...] = ()
+    # offline: files in the folder wandb of the run folder, for `wandb sync`
+    mode: Literal["", "online", "offline"] = ""  # empty: WANDB_MODE, or online
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from _missing_package("wandb", path)
+        mode = self.mode or os.environ.get("WANDB_MODE", "online")
+        if mode == "online" and not _wandb_login():
+            yield (
+                f"{path}: nobody is logged in to W&B on this machine: run `wandb login`, or set "
+                f"WANDB_API_KEY, or --{path}.mode=offline."
+            )
+
+    def open(self, run: TrackedRun) -> OpenTracker:
+        return _WandbRun(self, run)
+
+
+def _wandb_login() -> bool:
+    """Returns True if the library may find a login without asking on the terminal."""
+    names = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC")
+    home = Path.home()
+    files = (home / ".netrc", home / "_netrc", home / ".config/wandb/settings")
+    return any(map(os.environ.get, names)) or any(file.exists() for file in files)
+
+
+class _WandbRun:
+    """Writes the history, the configuration, and the summary at the end."""
+
+    def __init__(self, config: Wandb, run: TrackedRun) -> None:
+        """Starts a run in W&B, or continues the run of this run folder."""
+        wandb: Any = importlib.import_module("wandb")
+        project = config.project or os.environ.get("WANDB_PROJECT") or "big_retrieval"
+        place = f"{config.entity}/{project}"
+        mode = config.mode or os.environ.get("WANDB_MODE") or "online"
+        known = run.known_id(place)
+        number = known or uuid.uuid4().hex[:8]
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            login_timeout=1.0,
+            reinit="create_new",
+            # W&B's process delays the end of this one while a server does not answer.
+            init_timeout=WANDB_SECONDS,
+            finish_timeout=WANDB_SECONDS,
+            x_graphql_retry_max=2,
+            x_graphql_timeout_seconds=5,
+        )
+        self._run = wandb.init(
+            project=project,
+            entity=config.entity or None,
+            id=number,
+            name=config.name or run.name,
+            group=config.group or None,
+            tags=config.tags,
+            mode=mode,
+            dir=str(run.folder),
+            config=dict(run.config),
+            # Offline, `wandb sync` joins the files of one id into one run.
+            resume="allow" if known and mode == "online" else None,
+            allow_val_change=True,
+            settings=settings,
+        )
+        run.keep_id(place, number)
+        self._tracked, self._finished = run, False
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Adds a row, without numbers that an earlier start of the run wrote at this step."""
+        found = self._tracked.new_numbers(step, values)
+        if found:
+            self._run.log(found, step=step)
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Writes the results as the run's summary."""
+        self._run.summary.update(dict(results))
+        self._finished = True
+
+    def close(self) -> None:
+        """Uploads the last rows; marks a run without results as failed until it is resumed."""
+        self._run.finish(exit_code=0 if self._finished else 1)
+
+
+@register("tracker")
+@dataclass(frozen=True)
+class Mlflow(Tracker):
+    """MLflow: a server, or a file on this machine."""
+
+    title: ClassVar[str] = "MLflow"
+    closing: ClassVar[float] = 30.0
+    type: Literal["mlflow"] = "mlflow"
+    # such as http://host:5000 or sqlite:////home/me/mlflow.db; empty: MLFLOW_TRACKING_URI, or
+    # what MLflow takes, which is mlflow.db in the folder of the command
+    uri: str = ""
+    experiment: str = ""  # empty: MLFLOW_EXPERIMENT_NAME, or big_retrieval
+    name: str = ""  # of the run; empty: that of the run folder
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from _missing_package("mlflow", path, least=3)
+
+    def open(self, run: TrackedRun) -> OpenTracker:
+        return _MlflowRun(self, run)
+
+
+class _MlflowRun:
+    """Writes rows through its own client of the store."""
+
+    def __init__(self, config: Mlflow, run: TrackedRun) -> None:
+        """Starts a run in MLflow, or continues the run of this run folder."""
+        mlflow: Any = importlib.import_module("mlflow")
+        self._entities: Any = importlib.import_module("mlflow.entities")
+        for name in ("mlflow", "alembic"):  # they log every table of a new database
+            logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # logs every retry
+        uri = config.uri or mlflow.get_tracking_uri()
+        experiment = config.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+        experiment = experiment or "big_retrieval"
+        place = f"{uri} {experiment}"
+        self._client: Any = mlflow.MlflowClient(tracking_uri=uri)
+        known = run.known_id(place)
+        if known is None:
+            found = self._client.get_experiment_by_name(experiment)
+            number = found.experiment_id if found else self._client.create_experiment(experiment)
+            began = self._client.create_run(number, run_name=config.name or run.name)
+            known = str(began.info.run_id)
+            run.keep_id(place, known)
+        else:
+            self._client.set_terminated(known, "RUNNING")
+        self._id, self._tracked, self._status, self._last = known, run, "KILLED", 0
+        self._log_params(run.config)
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Adds a row, without numbers that an earlier start of the run wrote at this step."""
+        self._last = max(self._last, step)
+        self._log_metrics(step, self._tracked.new_numbers(step, values))
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Writes the results: numbers as metrics of the last step, texts as tags."""
+        self._log_metrics(self._last, self._tracked.never_written(results))
+        tags = [
+            self._entities.RunTag(_allowed_name(name), value)
+            for name, value in results.items()
+            if isinstance(value, str)
+        ]
+        self._client.log_batch(self._id, tags=tags)
+        self._status = "FINISHED"
+
+    def close(self) -> None:
+        """Marks the run as finished, or as killed until it is resumed."""
+        self._client.set_terminated(self._id, self._status)
+
+    def _log_metrics(self, step: int, values: Mapping[str, float]) -> None:
+        now = int(1000 * time.time())
+        found = [self._entities.Metric(_allowed_name(k), v, now, step) for k, v in values.items()]
+        self._client.log_batch(self._id, metrics=found)
+
+    def _log_params(self, config: Mapping[str, Any]) -> None:
+        """Logs the keys that the run does not have: MLflow never changes a parameter."""
+        have = self._client.get_run(self._id).data.params
+        found = [
+            self._entities.Param(_allowed_name(name), str(value)[:MLFLOW_LETTERS])
+            for name, value in _leaves(config)
+            if _allowed_name(name) not in have
+        ]
+        for start in range(0, len(found), MLFLOW_PARAMS):
+            self._client.log_batch(self._id, params=found[start : start + MLFLOW_PARAMS])
+
+
+def _allowed_name(name: str) -> str:
+    """Returns a name that MLflow allows: R@1 as R_at_1, and underscores for other characters."""
+    return re.sub(r"[^\w\-./: ]", "_", name.replace("@", "_at_"), flags=re.ASCII)
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the leaves of nested dictionaries with their dotted paths."""
+    if isinstance(tree, Mapping) and tree:
+        for key, value in tree.items():
+            yield from _leaves(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, tree
+
+
+def _missing_package(package: str, path: str, least: int = 0) -> Iterator[str]:
+    """Yields an error message if a package is missing, or older than a major version."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:  # or a folder of this name, such as W&B's
+        yield (
+            f"{path} needs the package {package}, which is not installed: pip install {package}."
+        )
+        return
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # for example mlflow-skinny
+        return
+    if int(version.partition(".")[0]) < least:
+        yield (
+            f"{path} needs {package} {least} or later, and {version} is installed: "
+            f"pip install -U '{package}>={least}'."
+        )

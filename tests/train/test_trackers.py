@@ -12,9 +12,9 @@ import pytest
 from tensorboardX import event_file_writer
 
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.train import trackers
+from big_retrieval.train import trackers, tracking
 from big_retrieval.train.logging import Metrics, read_rows
-from big_retrieval.train.trackers import Guarded
+from big_retrieval.train.tracking import Guarded
 
 
 class Fragile:
@@ -88,7 +88,7 @@ def test_rows_are_left_out_until_the_next_try() -> None:
 def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
     monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
-    monkeypatch.setattr(trackers, "CLOSING", 0.05)
+    monkeypatch.setattr(tracking, "CLOSING", 0.05)
     board = Fragile()
     board.answers.clear()
     tracker = Guarded("TensorBoard", board.open, start=1, rows=5)
@@ -118,9 +118,10 @@ def test_a_folder_named_torch_beside_the_config_is_a_warning(tmp_path: Path) -> 
     (tmp_path / "torch" / "__init__.py").touch()
     program = (
         "import logging, sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]);"
-        "from big_retrieval.train.trackers import EventFiles, Guarded;"
+        "from big_retrieval.train.trackers import _EventFiles;"
+        "from big_retrieval.train.tracking import Guarded;"
         "logging.basicConfig();"
-        "make = lambda step: EventFiles(Path(sys.argv[1]), step);"
+        "make = lambda step: _EventFiles(Path(sys.argv[1]), step);"
         "board = Guarded('TensorBoard', make, start=1);"
         "board.write(1, {'loss': 1.0}); board.close()"
     )
@@ -163,7 +164,7 @@ def test_tensorboard_files_hold_every_number_and_say_from_where_a_resumed_run_go
     from tensorboardX.record_writer import RecordWriter  # noqa: F401  # the format read below
 
     event_pb2: Any = proto  # its classes are made when it is imported
-    board = trackers.EventFiles(tmp_path, 7)
+    board = trackers._EventFiles(tmp_path, 7)
     board.write(7, {"loss": 0.5, "records": "ab12", "step": 7})
     board.close()
     [path] = tmp_path.iterdir()

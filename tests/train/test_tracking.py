@@ -18,7 +18,7 @@ from big_retrieval.config.trackers import with_trackers
 from big_retrieval.errors import UserError
 from big_retrieval.train.logging import Metrics, read_rows
 from big_retrieval.train.loop import train
-from big_retrieval.train.mlflow_tracker import allowed
+from big_retrieval.train.trackers import _allowed_name
 from tests.helpers import tiny
 from tests.train import stand_ins
 
@@ -126,7 +126,7 @@ def test_a_run_gives_trackers_the_names_and_steps_of_its_metrics(
     assert wandb.summary == results
     [run] = mlflow.runs.values()
     have = {(step, key, value) for key, step, value in run.metrics}
-    assert {(step, allowed(name), value) for step, name, value in rows} <= have
+    assert {(step, _allowed_name(name), value) for step, name, value in rows} <= have
     assert run.tags["params_sha256"] == results["params_sha256"]
 
 

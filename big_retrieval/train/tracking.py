@@ -1,0 +1,257 @@
+"""Trackers of curves (`config.trackers`), kept from ending or stalling the run.
+
+A tracker writes to something that the run can do without: a disk that may be full for a moment, a
+file system that may hang, a server. `Guarded` gives each tracker a thread and a bounded queue. A
+tracker that fails is opened again later, a tracker that hangs loses rows, and both warn once.
+"""
+
+import contextlib
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from big_retrieval.config import Config, schema
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.manifest import to_json
+from big_retrieval.io.space import reason
+from big_retrieval.report.numbers import is_number
+
+ROWS = 1000  # maximum number of rows that wait for a tracker
+RETRY = 60.0  # seconds until a tracker that failed is opened again
+CLOSING = 10.0  # seconds for a tracker's last rows at the end of a run
+PATIENCE = 3.0  # seconds until the end of a run logs what it waits for
+
+log = logging.getLogger(__name__)
+Row = tuple[int, Mapping[str, Any], bool]  # step, values, whether they are the results
+
+
+class TrackedRun:
+    """Description of a run for one tracker, and the tracker's memory in the run folder.
+
+    Attributes:
+      entry: name of the tracker in `config.trackers`.
+      folder: run folder.
+      name: name of the run folder.
+      config: configuration as nested dictionaries.
+      first: first step that this start of the run writes.
+    """
+
+    FILE = "trackers.json"
+    _lock = threading.Lock()  # trackers of one run share the file
+
+    def __init__(
+        self, entry: str, folder: Path, config: Config, first: int, seen: Mapping[str, int]
+    ) -> None:
+        """Reads and writes nothing yet.
+
+        Args:
+          seen: metric -> last step at which earlier starts of the run wrote it.
+        """
+        self.entry, self.folder, self.name = entry, folder, folder.resolve().name
+        self.config, self.first = schema.to_plain(config), first
+        self._seen = dict(seen)
+        # The file belongs to this run only if the run has written rows before.
+        self._mine = bool(seen)
+
+    def known_id(self, place: str) -> str | None:
+        """Returns the id of the run in the tracker; None if the tracker does not have the run.
+
+        Args:
+          place: server and project; another place has another run.
+        """
+        saved = self._read().get(self.entry) if self._mine else None
+        if saved is not None and saved["place"] == place:
+            return saved["id"]
+        self._seen = {}
+        return None
+
+    def keep_id(self, place: str, number: str) -> None:
+        """Keeps the id for the next start of the run, or the next try after a failure."""
+        with self._lock:
+            entries = self._read() | {self.entry: {"place": place, "id": number}}
+            write_bytes(self.folder / self.FILE, to_json(entries))
+        self._mine = True
+
+    def new_numbers(self, step: int, values: Mapping[str, Any]) -> dict[str, float]:
+        """Returns the numbers that the tracker did not get at this step or later.
+
+        A killed run repeats the steps since its last checkpoint when it is resumed.
+        """
+        numbers = {
+            name: value
+            for name, value in values.items()
+            if is_number(value) and step > self._seen.get(name, -1)
+        }
+        self._seen |= dict.fromkeys(numbers, step)
+        return numbers
+
+    def never_written(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Returns the numbers whose names no row had."""
+        return {k: v for k, v in values.items() if is_number(v) and k not in self._seen}
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.folder / self.FILE).read_text())
+        except (OSError, ValueError):
+            return {}
+
+
+class OpenTracker(Protocol):
+    """An opened tracker. Every method may raise or hang: `Guarded` calls them in a thread."""
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Writes the values of a step by name, and sends all of them before it returns."""
+        ...
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Writes the content of results.json; not called if the run is interrupted."""
+        ...
+
+    def close(self) -> None:
+        """Frees resources."""
+        ...
+
+
+class Guarded:
+    """A tracker that neither raises nor blocks."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[int], OpenTracker],
+        *,
+        start: int,
+        rows: int = ROWS,
+        retry: float = RETRY,
+        closing: float | None = None,
+    ) -> None:
+        """Starts the tracker's thread.
+
+        Args:
+          name: title for messages.
+          make: opens the tracker, given the first step that it will get.
+          start: first step.
+          rows: maximum number of waiting rows; further rows are dropped.
+          retry: seconds between a failure and the next try.
+          closing: seconds for the last rows at the end of a run; None for `CLOSING`.
+        """
+        self._closing = CLOSING if closing is None else closing
+        self._deadline: float | None = None
+        self._newest = start
+        self._name, self._make = name, make
+        self._start, self._rows, self._retry = start, rows, retry
+        self._queue: queue.Queue[Row | None] = queue.Queue()
+        self._tracker: OpenTracker | None = None
+        self._again: float | None = None  # when to try again after a failure
+        self._told: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Hands a row to the tracker's thread; drops the row if too many rows wait."""
+        self._newest = step
+        if self._queue.qsize() < self._rows:
+            self._queue.put((step, values, False))
+        else:
+            self._once(
+                "slow",
+                f"{self._name} does not keep up since step {step}; rows are left out of "
+                "it, and the run goes on",
+            )
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Hands the results of the run to the tracker's thread."""
+        self._queue.put((self._newest, results, True))
+
+    def settle(self) -> None:
+        """Waits until the tracker has been given every row so far; for tests."""
+        self._queue.join()
+
+    def end(self) -> None:
+        """Tells the thread that no more rows come; `close` waits for it."""
+        self._queue.put(None)
+        self._deadline = time.monotonic() + self._closing
+
+    def close(self) -> None:
+        """Waits for the tracker's last rows, at most the seconds that it has from `end` on."""
+        if self._deadline is None:
+            self.end()
+        assert self._deadline is not None
+        left = self._deadline - time.monotonic()
+        self._thread.join(max(0.0, min(PATIENCE, left)))
+        if self._thread.is_alive() and left > PATIENCE:
+            log.info(f"{self._name} gets up to {left - PATIENCE:.0f} s for its last rows ...")
+            self._thread.join(left - PATIENCE)
+        if self._thread.is_alive():  # a daemon thread: the process can end
+            self._once(
+                "close",
+                f"{self._name} did not end within {self._closing:g} s; its last rows may be "
+                "missing",
+            )
+
+    def _run(self) -> None:
+        while (row := self._queue.get()) is not None:
+            self._pass_on(*row)
+            self._queue.task_done()
+        self._drop()
+
+    def _pass_on(self, step: int, values: Mapping[str, Any], final: bool) -> None:
+        """Writes a row; a failure closes the tracker, and later rows open the tracker again."""
+        if self._again is not None and time.monotonic() < self._again:
+            return
+        try:
+            if self._tracker is None:
+                self._tracker = self._make(self._start if self._again is None else step)
+            if final:
+                self._tracker.finish(values)
+            else:
+                self._tracker.write(step, values)
+        except Exception as problem:  # the run does not depend on trackers
+            self._drop()
+            self._again = time.monotonic() + self._retry
+            self._once(
+                "failed",
+                f"{self._name} failed at step {step} ({reason(problem)}); the run goes on "
+                f"without it and tries again every {self._retry:g} s",
+            )
+            return
+        if self._again is not None:
+            self._again = None
+            self._once("back", f"{self._name} is written again from step {step} on", logging.INFO)
+
+    def _drop(self) -> None:
+        tracker, self._tracker = self._tracker, None
+        with contextlib.suppress(Exception):
+            if tracker is not None:
+                tracker.close()
+
+    def _once(self, kind: str, text: str, level: int = logging.WARNING) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            log.log(level, text)
+
+
+def open_all(
+    config: Config, folder: Path, restored: int | None, seen: Mapping[str, int]
+) -> list[Guarded]:
+    """Opens the trackers of a run, each in its own thread.
+
+    Args:
+      restored: step from which the run continues; None for a new run.
+      seen: metric -> last step at which earlier starts of the run wrote it.
+    """
+    guarded = []
+    for entry, part in config.trackers.items():
+        run = TrackedRun(entry, folder, config, (restored or 0) + 1, seen)
+
+        def make(step: int, part: Any = part, run: TrackedRun = run) -> OpenTracker:
+            run.first = step
+            return part.open(run)
+
+        guarded.append(Guarded(part.title, make, start=run.first, closing=part.closing))
+    return guarded
