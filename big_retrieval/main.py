@@ -97,8 +97,8 @@ def main() -> None:
         return
     process, processes = distributed.join(DISTRIBUTED.value)
     log.info("importing jax and the trainer ...")
+    from big_retrieval.runtime.watchdog import Watchdog
     from big_retrieval.train.loop import train
-    from big_retrieval.train.watchdog import Watchdog
 
     watchdog = Watchdog(workdir, config.hang_after, process=process, processes=processes)
     with distributed.retryable(processes, watchdog.late):

@@ -1,6 +1,6 @@
 """A count that shows whether this process makes progress.
 
-The training loop counts every step, and encoding counts every batch; `train/watchdog.py` looks
+The training loop counts every step, and encoding counts every batch; `runtime/watchdog.py` looks
 whether the count grows. Counting costs two assignments. All processes of a run count at the same
 places, so the others wait for the process with the lowest count.
 """

@@ -38,15 +38,15 @@ def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer) -> TrainStat
     given = _given_by_towers(config, state.params, tokenizer)
     if not config.init and not given:
         return state
-    from big_retrieval.train import imported
+    from big_retrieval.interop.initial_weights import read_initial_weights, replace_arrays
 
     shapes = {name: x.shape for name, x in names_of(parts.abstract.params).items()}
     stats = {name: x.shape for name, x in names_of(parts.abstract.batch_stats).items()}
-    found = imported.start(config, shapes, stats, tokenizer)
+    found = read_initial_weights(config, shapes, stats, tokenizer)
     for note in found.notes:
         log.info(f"init: {note}")
-    params = imported.place(state.params, given | found.params)
-    batch_stats = imported.place(state.batch_stats, found.stats)
+    params = replace_arrays(state.params, given | found.params)
+    batch_stats = replace_arrays(state.batch_stats, found.stats)
     ema = averaging.first(config.optimizer.averaging, params)["ema"]
     return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
 

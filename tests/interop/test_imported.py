@@ -17,11 +17,11 @@ from big_retrieval.errors import UserError
 from big_retrieval.exporting.export import write
 from big_retrieval.inference.load import load
 from big_retrieval.interop import fit
+from big_retrieval.interop.initial_weights import InitialWeights, read_initial_weights
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
-from big_retrieval.train import imported
 from big_retrieval.train.logging import Metrics, read_rows
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
@@ -70,9 +70,9 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return {name: x.shape for name, x in names_of(params).items()}
 
 
-def start(config: Config) -> imported.Start:
+def start(config: Config) -> InitialWeights:
     check(config)
-    return imported.start(config, shapes(config), {})
+    return read_initial_weights(config, shapes(config), {})
 
 
 def encode(config: Config, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -225,7 +225,7 @@ def test_another_architecture(changes: dict[str, Any], words: str) -> None:
     tower = dataclasses.replace(config.towers["image"], **changes)
     config = dataclasses.replace(config, towers={**config.towers, "image": tower})
     with pytest.raises(UserError, match=words):
-        imported.start(config, shapes(config), {})
+        read_initial_weights(config, shapes(config), {})
 
 
 def test_what_does_not_fit_is_named() -> None:

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 from big_retrieval.config import Bert, Config, Init, Lexical, Projection, TextField
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, load
+from big_retrieval.interop.initial_weights import read_initial_weights
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
@@ -25,7 +26,6 @@ from big_retrieval.interop.source import CheckpointContents
 from big_retrieval.models.towers import RetrievalModel
 from big_retrieval.sparse.terms import terms_of_size
 from big_retrieval.train.checkpoint import write_model
-from big_retrieval.train.imported import start
 from big_retrieval.train.optimizer import names_of
 from tests.interop.test_towers import DATA, TOLERANCE, nested
 
@@ -274,7 +274,9 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     shapes = {path: x.shape for path, x in wanted.items()}
     write_model(model, tmp_path / "ours")
     for path in (bert, splade_folder(tmp_path / "splade", OLD), tmp_path / "ours"):
-        found = start(dataclasses.replace(c, init={"text": Init(str(path))}), shapes, {})
+        found = read_initial_weights(
+            dataclasses.replace(c, init={"text": Init(str(path))}), shapes, {}
+        )
         assert set(found.params) == set(wanted) - {"scalars/main/logit_scale"}
         for name, value in found.params.items():
             np.testing.assert_array_equal(value, wanted[name], err_msg=name)
@@ -285,12 +287,14 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
 def test_heads_that_start_anew_or_do_not_fit(tmp_path: Path) -> None:
     c, model = started_from(bert_folder(tmp_path))
     shapes = {path: x.shape for path, x in names_of(model.weights).items()}
-    anew = start(dataclasses.replace(c, init={"text": Init(str(tmp_path), head=False)}), shapes, {})
+    anew = read_initial_weights(
+        dataclasses.replace(c, init={"text": Init(str(tmp_path), head=False)}), shapes, {}
+    )
     assert "text_head starts anew" in anew.notes
     assert not any(path.startswith("text_head") for path in anew.params)
     assert any("cls.predictions.bias" in note for note in anew.notes)
     other, _ = started_from(tmp_path, transform="relu", use_bias=False)
     with pytest.raises(UserError) as problem:
-        start(other, shapes, {})
+        read_initial_weights(other, shapes, {})
     for word in ("config.fields", "transform relu", "head.use_bias=True", "init.text.head=False"):
         assert word in str(problem.value)

@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
+from big_retrieval.interop.initial_weights import read_initial_weights
 from big_retrieval.interop.read import read
 from big_retrieval.models.heads import MlpHead
-from big_retrieval.train import imported
 from tests.helpers import raw_config
 from tests.interop.test_imported import shapes
 from tests.interop.test_towers import DATA, nested, run, text_inputs
@@ -104,9 +104,9 @@ def test_a_run_starts_from_it_with_its_logit_scale(tmp_path: Path) -> None:
     c.data, c.evals = recipe.entry(configs.GradedScenes()), {}
     c.init.model = recipe.entry(configs.Init(), path=str(tmp_path))
     config = configs.load(c)
-    found = imported.start(config, shapes(config), {}).params
+    found = read_initial_weights(config, shapes(config), {}).params
     np.testing.assert_array_equal(found["query_head/fc1/kernel"], maps["text.proj.0.weight"].T)
     assert float(found["scalars/main/logit_scale"]) == pytest.approx(math.log(50))
     c.fields["query"].head.activation = "relu"
     with pytest.raises(UserError, match="set hidden to 26, dim to 20 and activation to 'gelu'"):
-        imported.start(configs.load(c), shapes(config), {})
+        read_initial_weights(configs.load(c), shapes(config), {})

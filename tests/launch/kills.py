@@ -24,9 +24,9 @@ from typing import Any
 from big_retrieval.io.manifest import MANIFEST, step_of
 from big_retrieval.runtime import distributed
 from big_retrieval.runtime.processes import free_port
+from big_retrieval.runtime.watchdog import Watchdog
 from big_retrieval.train import summary
 from big_retrieval.train.loop import train
-from big_retrieval.train.watchdog import Watchdog
 from tests.helpers import results, rows, tiny
 
 PR_SET_PDEATHSIG = 1

@@ -14,9 +14,11 @@ from big_retrieval import parallel
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
+from big_retrieval.interop.initial_weights import read_initial_weights
+from big_retrieval.interop.read import read
 from big_retrieval.models.towers import make_model
 from big_retrieval.plan import plan
-from big_retrieval.train import imported, resume
+from big_retrieval.train import resume
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
@@ -169,8 +171,8 @@ def test_a_run_starts_from_a_head_with_its_averages(tmp_path: Path) -> None:
     parts = build_model(config, parallel.make_mesh(config, ONE), vocab_size=128, total_steps=2)
     trees = (parts.abstract.params, parts.abstract.batch_stats)
     sizes = [{name: x.shape for name, x in names_of(tree).items()} for tree in trees]
-    table = imported.read(str(tmp_path)).parts["text"].params["token_embedding"]
-    found = imported.start(config, sizes[0] | {"text/token_embedding": table.shape}, sizes[1])
+    table = read(str(tmp_path)).parts["text"].params["token_embedding"]
+    found = read_initial_weights(config, sizes[0] | {"text/token_embedding": table.shape}, sizes[1])
     heads = {name for name in found.params if name.startswith("text_head/")}
     assert heads == {f"text_head/{x}" for x in ("fc1/kernel", "fc2/kernel", "bn/scale", "bn/bias")}
     wanted = flat(stats(tmp_path, 2))

@@ -17,11 +17,10 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
-from big_retrieval.runtime import heartbeat
+from big_retrieval.runtime import heartbeat, watchdog
 from big_retrieval.runtime.reading import reading
-from big_retrieval.train import watchdog
+from big_retrieval.runtime.watchdog import Heartbeat, Watchdog, describe, read
 from big_retrieval.train.loop import train
-from big_retrieval.train.watchdog import Heartbeat, Watchdog, describe, read
 from tests.helpers import ROOT, tiny
 
 
@@ -59,7 +58,9 @@ def test_it_fires_when_nothing_moves(tmp_path: Path, capfd: pytest.CaptureFixtur
         heartbeat.beat(7)
         assert watchdog._within(60, fired.event.wait)
     assert len(fired) == 1
-    assert fired[0].startswith("process 0: no progress for 0 s since step 7; in train/watchdog.py:")
+    assert fired[0].startswith(
+        "process 0: no progress for 0 s since step 7; in runtime/watchdog.py:"
+    )
     assert "config.hang_after" in fired[0]
     assert "_within" in capfd.readouterr().err  # the stacks
 
@@ -163,7 +164,7 @@ import re, sys, time
 from pathlib import Path
 from big_retrieval.runtime import heartbeat, messages
 from big_retrieval.runtime.reading import reading
-from big_retrieval.train import watchdog
+from big_retrieval.runtime import watchdog
 
 messages.show()
 watchdog.STUCK = 0.5
@@ -266,8 +267,8 @@ def test_the_record_that_is_read_and_a_full_disk_are_named(
     with reading("pairs.jsonl, line 7"):
         said = dog._state(60)
     assert re.fullmatch(
-        r"process 0: no progress for 60 s and no step yet; in train/watchdog\.py:\d+ \w+, reading "
-        r"pairs\.jsonl, line 7 \(for 0 s\)",
+        r"process 0: no progress for 60 s and no step yet; in runtime/watchdog\.py:\d+ \w+, "
+        r"reading pairs\.jsonl, line 7 \(for 0 s\)",
         said,
     ), said
     monkeypatch.setattr(watchdog, "is_full", lambda path: path == tmp_path)

@@ -1,4 +1,4 @@
-"""`config.init`: parameters that a run starts from instead of drawing them."""
+"""Weights from `config.init`, which a run starts from instead of random ones."""
 
 import dataclasses
 import re
@@ -23,16 +23,16 @@ from big_retrieval.interop.source import (
     below,
 )
 
-WHOLE = "model"  # the name in config.init that stands for all towers and the logit scale
+WHOLE = "model"  # name in config.init for all towers and the logit scale
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
-    """Where parameters start.
+class InitialWeights:
+    """Arrays that are not drawn from the seed.
 
     Attributes:
-      params: path -> array, of the parameters that do not start anew.
-      notes: what was changed, left out or starts anew, a sentence each.
+      params: path -> array of a parameter.
+      notes: messages about arrays that were changed, left out, or are drawn.
       stats: path -> running average of a batch norm.
     """
 
@@ -41,37 +41,31 @@ class Start:
     stats: Flat = dataclasses.field(default_factory=dict)
 
 
-def towers_of(config: Config) -> dict[str, Init]:
-    """Tower -> what it starts from; `model` written out."""
-    found = dict(config.init)
-    whole = found.pop(WHOLE, None)
-    if whole is not None:
-        found = {name: found.get(name, whole) for name in config.towers}
-    return found
-
-
-def start(
+def read_initial_weights(
     config: Config,
     shapes: Mapping[str, tuple[int, ...]],
     stats: Mapping[str, Any],
     tokenizer: FixedLengthTokenizer | None = None,
-) -> Start:
-    """Reads what `config.init` names and fits it to the model.
+) -> InitialWeights:
+    """Reads the checkpoints of `config.init` and fits them to the model.
 
     Args:
       config: checked.
-      shapes: of all parameters, by path.
-      stats: of all running averages of batch norms, by path.
-      tokenizer: the run's, compared with the checkpoints' own; None: not compared.
+      shapes: path -> shape of a parameter.
+      stats: path -> shape of a running average of a batch norm.
+      tokenizer: compared with the checkpoints' tokenizers unless None.
 
     Raises:
-      UserError: a checkpoint that cannot be read or does not fit, with what to change.
+      UserError: a checkpoint cannot be read or does not fit; says which key to change.
     """
     read_once: dict[str, CheckpointContents] = {}
     params: Flat = {}
     averages: Flat = {}
     notes: list[str] = []
-    for name, init in towers_of(config).items():
+    by_tower = dict(config.init)
+    if (model_init := by_tower.pop(WHOLE, None)) is not None:
+        by_tower = {name: by_tower.get(name, model_init) for name in config.towers}
+    for name, init in by_tower.items():
         if init.path not in read_once:
             read_once[init.path] = read(init.path)
         source = read_once[init.path]
@@ -105,14 +99,13 @@ def start(
             notes.append(f"{name}: of no use here: {', '.join(source.unused)}")
     if WHOLE in config.init:
         notes += _logit_scale(config, read_once[config.init[WHOLE].path], shapes, params)
-    return Start(params, notes, averages)
+    return InitialWeights(params, notes, averages)
 
 
 def _reads_words(config: Config, tower: str, source: CheckpointContents) -> bool:
-    """Whether the masked-language head of a checkpoint is wanted behind a tower."""
-    heads = [field.head for field in config.fields.values() if field.tower == tower]
-    wanted = any(head.lexical for head in heads)
-    return wanted and any(part.masked for part in source.parts.values())
+    """Returns True if a lexical head of the tower can start from a masked-language head."""
+    lexical = any(x.head.lexical for x in config.fields.values() if x.tower == tower)
+    return lexical and any(part.masked for part in source.parts.values())
 
 
 def _count(params: Flat) -> str:
@@ -120,7 +113,7 @@ def _count(params: Flat) -> str:
 
 
 def _part(tower: Tower, source: CheckpointContents, init: Init, key: str) -> CheckpointTower:
-    """The part of a checkpoint that a tower starts from."""
+    """Returns the part of a checkpoint that a tower starts from."""
     if init.tower:
         if init.tower not in source.parts:
             known = ", ".join(sorted(source.parts))
@@ -146,7 +139,7 @@ def _heads(
     averages: Flat,
     origin: str,
 ) -> list[str]:
-    """Adds the heads of the fields that read with a tower; returns what is to be said."""
+    """Adds the heads of a tower's fields to `params` and `averages`; returns messages."""
     notes = []
     for field, each in config.encoded.items():
         head, path = f"{field}_head/", f"{field}_head/kernel"
@@ -182,7 +175,7 @@ def _heads(
 def _same_mlp(
     key: str, head: Any, part: CheckpointTower, wanted: Mapping[str, tuple[int, ...]], origin: str
 ) -> None:
-    """Raises a UserError where a head of two layers is not that of open_clip behind a BERT."""
+    """Raises a UserError if a two-layer head differs from open_clip's head after a BERT."""
     if not (part.kind.mlp and isinstance(head, Mlp)):
         return
     theirs: Any = part.head_config
@@ -197,7 +190,7 @@ def _same_mlp(
 def _logit_scale(
     config: Config, source: CheckpointContents, shapes: Mapping[str, Any], params: Flat
 ) -> list[str]:
-    """Starts the multiplier from the checkpoint's, divided by M if scores are sums over M."""
+    """Adds the checkpoint's logit scale, divided by M if scores are sums over M."""
     if source.logit_scale is None:
         return [f"logit_scale: {source.origin} has none, so it starts as configured"]
     value = np.asarray(source.logit_scale, np.float32)
@@ -211,13 +204,8 @@ def _logit_scale(
     return [*notes, f"logit_scale: starts at {float(np.exp(value)):.4g}"]
 
 
-def place(tree: Any, params: Flat) -> Any:
-    """A parameter tree with some leaves replaced, each on the devices that it was on.
-
-    Args:
-      tree: nested dictionaries of jax arrays.
-      params: path -> array.
-    """
+def replace_arrays(tree: Any, params: Flat) -> Any:
+    """Returns a tree of jax arrays with some leaves replaced by path, on the same devices."""
 
     def put(path: Any, leaf: jax.Array) -> jax.Array:
         name = "/".join(str(key.key) for key in path)
