@@ -529,8 +529,8 @@ def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
 
 
 def test_the_line_of_a_run_is_understood() -> None:
-    from big_retrieval.train.eta import TimeLeft
     from big_retrieval.train.progress import (
+        TimeLeft,
         TrainingProgress,
     )  # jax is nothing for the writers below
 

@@ -1,6 +1,5 @@
 """Averages of parameters: exponential (ema), or of the last steps of every epoch (swa)."""
 
-import math
 from typing import Any
 
 import jax
@@ -98,19 +97,3 @@ class Average:
         # Most steps of an epoch read and write nothing of this.
         params, swa = jax.lax.cond(entering | ending, take, lambda p, s: (p, s), params, swa)
         return params, ema, swa, {"swa_count": count}
-
-
-def describe(averaging: Averaging, timeline: Timeline) -> str:
-    """A line for the start of a run; "" where nothing is averaged."""
-    if isinstance(averaging, Ema):
-        return f"ema, decay {averaging.decay:g}{', with warm-up' if averaging.warmup else ''}"
-    if not isinstance(averaging, Swa):
-        return ""
-    length = math.floor(np.median(np.diff(timeline.epochs)))
-    start, every = snapshots(averaging, length)
-    ends = int(timeline.epochs[-1])
-    rest = "" if ends == timeline.total_steps else "; the last epoch is cut and keeps its own"
-    return (
-        f"swa, of {length:,} steps an epoch every {every:,} behind step {start:,}; the mean "
-        f"replaces the parameters at each epoch's end{rest}"
-    )

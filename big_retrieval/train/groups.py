@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from big_retrieval.config import GroupRate, Optimizer, ParameterGroup, Schedule, UpdateRule
 from big_retrieval.config.optimizer import SAME
 from big_retrieval.errors import UserError
-from big_retrieval.train.phases import Span
-from big_retrieval.train.schedules import Rate, Timeline, make_schedule
+from big_retrieval.train.schedules import Rate, Span, Timeline, make_schedule
 
 PATH = "config.optimizer"
 # Tables whose rows are learned vectors, which decay would pull to 0: by their first logical axis,

@@ -12,10 +12,10 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import complete_steps, to_json
 from big_retrieval.train.optimizer import names_of
-from big_retrieval.train.phases import at, model_of
 from big_retrieval.train.run import TrainingRun
+from big_retrieval.train.schedules import phase_at
 from big_retrieval.train.state import TrainState
-from big_retrieval.train.step import make_loss
+from big_retrieval.train.step import make_loss, model_in_phase
 
 
 def modules(tree: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def inspect(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
     with contextlib.closing(run.batches(step - 1, step)) as batches:
         batch = next(batches)
     spans = run.parts.updates.spans
-    model = model_of(run.parts.model, spans[at(spans, step)].phase)
+    model = model_in_phase(run.parts.model, spans[phase_at(spans, step)].phase)
     loss_fn = make_loss(model, run.parts.objective, run.config.microbatch)
 
     def look(state: TrainState, batch: Any) -> Any:

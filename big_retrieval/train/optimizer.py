@@ -22,8 +22,7 @@ from flax import traverse_util
 
 from big_retrieval.config import Optimizer, ParameterGroup, UpdateRule
 from big_retrieval.train.groups import assign, decay_of, has_own_rate, rate_of, rule_of, trained_by
-from big_retrieval.train.phases import Span, spans
-from big_retrieval.train.schedules import Rate, Timeline
+from big_retrieval.train.schedules import Rate, Span, Timeline, spans
 
 # Logical first axes of weights stored by row, all others by column.
 _TABLES = ("vocab", "position", "class_token")

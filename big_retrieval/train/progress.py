@@ -1,15 +1,58 @@
-"""How fast a run trains: what a logged step says of the time since the last one."""
+"""Throughput of a run and its time left, for the line of a logged step."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import jax
 
 from big_retrieval.runtime.chips import peak_flops
 from big_retrieval.runtime.clock import duration
-from big_retrieval.train.eta import TimeLeft
+
+
+class TimeLeft:
+    """Estimate of the seconds until the end of a run, from measurements since its last start.
+
+    Steps count with the mean over all steps so far, as a few seconds say little on a shared
+    machine. Pauses between steps (evaluators, checkpoints) count with the time of the last equal
+    pause. Pauses of a kind that was not measured yet count with the mean of the others.
+    """
+
+    def __init__(self, total: int, first: int, pauses: Mapping[int, Hashable]) -> None:
+        """Starts without measurements.
+
+        Args:
+          total: steps of the run.
+          first: finished steps.
+          pauses: step -> kind of pause after it; equal kinds take about the same time.
+        """
+        self._total, self._pauses = total, pauses
+        self._ahead = Counter(kind for step, kind in pauses.items() if step > first)
+        self._seconds = 0.0
+        self._steps = 0
+        self._last: dict[Hashable, float] = {}
+
+    def trained(self, steps: int, seconds: float) -> None:
+        """Adds the time of some steps."""
+        self._steps += steps
+        self._seconds += seconds
+
+    def paused(self, step: int, seconds: float) -> None:
+        """Adds the time of the pause after a step."""
+        kind = self._pauses.get(step)
+        if kind is not None:
+            self._ahead[kind] -= 1
+            self._last[kind] = seconds
+
+    def after(self, step: int) -> float:
+        """Returns seconds from the end of a step to the end of the run; infinite before any."""
+        if not self._steps:
+            return float("inf")
+        usual = sum(self._last.values()) / max(len(self._last), 1)
+        pauses = sum(count * self._last.get(kind, usual) for kind, count in self._ahead.items())
+        return (self._total - step) * self._seconds / self._steps + pauses
 
 
 class TrainingProgress:
@@ -28,11 +71,11 @@ class TrainingProgress:
 
         Args:
           total: steps of the run.
-          batch_size: global.
+          batch_size: rows of the global batch.
           pair_flops: counts the operations of a pair (`step_figures.pair_flops`), which takes
             seconds; called for MFU if the device's peak is known.
-          devices: of the mesh.
-          left: told what steps and pauses take.
+          devices: number of devices of the mesh.
+          left: gets the times of steps and pauses.
         """
         self._total, self._batch, self._devices = total, batch_size, devices
         self._left = left
@@ -44,25 +87,25 @@ class TrainingProgress:
 
     @contextlib.contextmanager
     def paused(self, step: int) -> Iterator[None]:
-        """A context behind a step that is no training: evaluation, saving."""
+        """Returns a context for the pause after a step: evaluation, saving."""
         stopped = self._stop()
         yield
         self._resumed_at = time.monotonic()
         self._left.paused(step, self._resumed_at - stopped)
 
     def _stop(self) -> float:
-        """Counts the seconds until now, and says when now is."""
+        """Counts the seconds until now, and returns the time."""
         now = time.monotonic()
         self._seconds += now - self._resumed_at
         return now
 
     def step(self, waited: float) -> None:
-        """Counts a step that waited so many seconds for its batch."""
+        """Counts a step that waited this many seconds for its batch."""
         self._steps += 1
         self._waited += waited
 
     def measure(self) -> dict[str, float]:
-        """Since the last call: examples/s, data wait (share), MFU where the peak is known."""
+        """Returns examples/s, share of data wait, and MFU if the peak is known, since last call."""
         self._resumed_at = self._stop()
         seconds, steps, waited = max(self._seconds, 1e-9), self._steps, self._waited
         self._seconds = self._waited = 0.0

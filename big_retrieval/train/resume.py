@@ -11,7 +11,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config, registry, schema
+from big_retrieval.config import Config, Phase, registry, schema
 from big_retrieval.config.batch_norms import in_mode, parts_of
 from big_retrieval.config.older_runs import as_before
 from big_retrieval.errors import PluginNeeded, UserError
@@ -19,7 +19,6 @@ from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
-from big_retrieval.train import phases
 
 log = logging.getLogger(__name__)
 TEXTS, IMAGES = "config.data", "config.data.images"  # no name of a field has a dot
@@ -107,7 +106,7 @@ def _free(key: str, config: Config) -> bool:
     """Whether a key may differ; batch norms that go by slices make these a part of the training."""
     by_slice = any(
         in_mode(part, phase.batch_stats).by_slice
-        for phase in phases.each(config)
+        for phase in (Phase(), *config.optimizer.phases.values())
         for part in parts_of(config).values()
     )
     if by_slice and key == "config.microbatch":

@@ -29,13 +29,13 @@ from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.manifest import to_json
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.eta import TimeLeft
 from big_retrieval.train.logging import keep_old
-from big_retrieval.train.phases import Steps, title
+from big_retrieval.train.progress import TimeLeft
 from big_retrieval.train.resume import check_fits
+from big_retrieval.train.schedules import title
 from big_retrieval.train.start import first_state
 from big_retrieval.train.state import TrainState
-from big_retrieval.train.step import abstract_batch, compile_step
+from big_retrieval.train.step import CompiledSteps, abstract_batch, compile_step
 from big_retrieval.train.step_figures import log_step
 
 log = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class TrainingRun:
         """A fingerprint of the record ids of one batch, counted from 0."""
         return self.order.digest(batch * self.config.batch_size, self.config.batch_size)
 
-    def compile_steps(self, steps: range) -> Steps:
+    def compile_steps(self, steps: range) -> CompiledSteps:
         """Compiles the training step for this run's shapes, and says how long it took.
 
         Of several phases, the step of each that is still to come: what does not fit into memory
@@ -168,7 +168,7 @@ class TrainingRun:
             compiled[number] = compile_step(parts.steps[number], parts.abstract, batch, parts.mesh)
             log.info(f"compiled in {time.monotonic() - start:.1f} s")
             figures.append(log_step(compiled[number], parts))
-        return Steps(found, compiled, figures)
+        return CompiledSteps(found, compiled, figures)
 
     def open_checkpoints(self) -> Checkpoints:
         """The checkpoints of the run folder."""

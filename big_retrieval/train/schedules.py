@@ -1,16 +1,19 @@
-"""Learning-rate schedules, and where epochs begin in steps."""
+"""Epochs, phases and learning-rate schedules of a run, by finished steps."""
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.config import Schedule
+from big_retrieval.config import Phase, Schedule
+from big_retrieval.errors import UserError
 
+PHASES = "config.optimizer.phases"
 # From the number of finished steps to a number; like `optax.Schedule`.
 Rate = Callable[[jax.Array | int], jax.Array]
 
@@ -20,24 +23,24 @@ class Timeline:
     """The length of a run, in steps and epochs.
 
     Epoch e begins at step round(e * steps_per_epoch), so that a run of `total_epochs` ends with an
-    epoch. Phases, averages, schedules, evaluations and checkpoints all go by this.
+    epoch. Phases, averages, schedules, evaluations and checkpoints use this.
 
     Attributes:
-      total_steps: of the run.
-      steps_per_epoch: records / batch size; None: not known, as in a plan, which needs no times.
+      total_steps: length of the run.
+      steps_per_epoch: records / batch size; None if unknown, as in a plan.
     """
 
     total_steps: int
     steps_per_epoch: float | None = None
 
     def step_of(self, epoch: float) -> int:
-        """The finished steps at which an epoch begins; halves are rounded to even numbers."""
+        """Returns the finished steps at which an epoch begins; halves round to even numbers."""
         assert self.steps_per_epoch is not None
         return round(epoch * self.steps_per_epoch)
 
     @functools.cached_property
     def epochs(self) -> np.ndarray:
-        """int64 [E + 1]: finished steps at the beginning of each epoch, and at the last one's end.
+        """Finished steps at the beginning of each epoch and at the last epoch's end, int64 [E + 1].
 
         The last epoch ends with the run or after it. Without `steps_per_epoch` the run is one
         epoch.
@@ -53,7 +56,7 @@ class Timeline:
         return steps[: end + 1]
 
     def all_ends(self, every: float) -> list[int]:
-        """The steps of the run for which `ends` is true, ascending."""
+        """Returns the steps of the run for which `ends` is True, ascending."""
         if not every:
             return []
         assert self.steps_per_epoch is not None
@@ -63,12 +66,7 @@ class Timeline:
         return [step for step in steps if step <= self.total_steps]
 
     def ends(self, step: int, every: float) -> bool:
-        """Whether a step is the last one of a number of epochs that is a multiple of `every`.
-
-        Args:
-          step: finished steps, from 1.
-          every: epochs; 0: never.
-        """
+        """Returns True if a step (from 1) ends a multiple of `every` epochs; 0 disables."""
         if not every:
             return False
         assert self.steps_per_epoch is not None
@@ -76,20 +74,97 @@ class Timeline:
         return step == self.step_of(nearest * every)
 
 
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A phase with its steps in the run: start + 1 .. stop.
+
+    Attributes:
+      name: name of the phase; "" before the first phase, or in a run without phases.
+      start: finished steps at its beginning.
+      stop: finished steps at its end.
+    """
+
+    name: str
+    start: int
+    stop: int
+    phase: Phase
+
+
+def spans(phases: Mapping[str, Phase], timeline: Timeline) -> tuple[Span, ...]:
+    """Returns the phases in order, without gaps, from step 0 to the end of the run.
+
+    If the epochs of the timeline are unknown, phases take equal shares of the run.
+
+    Raises:
+      UserError: a phase begins at the run's end or later, or two phases begin at one step.
+    """
+    if timeline.steps_per_epoch is None:
+        starts = _equal_shares(phases, timeline.total_steps)
+    else:
+        starts = {name: _start(phase, timeline) for name, phase in phases.items()}
+    order = sorted(starts, key=lambda name: (starts[name], name))
+    for before, name in itertools.pairwise(order):
+        if starts[before] == starts[name]:
+            raise UserError(
+                f"{PHASES}.{before} and {PHASES}.{name} both begin at step {starts[name]}: phases "
+                "must not overlap; let one of them begin later."
+            )
+    for name in order:
+        if starts[name] >= timeline.total_steps:
+            raise UserError(
+                f"{PHASES}.{name} begins at step {starts[name]:,}, but the run ends at step "
+                f"{timeline.total_steps:,}: let it begin earlier, or train for longer."
+            )
+    places = [(name, starts[name], phases[name]) for name in order]
+    if not places or places[0][1] > 0:
+        places.insert(0, ("", 0, Phase()))
+    stops = [start for _, start, _ in places[1:]] + [timeline.total_steps]
+    return tuple(
+        Span(name, start, stop, phase)
+        for (name, start, phase), stop in zip(places, stops, strict=True)
+    )
+
+
+def _start(phase: Phase, timeline: Timeline) -> int:
+    if phase.start_step is not None:
+        return phase.start_step
+    assert phase.start_epoch is not None
+    return timeline.step_of(phase.start_epoch)
+
+
+def _equal_shares(phases: Mapping[str, Phase], total: int) -> dict[str, int]:
+    """Returns starts of phases in their order, without knowing epochs."""
+    given = {name: x.start_step or x.start_epoch or 0 for name, x in phases.items()}
+    order = sorted(phases, key=lambda name: (given[name], name))
+    first = 0 if order and given[order[0]] == 0 else 1
+    return {
+        name: (place + first) * total // (len(order) + first) for place, name in enumerate(order)
+    }
+
+
+def phase_at(spans: Sequence[Span], step: int) -> int:
+    """Returns the index of the phase of a step (from 1)."""
+    return next(i for i, span in enumerate(spans) if span.start < step <= span.stop)
+
+
+def title(span: Span) -> str:
+    """Returns a phase's name for log lines."""
+    return repr(span.name) if span.name else "before the first phase"
+
+
 def make_schedule(
     config: Schedule, stop: int, start: int = 0, timeline: Timeline | None = None
 ) -> Rate:
-    """The learning-rate factor by finished steps, between 0 and 1.
+    """Returns the learning-rate factor by finished steps, between 0 and 1.
 
-    The warm-up rises linearly from 0 to 1; the body runs from the end of the warm-up to `stop`; the
-    cool-down takes what the body would give at its start linearly to `end`. Both are clipped to
-    the length.
+    The warm-up rises linearly from 0 to 1. The body runs from the end of the warm-up to `stop`. The
+    cool-down goes linearly from the body's value at its start to `end`. Warm-up and cool-down are
+    clipped to the length.
 
     Args:
-      config: kind and lengths.
-      stop: the step at which it ends.
-      start: the step at which it begins.
-      timeline: of the run; for schedules that change with the epoch.
+      stop: step at which the schedule ends.
+      start: step at which the schedule begins.
+      timeline: needed if the factor changes with the epoch.
     """
     total = stop - start
     warmup = min(config.warmup_steps, total)

@@ -1,7 +1,9 @@
 """The training step: one pure function from (state, batch) to (state, metrics)."""
 
+import dataclasses
 import functools
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,7 +12,8 @@ from jax.sharding import Mesh
 
 from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config, negatives_field
+from big_retrieval.config import Config, Phase, negatives_field
+from big_retrieval.config.batch_norms import in_mode
 from big_retrieval.data.fields.contents import ContentIds
 from big_retrieval.data.fields.labels import label_types
 from big_retrieval.errors import UserError
@@ -20,9 +23,10 @@ from big_retrieval.train.averaging import Average
 from big_retrieval.train.compiler_options import compiler_options
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.optimizer import Updates
-from big_retrieval.train.phases import model_of
+from big_retrieval.train.schedules import Span, phase_at, title
 from big_retrieval.train.state import TrainState
 
+log = logging.getLogger(__name__)
 # Names in metrics.jsonl and results.json that the trainer writes itself.
 LOGGED = frozenset((
     "step", "loss", "first_bad_step", "grad_norm", "clipped_grad_norm", "learning_rate",
@@ -30,6 +34,18 @@ LOGGED = frozenset((
     "steps", "evaluated_step", "seconds", "devices", "parameter_count", "resumed_from",
 ))  # fmt: skip
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
+
+
+def model_in_phase(model: RetrievalModel, phase: Phase) -> RetrievalModel:
+    """Returns the model with the batch statistics of a phase; its parameters are the same."""
+    if phase.batch_stats == "tower":
+        return model
+    towers = {name: in_mode(tower, phase.batch_stats) for name, tower in model.towers.items()}
+    fields: dict[str, Any] = {}
+    for name, field in model.fields.items():
+        head: Any = in_mode(field.head, phase.batch_stats)
+        fields[name] = dataclasses.replace(field, head=head)  # type: ignore
+    return model.clone(towers=towers, fields=fields)
 
 
 def make_loss(
@@ -140,7 +156,7 @@ def make_step(
     """
     how, total_steps = updates.spans[phase].phase, updates.timeline.total_steps
     prefixes = tuple(f"{part.prefix(name)}/" for name, part in config.evals.items())
-    loss_fn = make_loss(model_of(model, how), objective, config.microbatch)
+    loss_fn = make_loss(model_in_phase(model, how), objective, config.microbatch)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
@@ -236,3 +252,29 @@ def abstract_batch(config: Config, mesh: Mesh | None, contents: ContentIds | Non
         extras["negatives"] = {name: each}
         extras["negatives_valid"] = array(jnp.bool_, count)
     return Batch(fields=fields, valid=array(jnp.bool_), **extras)  # type: ignore
+
+
+class CompiledSteps:
+    """The compiled step of every remaining phase, called with the number of a step."""
+
+    def __init__(
+        self, spans: Sequence[Span], compiled: Mapping[int, Any], figures: list[dict[str, Any]]
+    ) -> None:
+        """Stores the steps.
+
+        Args:
+          spans: all phases.
+          compiled: index of a phase -> its step.
+          figures: results of `step_figures.log_step`.
+        """
+        self._spans, self._compiled, self.figures = spans, compiled, figures
+        self._now: int | None = None
+
+    def __call__(self, step: int) -> Callable[..., Any]:
+        """Returns the function that computes a step (from 1)."""
+        if self._now is None or step > self._spans[self._now].stop:
+            self._now = phase_at(self._spans, step)
+            span = self._spans[self._now]
+            if len(self._spans) > 1:
+                log.info(f"phase {title(span)}: up to step {span.stop:,}")
+        return self._compiled[self._now]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import platform
 import shlex
 import sys
@@ -11,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 import big_retrieval
+from big_retrieval.config import Ema, Swa
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime import machine
-from big_retrieval.train.averaging import describe as describe_average
-from big_retrieval.train.phases import title
+from big_retrieval.train.averaging import Averaging, snapshots
 from big_retrieval.train.run import TrainingRun
-from big_retrieval.train.schedules import make_schedule
+from big_retrieval.train.schedules import Timeline, make_schedule, title
 from big_retrieval.train.short_runs import short_run_warnings
 
 MOST_STARTS = 50  # that environment.json keeps, the newest ones
@@ -95,8 +97,24 @@ def _optimizer(run: TrainingRun) -> dict[str, str]:
             for name, count in sorted(counts.items(), key=lambda item: (not item[0], item[0]))
         )
         lines["groups"] = f"{', '.join(groups)} arrays"
-    average = describe_average(config.averaging, updates.timeline)
+    average = _averaging(config.averaging, updates.timeline)
     return lines | ({"averaging": average} if average else {})
+
+
+def _averaging(averaging: Averaging, timeline: Timeline) -> str:
+    """Returns the kind of average and its steps; "" without averaging."""
+    if isinstance(averaging, Ema):
+        return f"ema, decay {averaging.decay:g}{', with warm-up' if averaging.warmup else ''}"
+    if not isinstance(averaging, Swa):
+        return ""
+    length = math.floor(np.median(np.diff(timeline.epochs)))
+    start, every = snapshots(averaging, length)
+    ends = int(timeline.epochs[-1])
+    rest = "" if ends == timeline.total_steps else "; the last epoch is cut and keeps its own"
+    return (
+        f"swa, of {length:,} steps an epoch every {every:,} behind step {start:,}; the mean "
+        f"replaces the parameters at each epoch's end{rest}"
+    )
 
 
 def log_damage(run: TrainingRun) -> None:

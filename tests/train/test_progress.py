@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from big_retrieval.config import Retrieval, Scenes, recipe
-from big_retrieval.train.eta import TimeLeft
+from big_retrieval.train.progress import TimeLeft
 from big_retrieval.train.schedules import Timeline
 from big_retrieval.train.setup import set_up
 from tests.helpers import tiny
