@@ -29,7 +29,7 @@ from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
 from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.geometry import Geometry
 from big_retrieval.config.graded import Graded, GradedScenes
-from big_retrieval.config.heads import Head, Lexical, Projection
+from big_retrieval.config.heads import Head
 from big_retrieval.config.image_field import ImageField
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import (
@@ -80,17 +80,20 @@ from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.config.trackers import Tracker
-from big_retrieval.config.trained_heads import Mlp, SharedTransformer
 from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
 from big_retrieval.config.update_rules import UpdateRule
 from big_retrieval.config.vdr import TermMask, Vdr
 
 if TYPE_CHECKING:
+    from big_retrieval.models.heads import Mlp, Projection, SharedTransformer
+    from big_retrieval.models.lexical import Lexical
     from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
     from big_retrieval.train.trackers import Mlflow, TensorBoard, Wandb
 
 # Parts that are defined beside their work, imported when they are asked for.
 _ELSEWHERE = {
+    "big_retrieval.models.heads": ("Mlp", "Projection", "SharedTransformer"),
+    "big_retrieval.models.lexical": ("Lexical",),
     "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),
     "big_retrieval.train.trackers": ("Mlflow", "TensorBoard", "Wandb"),
 }

@@ -5,17 +5,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.heads import Head, Lexical, Projection
+from big_retrieval.config.heads import Head
 from big_retrieval.config.ranges import AtLeast0, NotNegative
-from big_retrieval.config.registry import Part, Plugin, required
+from big_retrieval.config.registry import Part, Plugin, default, required
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
     from big_retrieval.data.fields.reader import FieldReader, Tools
+    from big_retrieval.models.lexical import Lexical
 
 Side = Literal["query", "document", "target"]
+_default_head = default("head", "projection")
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array -> shape of one row, type
+
+
+class _DefaultHead:
+    """Class attribute: a `Projection`, created when it is read, as heads need jax."""
+
+    def __get__(self, field: Any, cls: Any) -> Head:
+        return _default_head()
 
 
 class Field(Part):
@@ -54,7 +63,7 @@ class Field(Part):
     optional: Any = False
     shares_head: Any = ""
     same_input_as: Any = ""
-    head: Any = Projection()
+    head: Any = _DefaultHead()
     length: Any = 0
     title: Any = ""
     generated: Any = False
@@ -139,10 +148,10 @@ class EncodedField(Field):
     shares_head: str = ""  # another field, whose head is this one's, too
     # another field, whose drawn value and pass of the tower this one shares
     same_input_as: str = ""
-    head: Head = field(default_factory=Projection)
+    head: Head = field(default_factory=_default_head)
 
 
-def lexical_head(fields: Mapping[str, Field], name: str) -> Lexical | None:
+def lexical_head(fields: Mapping[str, Field], name: str) -> "Lexical | None":
     """The lexical head of a field; None: it has another. One that is shared is set in both."""
     head = fields[name].head
     return head if head.lexical else None

@@ -12,10 +12,13 @@ A part is defined beside its work or in this folder; `_SHIPPED` says where. Proc
 data need no jax, so the base classes here do not import it.
 """
 
+import abc
+import dataclasses
 import hashlib
 import importlib
 import importlib.abc
 import importlib.util
+import inspect
 import shlex
 import sys
 import typing
@@ -36,6 +39,7 @@ KINDS = (
 )  # fmt: skip
 _PACKAGE = "big_retrieval."
 _SHIPPED = {  # kind -> modules that define its parts
+    "head": ("big_retrieval.models.heads", "big_retrieval.models.lexical"),
     "optimizer": ("big_retrieval.train.rules",),
     "topology": ("big_retrieval.similarity",),
     "tracker": ("big_retrieval.train.trackers",),
@@ -56,7 +60,7 @@ class Plugin:
         return self.file or f"the module {self.module or '(unknown)'}"
 
 
-class Part:
+class Part(abc.ABC):  # noqa: B024
     """The base of the base classes of all kinds.
 
     Attributes:
@@ -86,7 +90,7 @@ class Part:
 
 
 def required(method: F) -> F:
-    """Marks a method of a kind's base class that every part of the kind has to define."""
+    """Marks a method that every part of a kind has to define; to become `abc.abstractmethod`."""
     setattr(method, "required", True)  # noqa: B010
     return method
 
@@ -103,7 +107,7 @@ def register(kind: str) -> Callable[[T], T]:
       kind: one of `KINDS`.
 
     Raises:
-      UserError: no such kind, no tag, a key without a default, a `required` method is not defined,
+      UserError: no such kind, no tag, a key without a default, an abstract method is not defined,
         or another file has a part of this kind and type.
     """
     if kind not in KINDS:
@@ -122,12 +126,13 @@ def register(kind: str) -> Callable[[T], T]:
                     f"already ({theirs.file if theirs else known.__module__}); give this one "
                     "another type."
                 )
-        for method in dir(cls):
-            if getattr(getattr(cls, method), "required", False):
-                raise UserError(
-                    f"{cls.__name__} has no method {method}(), which every part of the kind "
-                    f"{kind!r} needs."
-                )
+        methods = ((name, inspect.getattr_static(cls, name)) for name in dir(cls))
+        marked = (name for name, method in methods if getattr(method, "required", False))
+        for method in (*sorted(getattr(cls, "__abstractmethods__", ())), *marked):
+            raise UserError(
+                f"{cls.__name__} has no method {method}(), which every part of the kind {kind!r} "
+                "needs."
+            )
         make_hashable(cls)
         _parts[kind][name] = cls
         if plugin is not None:
@@ -269,11 +274,9 @@ def _tag(cls: Any) -> str:
     if typing.get_origin(hint) is not Literal:
         key = 'type: Literal["name"] = "name"'
         raise UserError(f"{name} has no type; give it the key {key}.")
-    try:
-        make: Any = cls
-        make()
-    except TypeError as problem:
-        raise UserError(f"{name}: every key of a part needs a default ({problem}).") from None
+    for key in dataclasses.fields(cls):
+        if key.default is key.default_factory is dataclasses.MISSING:
+            raise UserError(f"{name}: every key of a part needs a default; {key.name} has none.")
     return typing.get_args(hint)[0]
 
 

@@ -4,6 +4,7 @@ A configuration holds the type of a topology without keys, `c.topology = "obliqu
 package are (`big_retrieval/similarity.py`), and the whole part of a topology with keys.
 """
 
+import abc
 import dataclasses
 import difflib
 import functools
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from big_retrieval.config import schema
-from big_retrieval.config.registry import Part, required
+from big_retrieval.config.registry import Part
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,12 +46,12 @@ class Topology(Part):
         del config, path
         yield from ()
 
-    @required
+    @abc.abstractmethod
     def project(self, x: "jax.Array") -> "jax.Array":
         """Raw representations [..., M, N] -> embeddings [..., M, N], float32 or wider."""
         raise NotImplementedError
 
-    @required
+    @abc.abstractmethod
     def score(self, a: "jax.Array", b: "jax.Array") -> "jax.Array":
         """Embeddings a [rows, M, N] and b [columns, M, N] -> scores [rows, columns].
 
@@ -59,7 +60,7 @@ class Topology(Part):
         """
         raise NotImplementedError
 
-    @required
+    @abc.abstractmethod
     def paired(self, a: "jax.Array", b: "jax.Array") -> "jax.Array":
         """Embeddings a, b [rows, M, N] -> score of row i with row i, [rows], in O(rows M N).
 

@@ -1,9 +1,10 @@
 """Towers: the networks that read an image, a text or any other field."""
 
+import abc
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.registry import Part, required
+from big_retrieval.config.registry import Part
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -97,7 +98,7 @@ class Tower(Part):
         """L, positions of a field inside, class tokens included."""
         return field.length or self.class_tokens
 
-    @required
+    @abc.abstractmethod
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
         """Its Linen module: (*Field.inputs, train: bool, rows: int32 [B] | None) -> [B, M, W].
 

@@ -1,11 +1,12 @@
 """The base of trackers, the parts of `config.trackers`; ours are in train/, beside their work."""
 
+import abc
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from big_retrieval.config.registry import Part, Plugin, required
+from big_retrieval.config.registry import Part, Plugin
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Tracker(Part):
         del config, path
         yield from ()
 
-    @required
+    @abc.abstractmethod
     def open(self, run: "TrackedRun") -> "OpenTracker":
         """Opens the tracker; called in a thread of its own, so that it may take its time.
 

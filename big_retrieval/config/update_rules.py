@@ -13,11 +13,12 @@ that it imports:
             return optax.scale_by_sign()
 """
 
+import abc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.registry import Part, Plugin, register, required
+from big_retrieval.config.registry import Part, Plugin, register
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class UpdateRule(Part):
         del config, path
         yield from ()
 
-    @required
+    @abc.abstractmethod
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """From gradients to updates that are to be subtracted after scaling by the learning rate.
 

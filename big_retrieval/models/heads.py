@@ -1,15 +1,23 @@
-"""Heads: from a tower's vectors to raw embeddings that a topology projects."""
+"""Dense heads: from a tower's vectors to raw embeddings that a topology projects."""
 
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
-from big_retrieval.config import Mlp, Projection, SharedTransformer
-from big_retrieval.errors import UserError
+from big_retrieval.config.batch_norms import BatchNormed
+from big_retrieval.config.heads import Head
+from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
+from big_retrieval.config.towers import Activation
 from big_retrieval.models.batch_norm import BatchNorm
+from big_retrieval.models.class_tokens import mean_of_positions
 from big_retrieval.models.layers import (
     ACTIVATIONS,
     BlockInit,
@@ -22,18 +30,82 @@ from big_retrieval.models.layers import (
 )
 from big_retrieval.models.transformer import block_keys, run_layers
 
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.sparse.terms import Terms
+
+
+@register("head")
+@dataclass(frozen=True)
+class Projection(Head):
+    """One linear map from class tokens to embeddings, shared by all tokens, without bias.
+
+    "Design of the Topology for Contrastive Visual-Textual Alignment": each of several class tokens
+    becomes a sub-sphere of `dim` values, Multi(dim, M). With one token and `spheres`, its values
+    are cut into that many contiguous blocks (section 4.3).
+    """
+
+    type: Literal["projection"] = "projection"
+    dim: AtLeast1 | None = 512  # per class token; None: the tokens themselves, no projection
+    spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
+    # of what the tower gives: its class tokens ("tower"); or of one that gives all positions, for a
+    # lexical head beside this one, the first or the mean
+    pool: Literal["tower", "first", "mean"] = "tower"
+
+    @property
+    def reads_positions(self) -> bool:  # type: ignore
+        return self.pool != "tower"
+
+    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+        name = config.fields[field].tower
+        tower, spheres = config.towers[name], self.spheres
+        dim = self.dim or tower.width
+        if spheres is None:
+            return
+        if tower.class_tokens > 1 and self.pool == "tower":
+            yield (
+                f"{path}.spheres is for towers with one class token; config.towers.{name} has "
+                f"{tower.class_tokens}, each a sub-sphere already: set it to None."
+            )
+        elif spheres < 1 or dim % spheres:
+            yield f"{path}.dim {dim} is no multiple of {path}.spheres {spheres}."
+
+    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+        tokens, dim = super().embedding_shape(config, field, vocab_size)
+        tokens = tokens if self.pool == "tower" else 1
+        return (self.spheres, dim // self.spheres) if self.spheres else (tokens, dim)
+
+    def build(self, terms: "Terms | None", **module: Any) -> nn.Module:
+        return ProjectionHead(self, **module)
+
+    def embed(
+        self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
+    ) -> jax.Array:
+        if self.pool == "first":
+            tokens = tokens[:, :1]
+        elif self.pool == "mean":
+            tokens = mean_of_positions(tokens, arrays.get("mask"))
+        return module(tokens)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        width, _ = context.shapes.get("kernel", (None, None))
+        arguments = {"width": width, **keys(self, "dim", "spheres", "pool")}
+        pooled = ("mask",) if self.pool == "mean" else ()
+        return TorchForm("ProjectionHead", arguments, call=("tokens", *pooled))
+
+    def runlocal(self) -> "Projection":
+        if self.dim is None:  # the tower's own width
+            return self
+        if self.spheres:  # keep the blocks, shorten each
+            return dataclasses.replace(self, dim=self.spheres * min(16, self.dim // self.spheres))
+        return dataclasses.replace(self, dim=min(16 if self.dim < 512 else 64, self.dim))
+
 
 class ProjectionHead(nn.Module):
-    """One linear map without bias, shared by all class tokens; parameter `kernel [W, dim]`.
-
-    "Design of the Topology for Contrastive Visual-Textual Alignment": with several class tokens
-    each becomes a sub-sphere of `dim` values, Multi(dim, M); with one token and `spheres` its
-    values are cut into that many contiguous blocks (section 4.3). The kernel starts as N(0, 1 / W).
+    """Module of a `Projection`; parameter `kernel [W, dim]`, initially N(0, 1 / W).
 
     Attributes:
-      spec: its configuration.
       dtype: type of the operands; the product is accumulated in float32 or wider.
-      param_dtype: type of the parameters.
     """
 
     spec: Projection
@@ -45,40 +117,66 @@ class ProjectionHead(nn.Module):
         """Class tokens [B, M, W] -> raw embeddings [B, M, dim], or [B, spheres, dim / spheres].
 
         The result is in float32 or wider.
-
-        Raises:
-          UserError: `spheres` with several class tokens, or not a divisor of `dim`.
         """
-        rows, count, width = tokens.shape
-        spheres = self.spec.spheres
-        if spheres is not None and count != 1:
-            raise UserError(
-                f"head.spheres is {spheres}, but the tower has {count} class tokens: cut a "
-                "single token into spheres, or let every token be one (spheres = None)."
-            )
-        dim = width if self.spec.dim is None else self.spec.dim
-        if spheres is not None and dim % spheres:
-            raise UserError(f"head.dim {dim} is no multiple of head.spheres {spheres}.")
+        width, spheres = tokens.shape[-1], self.spec.spheres
         embeddings = tokens.astype(wide(self.dtype))
         if self.spec.dim is not None:
             init, axes = initializers.normal(width**-0.5), ("embed", "projection")
-            kernel = parameter(self, "kernel", init, (width, dim), axes, self.param_dtype)
+            kernel = parameter(self, "kernel", init, (width, self.spec.dim), axes, self.param_dtype)
             embeddings = flat_matmul(tokens, kernel, self.dtype, wide(self.dtype))  # [B, M, dim]
         if spheres is None:
             return embeddings
-        return embeddings.reshape(rows, spheres, -1)  # [B, spheres, dim / spheres]
+        return embeddings.reshape(len(tokens), spheres, embeddings.shape[-1] // spheres)
+
+
+@register("head")
+@dataclass(frozen=True)
+class Mlp(BatchNormed, Head):
+    """Two linear maps without bias, an activation between them, for each class token.
+
+    The projection head of LTD ("Reducing Predictive Feature Suppression in Resource-Constrained
+    Contrastive Image-Caption Retrieval"). With `batch_norm`, a batch norm follows, as LTD has with
+    the triplet loss. With "gelu" it is the projection of open_clip's Hugging Face text encoders.
+    """
+
+    type: Literal["mlp"] = "mlp"
+    hidden: AtLeast1 | None = None  # values between the two maps; None: the width of the tower
+    dim: AtLeast1 = 1024  # per class token
+    activation: Activation = "relu"
+    batch_norm: bool = False
+
+    @property
+    def normed(self) -> bool:  # type: ignore
+        return self.batch_norm
+
+    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+        yield from self.check_slices(config, path)
+
+    def build(self, terms: "Terms | None", **module: Any) -> nn.Module:
+        return MlpHead(self, **module)
+
+    def embed(
+        self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
+    ) -> jax.Array:
+        return module(tokens, train=call["train"])
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        width, hidden = context.shapes["fc1/kernel"]
+        sizes = {"width": width, "hidden": hidden}
+        return TorchForm(
+            "MlpHead", sizes | keys(self, "dim", "activation", "batch_norm"), call=("tokens",)
+        )
+
+    def runlocal(self) -> "Mlp":
+        hidden = None if self.hidden is None else min(64, self.hidden)
+        return dataclasses.replace(self, hidden=hidden, dim=min(64, self.dim))
 
 
 class MlpHead(nn.Module):
-    """`fc1`, an activation, `fc2`, without biases, from Xavier's uniform values; perhaps `bn`.
-
-    LTD's projection head ("Reducing Predictive Feature Suppression in Resource-Constrained
-    Contrastive Image-Caption Retrieval").
+    """Module of an `Mlp`: `fc1`, the activation, `fc2`, perhaps `bn`; kernels initially Xavier's.
 
     Attributes:
-      spec: its configuration.
       dtype: type of the operands; the last product is accumulated in float32 or wider.
-      param_dtype: type of the parameters.
     """
 
     spec: Mlp
@@ -108,16 +206,66 @@ class MlpHead(nn.Module):
 _XAVIER = initializers.xavier_uniform()
 
 
+@register("head")
+@dataclass(frozen=True)
+class SharedTransformer(Head):
+    """A projection per field, then transformer layers that fields share; the embedding is the first
+    position (TERN, "Transformer Encoder Reasoning Network").
+
+    Fields share it by `shares_head`, of whatever modality and width. Their towers give all
+    positions; where a field has a mask, attention leaves padding out.
+    """
+
+    reads_positions: ClassVar[bool] = True
+    across: ClassVar[bool] = True
+    norm: ClassVar[str] = "post"
+    causal: ClassVar[bool] = False
+    inner_dropout: ClassVar[bool] = True
+    type: Literal["shared_transformer"] = "shared_transformer"
+    dim: AtLeast1 = 1024  # of the projections, the layers and the embedding
+    depth: AtLeast1 = 2
+    heads: AtLeast1 = 4
+    mlp: AtLeast1 = 2048
+    activation: Activation = "relu"
+    epsilon: Positive = 1e-5  # of the norms
+    dropout: ShareBelow1 = 0.1
+
+    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+        if self.dim % self.heads:
+            yield f"{path}.dim {self.dim} must be a multiple of {path}.heads {self.heads}."
+
+    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+        return 1, self.dim
+
+    def build(self, terms: "Terms | None", **module: Any) -> nn.Module:
+        return SharedTransformerHead(self, **module)
+
+    def embed(
+        self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
+    ) -> jax.Array:
+        return module(tokens, arrays.get("mask"), **call)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        end = "_projection/kernel"
+        widths = {
+            path.removesuffix(end): shape[0]
+            for path, shape in context.shapes.items()
+            if path.endswith(end)
+        }
+        same = keys(self, "dim", "depth", "heads", "mlp", "activation", "epsilon")
+        call = ("tokens", "mask=mask", 'field="{field}"')
+        return TorchForm("SharedTransformerHead", {"widths": widths} | same, call=call)
+
+    def runlocal(self) -> "SharedTransformer":
+        small: Any = {"dim": min(64, self.dim), "depth": 2, "mlp": min(128, self.mlp)}
+        return dataclasses.replace(self, dropout=0.0, **small)
+
+
 class SharedTransformerHead(nn.Module):
-    """All positions of a field through a projection of its own, then layers that fields share.
+    """Module of a `SharedTransformer`.
 
     Parameters: `<field>_projection` of every field that has been seen, and `layers_i` as in
     `transformer.run_layers`; all start as PyTorch's own layers do.
-
-    Attributes:
-      spec: its configuration.
-      dtype: type of the computation.
-      param_dtype: type of the parameters.
     """
 
     spec: SharedTransformer
@@ -139,7 +287,7 @@ class SharedTransformerHead(nn.Module):
         Args:
           x: [B, L, W]; the first position becomes the embedding.
           mask: bool [B, L], true at what is no padding; None: all.
-          field: whose positions they are.
+          field: name of the field, which selects the projection.
           train: whether dropout is on.
           rows: see `layers.dropout`.
         """

@@ -7,20 +7,35 @@ masked-language model, whose head has a dense layer with an activation in front 
 Lexical and Expansion Model for Information Retrieval", section 3).
 """
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jax.nn import initializers
 
-from big_retrieval.config import Lexical
-from big_retrieval.errors import UserError
+from big_retrieval.config.heads import LOCAL_TOP_K, Head
+from big_retrieval.config.ranges import AtLeast0, Positive
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
+from big_retrieval.config.towers import Activation
 from big_retrieval.models.layers import ACTIVATIONS as TRANSFORMS
 from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
 from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
 from big_retrieval.similarity import unit
+from big_retrieval.sparse.terms import Terms, check_rule, terms_of_size
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+
+_IN_PYTORCH = (  # keys of lexical heads that its module has there
+    "tied", "transform", "layer_norm", "epsilon", "use_bias", "activation", "pooling",
+    "pooling_top_k", "pool_padding", "normalise", "top_k",
+)  # fmt: skip
 
 
 def elu1p(x: jax.Array) -> jax.Array:
@@ -47,6 +62,97 @@ ACTIVATIONS = {
 }
 
 
+@register("head")
+@dataclass(frozen=True)
+class Lexical(Head):
+    """One number for every word piece, pooled over a text or an image's patches (SPLADE, VDR)."""
+
+    lexical: ClassVar[bool] = True
+    reads_positions: ClassVar[bool] = True
+    type: Literal["lexical"] = "lexical"
+    tied: bool = True  # terms are the rows of the tower's word table; False: an own kernel
+    transform: Literal["none", Activation] = "none"  # a dense layer with it, as BERT's has
+    layer_norm: bool = True  # in front of the terms; False where the tower ends with one
+    epsilon: Positive = 1e-5  # of that norm
+    use_bias: bool = False  # of the terms
+    bias_init: float = 0.0  # what it starts at; below 0, few terms are active at first
+    activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
+    pooling: Literal["max", "mean"] = "max"  # over the positions
+    pooling_top_k: int | None = None  # mean: of only so many of the largest; None: of all
+    pool_padding: bool = False  # padding takes part, as in the VDR authors' code
+    # the word pieces that are terms: "all", "words" (no special or unused ones), "ascii" (those
+    # of words in ASCII), or ids from a number on, such as "1000-"
+    terms: str = "all"
+    normalise: bool = False  # to norm 1 over the terms
+    # the gate of evaluations, indexes and searches (VDR, Eq. 4): it keeps the `top_k` largest terms
+    # (None: all above 0), and with `keep_input_terms` also the terms of the text itself
+    top_k: AtLeast0 | None = None
+    keep_input_terms: bool = True
+
+    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+        part = config.fields[field]
+        alone = all(each.head.lexical for each in config.encoded.values())
+        if alone and config.topology != "inner":
+            yield (
+                f"{path}.type 'lexical' is scored by inner products: set config.topology to "
+                f"'inner' instead of {config.topology!r}."
+            )
+        if self.tied and not config.towers[part.tower].word_table:
+            yield f"{path}.tied: {part.modality or part.type}s have no word table; set it to False."
+        if self.bias_init and not self.use_bias:
+            yield (
+                f"{path}.bias_init is {self.bias_init}, but there is no bias: set use_bias to True."
+            )
+        if self.pooling_top_k is not None and (self.pooling != "mean" or self.pooling_top_k < 1):
+            yield (
+                f"{path}.pooling_top_k is {self.pooling_top_k}; it is for pooling 'mean' and "
+                "at least 1, or None."
+            )
+        if self.top_k == 0 and not (self.keep_input_terms and part.modality == "text"):
+            own = f", or {path}.keep_input_terms to True" if part.modality == "text" else ""
+            yield f"{path}.top_k is 0, which leaves no term: set it to 1 or more{own}."
+        if problem := check_rule(self.terms):
+            yield f"{path}.terms is {problem}."
+
+    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+        """Returns (1, V); V is 0 if neither the config nor `vocab_size` gives it."""
+        # Images have as many terms as the texts that they are compared with.
+        towers = (config.towers[config.fields[field].tower], *config.towers.values())
+        rows = next(filter(None, (tower.vocab_size for tower in towers)), vocab_size)
+        return 1, len(terms_of_size(self.terms, rows)) if rows else 0
+
+    def build(self, terms: Terms | None, **module: Any) -> nn.Module:
+        assert terms is not None
+        return LexicalHead(self, terms.ids, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        terms = context.terms
+        tables = context.table if self.tied else {"": context.shapes["kernel"]}
+        table, (rows, width) = next(iter(tables.items()))
+        arguments = {"width": width, "terms": len(terms), **keys(self, *_IN_PYTORCH)}
+        call, buffers = ["tokens", "mask=mask"], {}
+        if self.tied:
+            call.append(f"table=self.{table}")
+        if self.tied and len(terms) < rows:
+            buffers["rows"], arguments["some_rows"] = np.asarray(terms.ids), True
+        if self.top_k is not None and self.keep_input_terms:
+            buffers["term_of"], arguments["words"] = terms.table, len(terms.table)
+            call.append("ids=ids")
+        fixed = self.pooling_top_k is not None  # the smaller of this and of the positions
+        return TorchForm("LexicalHead", arguments, tuple(call), buffers, fixed_length=fixed)
+
+    def embed(
+        self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
+    ) -> jax.Array:
+        """Pools the positions [B, L, W] of the mask, or all, to [B, 1, V]."""
+        table = tower.word_table() if self.tied else None
+        return module(tokens, arrays.get("mask"), table)[:, None]
+
+    def runlocal(self) -> "Lexical":
+        top_k = None if self.top_k is None else min(self.top_k, LOCAL_TOP_K)
+        return dataclasses.replace(self, top_k=top_k)
+
+
 class LexicalHead(nn.Module):
     """Positions [B, L, D] -> vocabulary representation [B, V], never holding [B, L, V].
 
@@ -55,12 +161,10 @@ class LexicalHead(nn.Module):
     `use_bias` `bias` [V], `bias_init` at the start.
 
     Attributes:
-      spec: its configuration; `tied` heads project with the word table given at the call.
       terms: word-piece ids that make the V terms, in this order, such as range(999, 30522). A
         tied head takes these rows of the word table; consecutive ones cost no look-up.
       options: of the blocked loop.
-      dtype: of the operands; logits are accumulated in float32 or wider.
-      param_dtype: type of the parameters.
+      dtype: type of the operands; logits are accumulated in float32 or wider.
     """
 
     spec: Lexical
@@ -83,18 +187,17 @@ class LexicalHead(nn.Module):
           table: word table [R, D] of a tied head.
 
         Raises:
-          UserError: the head is tied and there is no table or the other way round, the activation,
-            the transform or the pooling is unknown, or what `max_pool` raises.
+          UserError: see `max_pool`.
         """
-        self._check(table)
+        spec = self.spec
         width, count = hidden.shape[-1], len(self.terms)
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        if self.spec.transform != "none":
+        if spec.transform != "none":
             init = initializers.normal(width**-0.5)
             dense = Dense(width, ("embed", "mlp"), init, name="dense", **types)
-            hidden = TRANSFORMS[self.spec.transform](dense(hidden))  # [B, L, D]
-        if self.spec.layer_norm:
-            hidden = LayerNorm(self.spec.epsilon, name="ln", **types)(hidden)  # [B, L, D]
+            hidden = TRANSFORMS[spec.transform](dense(hidden))  # [B, L, D]
+        if spec.layer_norm:
+            hidden = LayerNorm(spec.epsilon, name="ln", **types)(hidden)  # [B, L, D]
         terms: Sequence[int] | None = self.terms
         if table is None:
             init, axes = initializers.normal(width**-0.5), ("vocab", "embed")
@@ -102,33 +205,16 @@ class LexicalHead(nn.Module):
             # A kernel of its own has the rows of the terms alone, in their order.
             terms = None
         bias = None
-        if self.spec.use_bias:
-            init, axes = initializers.constant(self.spec.bias_init), ("vocab",)
+        if spec.use_bias:
+            init, axes = initializers.constant(spec.bias_init), ("vocab",)
             bias = parameter(self, "bias", init, (count,), axes, self.param_dtype)
-        operands = (hidden, table, bias, None if self.spec.pool_padding else mask)
-        activation = ACTIVATIONS[self.spec.activation]
+        operands = (hidden, table, bias, None if spec.pool_padding else mask)
+        activation = ACTIVATIONS[spec.activation]
         how: Any = {"columns": terms, "dtype": self.dtype, "options": self.options}
-        if self.spec.pooling == "mean":
-            out = mean_pool(*operands, activation=activation, top_k=self.spec.pooling_top_k, **how)
+        if spec.pooling == "mean":
+            out = mean_pool(*operands, activation=activation, top_k=spec.pooling_top_k, **how)
         else:
             pooled, positions = max_pool(*operands, **how)
             self.sow("intermediates", "positions", positions)
             out = activation(pooled)  # it is non-decreasing, so the order does not matter
-        return unit(out, -1) if self.spec.normalise else out  # [B, V]
-
-    @nn.nowrap
-    def _check(self, table: jax.Array | None) -> None:
-        """Says which attributes do not fit."""
-        if self.spec.activation not in ACTIVATIONS:
-            raise UserError(
-                f"activation {self.spec.activation!r} is unknown; known: {', '.join(ACTIVATIONS)}."
-            )
-        if self.spec.transform not in ("none", *TRANSFORMS):
-            known = ", ".join(("none", *TRANSFORMS))
-            raise UserError(f"transform {self.spec.transform!r} is unknown; known: {known}.")
-        if self.spec.pooling not in ("max", "mean"):
-            raise UserError(f"pooling {self.spec.pooling!r} is unknown; known: max, mean.")
-        if self.spec.tied and table is None:
-            raise UserError("the lexical head is tied: give it the word table of its text tower.")
-        if not self.spec.tied and table is not None:
-            raise UserError("the lexical head has its own kernel: set tied = True to use a table.")
+        return unit(out, -1) if spec.normalise else out  # [B, V]

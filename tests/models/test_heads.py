@@ -4,11 +4,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Projection
-from big_retrieval.errors import UserError
 from tests.helpers import built
 
 
@@ -31,13 +29,6 @@ def test_spheres_are_contiguous_blocks() -> None:
     blocks = np.asarray(built(Projection, dim=6, spheres=3).apply(variables, x))
     assert blocks.shape == (3, 3, 2)
     np.testing.assert_array_equal(blocks[:, 1], plain[:, 0, 2:4])
-
-
-def test_spheres_that_do_not_fit() -> None:
-    with pytest.raises(UserError, match="has 4 class tokens"):
-        built(Projection, dim=6, spheres=3).init(jax.random.key(0), tokens(4))
-    with pytest.raises(UserError, match=r"head.dim 6 is no multiple of head.spheres 4"):
-        built(Projection, dim=6, spheres=4).init(jax.random.key(0), tokens(1))
 
 
 def test_half_precision_accumulates_wide() -> None:

@@ -197,16 +197,6 @@ def test_user_errors() -> None:
     def run(*inputs: Any, **attributes: Any) -> None:
         drawn(lexical_head(range(20), **attributes), *inputs)
 
-    with pytest.raises(UserError, match="activation 'gelu' is unknown"):
-        run(hidden, mask, activation="gelu")
-    with pytest.raises(UserError, match="transform 'elu' is unknown; known: none, gelu"):
-        run(hidden, mask, transform="elu")
-    with pytest.raises(UserError, match="pooling 'sum' is unknown"):
-        run(hidden, mask, pooling="sum")
-    with pytest.raises(UserError, match="give it the word table"):
-        run(hidden, mask, tied=True)
-    with pytest.raises(UserError, match="set tied = True"):
-        run(hidden, mask, table)
     for pooling in ("max", "mean"):
         with pytest.raises(UserError, match="block is 0"):
             run(hidden, mask, pooling=pooling, options=PoolingOptions(block=0))
