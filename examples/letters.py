@@ -10,7 +10,7 @@ texts is better made from `config.TextField`, and arrays of one shape need no co
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -29,7 +29,7 @@ SIZE = 26  # letters
 
 @config.register("field")
 @dataclass(frozen=True)
-class Letters(config.Field):
+class Letters(config.Field, FieldReader):
     """How often each letter stands in the texts of a column."""
 
     modality: ClassVar[str] = "letters"  # towers say which they read
@@ -51,29 +51,22 @@ class Letters(config.Field):
         """The arrays of a batch: shape of one row, and type."""
         return {"counts": ((SIZE,), "float32")}
 
-    def build(self, tools: Tools) -> "LettersReader":
+    def build(self, tools: Tools) -> "Letters":
         """What reads records; `tools` has the tokenizer, for fields that need it."""
-        return LettersReader(self)
+        return self
 
-
-@dataclass(frozen=True)
-class LettersReader(FieldReader):
-    """Reads the field while training (`draw`), while evaluating (`value`), and makes batches."""
-
-    field: Letters
-
-    def draw(self, name: str, record: Mapping[str, Any], drawing: Drawing) -> np.ndarray:
-        """Counts of one record, float32 [26]."""
-        return self._count(column_of(record, self.field.column, drawing.source), drawing.place)
+    def draw(self, name: str, record: dict[str, Any], drawing: Drawing) -> np.ndarray:
+        """Counts of one record in training, float32 [26]."""
+        return self._count(column_of(record, self.column, drawing.source), drawing.place)
 
     def value(self, source: Any, index: int, number: int) -> np.ndarray:
-        """The same of record `index` of a source."""
-        return self._count(source[index][self.field.column], place_of(source, index))
+        """The same of record `index` of a source in an evaluation."""
+        return self._count(source[index][self.column], place_of(source, index))
 
     def _count(self, given: Any, place: str) -> np.ndarray:
         text = "".join(as_texts(given, "", place)).lower()
         letters = [ord(letter) - ord("a") for letter in text if "a" <= letter <= "z"]
-        return self.field.scale * np.bincount(letters, minlength=SIZE).astype(np.float32)
+        return self.scale * np.bincount(letters, minlength=SIZE).astype(np.float32)
 
     def stack(self, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
         """The arrays of `Letters.shapes`, of a batch; None where a record has no value."""

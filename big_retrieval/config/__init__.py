@@ -8,7 +8,6 @@ the rest of the code reads; `checks/` refuses combinations that no single key ca
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from big_retrieval.config.arrays import ArrayField
 from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.captions import CaptionNdcg, CrisscrossedCaptions
 from big_retrieval.config.class_folders import ClassFolders
@@ -30,7 +29,6 @@ from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.geometry import Geometry
 from big_retrieval.config.graded import Graded, GradedScenes
 from big_retrieval.config.heads import Head
-from big_retrieval.config.image_field import ImageField
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import (
     Constraint,
@@ -58,7 +56,6 @@ from big_retrieval.config.optimizer import (
 from big_retrieval.config.probes import FewShotProbe, LinearProbe
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
 from big_retrieval.config.recurrent import Gru
-from big_retrieval.config.region_field import RegionField
 from big_retrieval.config.regions import RegionGraph, RegionTransformer
 from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.residual import RESNET_SIZES, ResNet
@@ -75,7 +72,6 @@ from big_retrieval.config.run import (
     negatives_field,
 )
 from big_retrieval.config.sources import Source
-from big_retrieval.config.text_field import TextField
 from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
@@ -85,6 +81,10 @@ from big_retrieval.config.update_rules import UpdateRule
 from big_retrieval.config.vdr import TermMask, Vdr
 
 if TYPE_CHECKING:
+    from big_retrieval.data.fields.arrays import ArrayField
+    from big_retrieval.data.fields.images import ImageField
+    from big_retrieval.data.fields.regions import RegionField
+    from big_retrieval.data.fields.texts import TextField
     from big_retrieval.models.heads import Mlp, Projection, SharedTransformer
     from big_retrieval.models.lexical import Lexical
     from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
@@ -92,6 +92,10 @@ if TYPE_CHECKING:
 
 # Parts that are defined beside their work, imported when they are asked for.
 _ELSEWHERE = {
+    "big_retrieval.data.fields.arrays": ("ArrayField",),
+    "big_retrieval.data.fields.images": ("ImageField",),
+    "big_retrieval.data.fields.regions": ("RegionField",),
+    "big_retrieval.data.fields.texts": ("TextField",),
     "big_retrieval.models.heads": ("Mlp", "Projection", "SharedTransformer"),
     "big_retrieval.models.lexical": ("Lexical",),
     "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),

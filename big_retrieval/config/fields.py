@@ -31,8 +31,8 @@ class Field(Part):
     """The base of all fields: what the rest of the code asks them.
 
     A subclass is a frozen dataclass with the key `type`, made known by `@register("field")`. The
-    attributes below may be keys of it. How values are read and stacked is the business of the
-    `FieldReader` that `build` returns (`big_retrieval/data/fields/reader.py`).
+    attributes below may be keys of it. The `FieldReader` that `build` returns reads and stacks
+    values (`big_retrieval/data/fields/reader.py`).
 
     Attributes:
       modality: what its values are: "text" (of a subclass of `TextField`; BM25, bags of words and
@@ -84,12 +84,13 @@ class Field(Part):
 
     @required
     def build(self, tools: "Tools") -> "FieldReader":
-        """What reads its values and makes arrays of them.
-
-        Args:
-          tools: the tokenizer and the loader of the run, its fields and training records.
-        """
+        """Returns what reads its values; itself if it inherits from `FieldReader`, too."""
         raise NotImplementedError
+
+    @property
+    def field(self) -> "Field":
+        """Itself, where it is its own reader."""
+        return self
 
     @required
     def shapes(self) -> Shapes:
@@ -176,6 +177,9 @@ class ForeignTarget(Field):
             f"a field of the type {self.saved_form.get('type')!r} is needed, which "
             f"{self.plugin.where} defines: give this file as --plugins=FILE."
         )
+
+    def shapes(self) -> Shapes:
+        return {}
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,12 @@ KINDS = (
 )  # fmt: skip
 _PACKAGE = "big_retrieval."
 _SHIPPED = {  # kind -> modules that define its parts
+    "field": (
+        "big_retrieval.data.fields.arrays",
+        "big_retrieval.data.fields.images",
+        "big_retrieval.data.fields.regions",
+        "big_retrieval.data.fields.texts",
+    ),
     "head": ("big_retrieval.models.heads", "big_retrieval.models.lexical"),
     "optimizer": ("big_retrieval.train.rules",),
     "topology": ("big_retrieval.similarity",),

@@ -85,7 +85,7 @@ def try_record(
     unseen: dict[str, str] = {}
     untitled: dict[str, str] = {}  # and other columns that may be empty in all of these records
     for name, reader in fields.items():
-        reader.check(f"config.fields.{name}", source)
+        reader.check_files(f"config.fields.{name}", source)
         for key, column in reader.field.columns().items():
             (unseen if key == "column" else untitled)[f"config.fields.{name}.{key}"] = column
     if negatives is not None:

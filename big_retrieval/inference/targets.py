@@ -16,9 +16,8 @@ import numpy as np
 
 from big_retrieval.config import Config, TextField, schema
 from big_retrieval.data.build import make_source
-from big_retrieval.data.fields.arrays import all_texts
 from big_retrieval.data.fields.stores import open_store, save_texts, texts_sha256
-from big_retrieval.data.fields.texts import Text, TextReader
+from big_retrieval.data.fields.texts import Text, TextReader, all_texts
 from big_retrieval.data.formats import open_files
 from big_retrieval.data.formats.records import TEXT, Records
 from big_retrieval.errors import UserError

@@ -101,10 +101,10 @@ def test_training_takes_them_and_refuses_those_of_other_captions(tmp_path: Path)
     np.testing.assert_array_equal(np.load(out), vectors.astype(np.float32))
     config = aligned(out, 3, data__count=6)
     source = make_source(config.data)
-    make_readers(config, None, source)["target"].check("config.fields.target", source)
+    make_readers(config, None, source)["target"].check_files("config.fields.target", source)
     other = make_source(configs.Scenes(count=6, seed=1))
     with pytest.raises(UserError, match=r"a\.npy was made from other texts than those of 'text'"):
-        make_readers(config, None, other)["target"].check("config.fields.target", other)
+        make_readers(config, None, other)["target"].check_files("config.fields.target", other)
     told = targets.training(config, "text", out, 3)
     assert shlex.split(told) == [
         f"--config.fields.target.file={out}", "--config.fields.target.shape=(3,)"

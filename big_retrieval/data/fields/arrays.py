@@ -1,17 +1,20 @@
-"""How arrays are taken from records, or from a memory-mapped file beside them; see reader.py."""
+"""Arrays as a field: region features, precomputed embeddings, targets of losses."""
 
+import dataclasses
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from big_retrieval.config import ArrayField
-from big_retrieval.data.damage import record_at
+from big_retrieval.config.fields import EncodedField, Shapes, Side
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
 from big_retrieval.data.fields.stores import beside, open_store, texts_of_store, texts_sha256
-from big_retrieval.data.fields.texts import Text, source_texts
+from big_retrieval.data.fields.texts import all_texts
 from big_retrieval.data.sources import (
     Record,
     RecordSource,
@@ -22,38 +25,99 @@ from big_retrieval.data.sources import (
 )
 from big_retrieval.errors import Damaged, UserError
 
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+
+LARGEST = 2**24  # values of one array
+FLOATS = ("float32", "float16")
 HASHED = 2**28  # bytes of a file that `fingerprint` reads, of larger ones evenly spaced rows
 
 
-def make_reader(field: ArrayField, tools: Tools) -> "ArrayReader":
-    """The reader of an array field; reads the texts of all records where rows go by them."""
-    aligned = tools.fields[field.aligned_with].build(tools) if field.aligned_with else None
-    if aligned is None or not field.file or field.column or tools.source is None:
-        return ArrayReader(field, aligned)
-    counts, texts = all_texts(tools.source, aligned)
-    return ArrayReader(field, aligned, np.cumsum([0, *counts]), texts_sha256(texts))
+@register("field")
+@dataclass(frozen=True)
+class ArrayField(EncodedField):
+    """Numbers of a fixed shape, one array for each record or for each of its texts.
 
+    Batches have {"values": `dtype` [B, *shape]}. A column of the records has the arrays (nested
+    lists), or they are rows of a memory-mapped .npy file: row i is record i's, or a column names
+    the rows.
+    """
 
-def all_texts(source: RecordSource, reader: FieldReader) -> tuple[list[int], list[Text]]:
-    """How many texts each record has, and all of them in order; a damaged record has none."""
-    counts, texts = [], list[Text]()
-    for index in range(len(source)):
-        try:
-            with record_at(place_of(source, index)):
-                found = source_texts(source, index, reader)
-        except Damaged:
-            found = ()
-        counts.append(len(found))
-        texts += found
-    return counts, texts
+    type: Literal["array"] = "array"
+    side: Side = "target"
+    tower: str = ""  # one that reads arrays; "" of a target
+    shape: tuple[int, ...] = ()  # of one array, such as (36, 2048); (): a single number
+    dtype: Literal["float32", "float16", "int32", "uint8", "bool"] = "float32"
+    column: str = ""  # of the arrays; with `file` of their rows (numbers from 0), "": in order
+    file: str = ""  # .npy, [rows, *shape]; "": the arrays stand in the column
+    # the text field to whose texts the arrays belong, one for each: the drawn text decides; "": one
+    # for each record
+    aligned_with: str = ""
+    generated: bool = False  # a record without the column gets random values, as in `:runlocal`
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        if any(size < 1 for size in self.shape) or math.prod(self.shape) > LARGEST:
+            yield (
+                f"{path}.shape is {self.shape}; its sizes must be at least 1 and their product at "
+                f"most {LARGEST:,}."
+            )
+        if not self.column and not self.file and not self.generated:
+            yield f"{path} has neither column nor file; name where its arrays stand."
+        if self.file and self.generated:
+            yield (
+                f"{path}.file is {self.file!r}, but {path}.generated gives random values instead: "
+                f"set {path}.generated=False (and give the data that the file belongs to)."
+            )
+        text = config.fields.get(self.aligned_with)
+        if self.aligned_with and (text is None or text.modality != "text"):
+            known = ", ".join(n for n, f in config.fields.items() if f.modality == "text") or "none"
+            yield f"{path}.aligned_with is {self.aligned_with!r}, no text field (there: {known})."
+        if not self.file or self.column or self.generated:
+            return
+        if self.side != "target":
+            yield (
+                f"{path} has a file and no column: its rows are those of the training records, so "
+                "that evaluations would find none; name a column with the numbers of the rows."
+            )
+        if self.optional:
+            yield (
+                f"{path}.optional: every record has a row of {self.file}; name a column with the "
+                "numbers of the rows, which may be empty, or set it to False."
+            )
+
+    def columns(self) -> Mapping[str, str]:
+        return {} if self.generated else super().columns()
+
+    def build(self, tools: Tools) -> "ArrayReader":
+        """Reads the texts of all records if the rows of the file go by them."""
+        aligned = tools.fields[self.aligned_with].build(tools) if self.aligned_with else None
+        if aligned is None or not self.file or self.column or tools.source is None:
+            return ArrayReader(self, aligned)
+        counts, texts = all_texts(tools.source, aligned)
+        return ArrayReader(self, aligned, np.cumsum([0, *counts]), texts_sha256(texts))
+
+    def shapes(self) -> Shapes:
+        return {"values": (self.shape, self.dtype)}
+
+    def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
+        """The values, [B, *shape], in the type of the computation where they are floats."""
+        values = arrays["values"]
+        return (values.astype(dtype) if self.dtype in FLOATS else values,)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("", call=("values",))
+
+    def runlocal(self) -> "ArrayField":
+        """Random values, as generated records have none; of the same shape, which losses know."""
+        small: Any = self.shrunk()
+        return dataclasses.replace(small, file="", generated=True)
 
 
 @dataclass(frozen=True)
 class ArrayReader(FieldReader):
-    """Arrays [*shape] of the field's type.
+    """Reads arrays [*shape] of the field's type.
 
     Attributes:
-      field: the field's configuration.
       aligned: reads the texts that the arrays belong to; None: they belong to records.
       starts: the row of the first text of each training record, and behind the last one, int64
         [records + 1]; None: rows do not go by texts.
@@ -65,8 +129,8 @@ class ArrayReader(FieldReader):
     starts: np.ndarray | None = None
     texts: str = ""
 
-    def check(self, path: str, source: RecordSource) -> None:
-        """The file is there, its rows are of the field's shape and type, and as many as needed."""
+    def check_files(self, path: str, source: RecordSource) -> None:
+        """Checks the file: its rows have the field's shape and type, and are as many as needed."""
         store = self.check_store(f"{path}.file", f"{path}.shape and dtype to what it holds")
         if store is None or self.field.column:
             return
@@ -90,9 +154,7 @@ class ArrayReader(FieldReader):
     def check_store(self, key: str, remedy: str) -> np.ndarray | None:
         """The file, whose rows are of the field's shape and type; None: the field has no file.
 
-        Args:
-          key: that names the file, for messages.
-          remedy: the keys to set if the file is the right one, for messages.
+        Messages name the key of the file, and as a remedy the keys to set if the file is right.
 
         Raises:
           UserError: the file is missing, or holds something else.
@@ -187,9 +249,9 @@ class ArrayReader(FieldReader):
         Args:
           given: what the column holds; None: there is no column, and rows go in order.
           index: of the record.
-          number: of the text; 0 without texts.
-          count: of the texts.
-          place: where the record stands, for messages.
+          number: position of the text; 0 without texts.
+          count: number of texts.
+          place: location of the record, for messages.
         """
         column = self.field.column
         if not column:
@@ -217,13 +279,9 @@ class ArrayReader(FieldReader):
 
 
 def as_values(given: Any, field: ArrayField, what: str, place: str) -> np.ndarray:
-    """A value of a record as an array [*shape] of the field's type.
+    """A value of a record, nested lists or an array, as an array [*shape] of the field's type.
 
-    Args:
-      given: nested lists, or an array.
-      field: shape and type.
-      what: it is, for messages.
-      place: the record, for messages.
+    Messages name the place and what stands there.
 
     Raises:
       Damaged: it is of another shape or type, does not fit the type, or is not finite.

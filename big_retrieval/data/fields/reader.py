@@ -1,8 +1,10 @@
 """How a field's values are taken from records, and how they become arrays of a batch.
 
-`Field.build` returns a `FieldReader`; those of the package's fields are in the other files here.
+`Field.build` returns a `FieldReader`. A field without files or a tokenizer can be its own reader,
+see `examples/letters.py`.
 """
 
+import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,29 +20,17 @@ from big_retrieval.errors import Damaged
 
 @dataclass(frozen=True)
 class Tools:
-    """What `Field.build` may need besides the field's own keys.
-
-    Attributes:
-      tokenizer: of the text fields; None: there is none.
-      loader: how images are decoded.
-      fields: all of the run by name.
-      source: the training records; None: nothing is trained.
-    """
+    """What `Field.build` may need besides the field's own keys."""
 
     tokenizer: FixedLengthTokenizer | None = None
     loader: Loader = field(default_factory=Loader)
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    source: RecordSource | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)  # all fields of the run by name
+    source: RecordSource | None = None  # the training records; None if nothing is trained
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Which text of a field was drawn for an example.
-
-    Attributes:
-      number: its place among the record's texts, from 0.
-      count: of these texts.
-    """
+    """Position of the text that was drawn for an example, and number of the record's texts."""
 
     number: int
     count: int
@@ -74,22 +64,30 @@ class FieldReader:
     about a record makes it a damaged one; `errors.Damaged` says in words what is wrong with it.
 
     Attributes:
-      field: the field's configuration.
+      field: the part of the configuration.
       tokenizer: of a text field.
     """
 
     field: Any
     tokenizer: FixedLengthTokenizer | None = None
 
-    def check(self, path: str, source: RecordSource) -> None:
-        """Looks at what is beside the records, before anything is read of them.
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers need no heads, whose modules take a second to import.
+        state = dict(vars(self))
+        if "field" in state:
+            state["field"] = part = copy.copy(self.field)
+            object.__setattr__(part, "head", None)
+        return state
+
+    def check_files(self, path: str, source: RecordSource) -> None:
+        """Checks the field's files and its tokenizer against the records before any is read.
 
         Args:
-          path: of the field, such as `config.fields.text`.
-          source: the records.
+          path: path of the field, such as `config.fields.text`, for messages.
+          source: the training records.
 
         Raises:
-          UserError: it does not fit.
+          UserError: they do not fit.
         """
         del path, source
 
@@ -108,11 +106,6 @@ class FieldReader:
     def draw(self, name: str, record: Record, drawing: Drawing) -> Any:
         """The value that training takes; None: an optional field that the record lacks.
 
-        Args:
-          name: of the field.
-          record: what the source gives.
-          drawing: random numbers, and what was drawn before.
-
         Raises:
           Damaged: the record cannot be used.
           UserError: records have no such column.
@@ -120,10 +113,9 @@ class FieldReader:
         raise NotImplementedError
 
     def stack(self, values: Sequence[Any]) -> dict[str, np.ndarray]:
-        """Values as the arrays of `Field.shapes`, with n rows each; None is an empty value.
+        """n values of `draw` or `value` as the arrays of `Field.shapes`, n rows each.
 
-        Args:
-          values: n of what `draw` or `value` returns.
+        None is an empty value.
         """
         raise NotImplementedError
 
@@ -148,22 +140,14 @@ class FieldReader:
         return ()
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
-        """As `contents`, of a record that was read in training; files count by what they hold.
-
-        Args:
-          record: what the source gives.
-          drawing: names source and record for messages.
-        """
+        """As `contents`, of a record that was read in training; files count by what they hold."""
         del record, drawing
         return ()
 
     def value(self, source: RecordSource, index: int, number: int) -> Any:
-        """The value that an evaluation takes; None: an optional field that the record lacks.
+        """Value `number` (below `count`) of a record, for an evaluation.
 
-        Args:
-          source: the records.
-          index: of the record.
-          number: of the value in the record, below `count`.
+        None: an optional field that the record lacks.
 
         Raises:
           Damaged: the record cannot be used.
@@ -172,7 +156,7 @@ class FieldReader:
 
 
 def stack(reader: FieldReader, values: Sequence[Any]) -> dict[str, np.ndarray]:
-    """`Reader.stack`; with `present` bool [n] of an optional field: False where a value is None."""
+    """`FieldReader.stack`, and `present` bool [n] for an optional field: False for None."""
     arrays = reader.stack(values)
     if reader.field.optional:
         arrays = {**arrays, "present": np.array([x is not None for x in values], bool)}

@@ -1,40 +1,130 @@
-"""How regions are taken from records, or from memory-mapped files beside them; see reader.py."""
+"""Regions of an image as a field: features of a detector, and where each region is."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from big_retrieval.config import RegionField
-from big_retrieval.data.fields.arrays import ArrayReader
-from big_retrieval.data.fields.reader import Drawing, FieldReader
+from big_retrieval.config.fields import EncodedField, Shapes, Side
+from big_retrieval.config.ranges import AtLeast1
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm
+from big_retrieval.data.fields.arrays import ArrayField, ArrayReader
+from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
 from big_retrieval.data.sources import Record, RecordSource
 from big_retrieval.errors import Damaged
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
 
 ROUNDING = 1e-3  # that a box may reach out of its image
 
 
-def make_reader(field: RegionField) -> "RegionReader":
-    """The reader of a field of regions, made of readers of its arrays."""
-    kinds = {"features": ArrayReader, "boxes": BoxReader}
-    parts = field.arrays().items()
-    return RegionReader(field, {name: kinds[name](part) for name, part in parts})
+@register("field")
+@dataclass(frozen=True)
+class RegionField(EncodedField):
+    """Features [R, F] of R regions of an image, and their boxes [R, 4].
+
+    Arrays {"features": `dtype` [B, R, F], "boxes": float32 [B, R, 4]}. A box is x1, y1, x2, y2,
+    divided by the width and the height of the image; all 0 where there are no boxes.
+
+    Both stand in columns of the records, as the sources of the types "karpathy" and "precomputed"
+    give them, or as rows of memory-mapped .npy files, whose numbers stand in `column`.
+    """
+
+    modality: ClassVar[str] = "regions"
+    type: Literal["regions"] = "regions"
+    side: Side = "document"
+    tower: str = "regions"
+    regions: AtLeast1 = 36  # R
+    dim: AtLeast1 = 2048  # F
+    dtype: Literal["float32", "float16"] = "float32"  # of the features in a batch
+    column: str = "regions"  # of the features; with `file` of their rows (numbers from 0)
+    boxes: str = ""  # column of the boxes; "": there are none, or `boxes_file` has them
+    file: str = ""  # .npy, [rows, R, F]; "": the features stand in the column
+    boxes_file: str = ""  # .npy, [rows, R, 4], with the rows of `column`
+    generated: bool = False  # a record without the column gets random values, as in `:runlocal`
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        yield from self.arrays()["features"].check(config, path)
+        if not self.column and not self.generated:
+            yield f"{path}.column is empty; name the column of the regions."
+        if self.boxes and self.boxes_file:
+            yield f"{path}.boxes and boxes_file are both set; the boxes stand in one of them."
+
+    def columns(self) -> Mapping[str, str]:
+        if self.generated:
+            return {}
+        return {**super().columns(), **({"boxes": self.boxes} if self.boxes else {})}
+
+    def arrays(self) -> dict[str, ArrayField]:
+        """The two arrays as fields of their own; without "boxes" where there are none."""
+        same: dict[str, Any] = {"side": self.side, "generated": self.generated}
+        found = {
+            "features": ArrayField(
+                shape=(self.regions, self.dim),
+                dtype=self.dtype,
+                column=self.column,
+                file=self.file,
+                optional=self.optional,
+                **same,
+            )
+        }
+        column = self.column if self.boxes_file else self.boxes
+        if column:
+            found["boxes"] = ArrayField(
+                shape=(self.regions, 4), column=column, file=self.boxes_file, **same
+            )
+        return found
+
+    def build(self, tools: Tools) -> "RegionReader":
+        kinds = {"features": ArrayReader, "boxes": BoxReader}
+        parts = self.arrays().items()
+        return RegionReader(self, {name: kinds[name](part) for name, part in parts})
+
+    def shapes(self) -> Shapes:
+        return {
+            "features": ((self.regions, self.dim), self.dtype),
+            "boxes": ((self.regions, 4), "float32"),
+        }
+
+    def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
+        """Features [B, R, F] in the type of the computation, and boxes [B, R, 4] in float32."""
+        return arrays["features"].astype(dtype), arrays["boxes"]
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("", call=("features", "boxes"))
+
+    def record(self, value: Any) -> Mapping[str, Any]:
+        """Of a value at hand: the features, or a pair of features and boxes."""
+        if not self.boxes or not isinstance(value, tuple):
+            return super().record(value)
+        return dict(zip((self.column, self.boxes), value, strict=True))
+
+    def runlocal(self) -> "RegionField":
+        """Few and small regions with random values, as generated records have none."""
+        small: Any = self.shrunk()
+        return dataclasses.replace(
+            small,
+            regions=min(self.regions, 6),
+            dim=min(self.dim, 32),
+            file="",
+            boxes_file="",
+            boxes=self.boxes or ("boxes" if self.boxes_file else ""),
+            generated=True,
+        )
 
 
 @dataclass(frozen=True)
 class RegionReader(FieldReader):
-    """Regions as the arrays of `RegionField`.
-
-    Attributes:
-      field: the field's configuration.
-      readers: "features" and perhaps "boxes" -> what reads the array.
-    """
+    """Reads regions with a reader for "features", and one for "boxes" if the field has some."""
 
     field: RegionField
     readers: Mapping[str, ArrayReader]
 
-    def check(self, path: str, source: RecordSource) -> None:
+    def check_files(self, path: str, source: RecordSource) -> None:
         """The files are there and hold rows of the field's shapes."""
         keys = {
             "features": ("file", "regions and dim to what it holds"),

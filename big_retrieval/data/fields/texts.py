@@ -1,14 +1,19 @@
-"""How texts, with their titles, are taken from records; see reader.py."""
+"""Texts, with their titles, as a field: keys, and how they are read from records."""
 
-from collections.abc import Hashable, Sequence
+import dataclasses
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from big_retrieval.config import TextField
+from big_retrieval.config.fields import EncodedField, Shapes, Side
+from big_retrieval.config.ranges import Share, ShareBelow1
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
+from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.contents import of_text
-from big_retrieval.data.fields.reader import Drawing, Drawn, FieldReader
+from big_retrieval.data.fields.reader import Drawing, Drawn, FieldReader, Tools
 from big_retrieval.data.sources import (
     Record,
     RecordSource,
@@ -24,22 +29,93 @@ from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.word_dropout import drop_words
 from big_retrieval.errors import Damaged, UserError
 
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+
+SHORTEST = 16  # tokens that evaluations cut texts to at least
 Text = str | tuple[str, str]  # or title and text, one of which may be empty
+
+
+@register("field")
+@dataclass(frozen=True)
+class TextField(EncodedField):
+    """One text of a record; where it has several, training draws one.
+
+    Arrays {"ids": int32 [B, length], "mask": bool [B, length]}.
+    """
+
+    modality: ClassVar[str] = "text"
+    draws_first: ClassVar[bool] = True
+    type: Literal["text"] = "text"
+    side: Side = "query"
+    tower: str = "text"
+    column: str = "captions"
+    length: int = 77  # tokens, [CLS] and [SEP] included
+    title: str = ""  # column of its title: [CLS] title [SEP] text [SEP], cut at the end
+    prefix: str = ""  # put before every text, such as "query: ", in front of its title
+    # in training, each word becomes the unknown token with this probability, and then this share of
+    # the words, rounded down, is deleted; words stand between white space, or are the tokens of a
+    # tokenizer of the type "words"
+    word_dropout: Share = 0.0
+    word_deletion: ShareBelow1 = 0.0
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        if self.length < 3:
+            yield f"{path}.length is {self.length}; [CLS], a word and [SEP] need at least 3."
+
+    def columns(self) -> Mapping[str, str]:
+        return {"column": self.column, **({"title": self.title} if self.title else {})}
+
+    def build(self, tools: Tools) -> "TextReader":
+        return TextReader(self, tools.tokenizer)
+
+    def shapes(self) -> Shapes:
+        return {"ids": ((self.length,), "int32"), "mask": ((self.length,), "bool")}
+
+    def lengths(self, arrays: Mapping[str, Any]) -> Any:
+        """The tokens of every row of a batch (numpy), int [n]: positions that it cannot lose."""
+        return arrays["mask"].sum(axis=1)
+
+    def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
+        """Without the positions that are padding in all rows.
+
+        Lengths that are not given are powers of two, so that few programs are compiled. Padding
+        changes no result but by rounding.
+        """
+        if length is None:
+            longest = int(self.lengths(arrays).max(initial=1))
+            length = max(SHORTEST, 1 << (longest - 1).bit_length())
+        return {**arrays, **{name: arrays[name][:, :length] for name in ("ids", "mask")}}
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        fill = getattr(self.head, "pool_padding", False)
+        reads = {**keys(self, "length", "prefix"), "fill": fill}
+        return TorchForm("", call=("ids", "mask"), reads=reads)
+
+    def runlocal(self) -> "TextField":
+        return dataclasses.replace(self.shrunk(), title="")
+
+    def shrunk(self) -> "TextField":
+        return dataclasses.replace(
+            self,
+            length=min(self.length, 32),
+            word_dropout=0.0,
+            word_deletion=0.0,
+            head=self.head.runlocal(),
+        )
+
+    def in_graded_scenes(self) -> "TextField":
+        return dataclasses.replace(self, column="query" if self.side == "query" else "title")
 
 
 @dataclass(frozen=True)
 class TextReader(FieldReader):
-    """Texts, with their titles where the field has some; see `Text`.
-
-    Attributes:
-      field: the field's configuration.
-      tokenizer: makes ids of them; None: they are only read.
-    """
+    """Reads texts, with titles if the field has some; `stack` needs a tokenizer."""
 
     field: TextField
     tokenizer: FixedLengthTokenizer | None = None
 
-    def check(self, path: str, source: RecordSource) -> None:
+    def check_files(self, path: str, source: RecordSource) -> None:
         """There is an unknown token where words become one."""
         del source
         if self.field.word_dropout and self.tokenizer and not self.tokenizer.unknown_token:
@@ -108,13 +184,7 @@ def record_texts(record: Record, field: TextField, name: str, place: str) -> tup
     """The texts of a record for a field, with their titles where the field has some.
 
     One title is that of all texts; of several there must be as many as texts. A record with a title
-    and no text has the title alone.
-
-    Args:
-      record: what a source gives.
-      field: the field's configuration.
-      name: the source's, for messages.
-      place: where the record stands, for messages.
+    and no text has the title alone. Messages name the source and the place.
 
     Raises:
       Damaged: it has none, or the titles are something else.
@@ -127,11 +197,6 @@ def record_texts(record: Record, field: TextField, name: str, place: str) -> tup
 
 def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple[Text, ...]:
     """As `record_texts`, of one record of a source; opens no image where the source can do so.
-
-    Args:
-      source: the records.
-      index: of the record.
-      reader: of a text field.
 
     Raises:
       Damaged: it has none, or the titles are something else.
@@ -148,8 +213,22 @@ def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple
             raise
         found = None
     if found is not None and is_absent(titles):
-        return found  # an empty text, too, where a source gives one (`sources.Texts`)
+        return found  # an empty text, too, where a source gives one (`TextRecords`)
     return _titled(found, titles, field, place_of(source, index))
+
+
+def all_texts(source: RecordSource, reader: FieldReader) -> tuple[list[int], list[Text]]:
+    """How many texts each record has, and all of them in order; a damaged record has none."""
+    counts, texts = [], list[Text]()
+    for index in range(len(source)):
+        try:
+            with record_at(place_of(source, index)):
+                found = source_texts(source, index, reader)
+        except Damaged:
+            found = ()
+        counts.append(len(found))
+        texts += found
+    return counts, texts
 
 
 def _titled(value: Any, titles: Any, field: TextField, place: str) -> tuple[Text, ...]:
