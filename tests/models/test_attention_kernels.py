@@ -285,8 +285,9 @@ def test_towers_give_cudnn_their_keys(case: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(jax.nn, "dot_product_attention", instead)
     monkeypatch.setattr(attention_choice, "traced_platform", lambda: "gpu")
     tower, params, args = case(attention="kernel", class_tokens=2 if case is image_case else 1)
-    found = computed(tower, params, *args)
-    expected = computed(as_plain(tower), params, *args)
+    with jax.default_matmul_precision("highest"):
+        found = computed(tower, params, *args)
+        expected = computed(as_plain(tower), params, *args)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
 
