@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.errors import UserError
+from big_retrieval.models import transformer
 from big_retrieval.models.layers import BlockInit
 from big_retrieval.models.transformer import Block, run_layers
 from tests.helpers import drawn
@@ -119,6 +120,14 @@ def test_executions_agree(norm: str) -> None:
         jax.tree.map(
             lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-9, atol=1e-12), got, expected
         )
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_a_loop_is_unrolled_on_gpus(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformer, "traced_platform", lambda: platform)
+    stack, x = Stack(scan=True), inputs()[0]
+    program = jax.make_jaxpr(stack.apply)(variables(stack, x), x)
+    assert ("scan[" in str(program)) == (platform == "cpu")
 
 
 def test_layers_start_different() -> None:
