@@ -46,7 +46,7 @@ def plan(config: Config, workdir: Path) -> None:
     """
     asked = None if TOPOLOGY.value is None else chips.parse(TOPOLOGY.value)
     if asked is not None:
-        mesh_shape(config, asked[1])  # before jax is imported: mistakes show at once
+        mesh_shape(config, asked[1])
         targets.check_count(*asked)
         environment.prepare(*asked)
     from big_retrieval.plan.plan import run
@@ -91,7 +91,7 @@ def main() -> None:
         raise UserError("--suggest is for --plan. Add --plan, or remove --suggest.")
     config, workdir = beir.added(cli.load_config()), cli.workdir()
     config = with_trackers(config, TRACKER.value)
-    check(config)  # before jax is imported: mistakes show at once
+    check(config)
     if PLAN.value:
         plan(config, workdir)
         return

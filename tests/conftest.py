@@ -102,13 +102,13 @@ def one_model() -> Iterator[None]:
 
     Not for tests that replace a part of a model or of a loss.
     """
-    from big_retrieval.train import run, setup
+    from big_retrieval.train import run
     from big_retrieval.train.build import BuiltModel
 
     aside: Any = dict.fromkeys(("data", "evals", "loader", "log_every", "checkpoint_every"))
     aside |= dict.fromkeys(("eval_every", "stop_after", "hang_after", "report"))
     aside |= dict.fromkeys(("best_metric", "best_mode", "final_weights"))
-    build, models = setup.build_model, dict[str, BuiltModel]()
+    build, models = run.build_model, dict[str, BuiltModel]()
     compile_one, compiled = run.compile_step, dict[Any, Any]()
 
     def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> BuiltModel:
@@ -125,6 +125,6 @@ def one_model() -> Iterator[None]:
         return compiled[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "build_model", build_model)
+        patch.setattr(run, "build_model", build_model)
         patch.setattr(run, "compile_step", compile_step)
         yield

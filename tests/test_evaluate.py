@@ -16,9 +16,9 @@ from big_retrieval.commands import evaluate
 from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe, schema
 from big_retrieval.errors import UserError
 from big_retrieval.sweep.spec import inputs_sha256
+from big_retrieval.train.build import first_state, untrained
 from big_retrieval.train.loop import train
-from big_retrieval.train.setup import set_up
-from big_retrieval.train.start import untrained
+from big_retrieval.train.run import set_up
 from tests.helpers import ema, results, tiny
 
 FLAGS = {
@@ -79,7 +79,7 @@ def test_the_untrained_model_is_the_start_of_a_run(tmp_path: Path, said: list[st
         config = tiny(**changes)
         model = untrained(config, batch_size=8)
         run = set_up(config, tmp_path / str(config.seed))
-        expected = run.start().weights
+        expected = first_state(run.parts, run.tokenizer).weights
         same = jax.tree.map(np.array_equal, model.weights, jax.device_get(expected))
         assert all(jax.tree.leaves(same))
         assert model.tokenizer.to_json() == run.tokenizer.to_json()

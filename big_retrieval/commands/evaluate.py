@@ -199,7 +199,7 @@ def _system(mode: str, given: Config | None, scratch: Path) -> "EvaluatedSystem"
     from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
     from big_retrieval.io.manifest import read_meta
-    from big_retrieval.train.start import untrained
+    from big_retrieval.train.build import untrained
 
     if given is None:
         model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)

@@ -151,7 +151,7 @@ def _examples() -> None:
 def _vocabulary() -> None:
     from big_retrieval.explain.vocabulary import vocabulary
     from big_retrieval.inference.load import load
-    from big_retrieval.train.start import untrained
+    from big_retrieval.train.build import untrained
 
     if not DATA.value:
         raise UserError("--data is missing: evals.NAME, data, or a file of pairs.")

@@ -1,20 +1,29 @@
-"""From a checked configuration to model, objective, optimizer and steps, without data."""
+"""Model, objective, optimizer and steps of a config, and the first state. Needs no run folder."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
+from big_retrieval import parallel
 from big_retrieval.config import Config
+from big_retrieval.config.checks import check
+from big_retrieval.data.build import make_source, make_tokenizer
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.inference.load import TrainedModel, any_mesh, put_together
 from big_retrieval.losses.objective import Objective, make_objective
 from big_retrieval.models.towers import RetrievalModel, make_model
 from big_retrieval.sparse.terms import Words
+from big_retrieval.train import averaging
 from big_retrieval.train.averaging import Average
-from big_retrieval.train.optimizer import Updates, make_updates
+from big_retrieval.train.optimizer import Updates, make_updates, names_of
 from big_retrieval.train.schedules import Timeline
 from big_retrieval.train.state import (
     TrainState,
@@ -24,22 +33,21 @@ from big_retrieval.train.state import (
 )
 from big_retrieval.train.step import Step, make_step
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """The parts that need no data and no run folder; full-size configs are compiled from this.
+    """The parts of a run that need no data; full-size configs are compiled from these.
 
     Attributes:
       config: checked.
-      mesh: the devices.
-      model: towers and heads.
-      objective: from representations to the loss.
-      updates: the optimizer with the phases of the run.
-      steps: the training step of each phase, not compiled.
-      draw: makes the initial state on the mesh.
-      abstract: the state without values, with shardings.
-      parameters: number of parameters per part.
-      undivided: sentences of `parallel.undivided`.
+      updates: optimizer with the phases of the run.
+      steps: training step of each phase, not compiled.
+      draw: creates the random state of step 0 on the mesh.
+      abstract: state without values, with shardings.
+      parameters: number of parameters per top-level part.
+      undivided: messages of `parallel.undivided`.
     """
 
     config: Config
@@ -55,7 +63,7 @@ class BuiltModel:
 
     @property
     def step(self) -> Step:
-        """The training step of the first phase."""
+        """Training step of the first phase."""
         return self.steps[0]
 
 
@@ -68,26 +76,24 @@ def build_model(
     steps_per_epoch: float | None = None,
     words: Words | None = None,
 ) -> BuiltModel:
-    """Model, objective, optimizer and steps of a checked config, with nothing allocated.
+    """Builds the model, objective, optimizer and steps of a checked config; allocates no arrays.
 
     Args:
-      config: checked.
-      mesh: the devices.
-      vocab_size: of the tokenizer.
-      total_steps: the length of the run.
-      steps_per_epoch: of the run; None where times do not matter, see `Timeline`.
+      vocab_size: number of ids of the tokenizer.
+      steps_per_epoch: None if only the order of phases matters, see `Timeline`.
       words: the tokenizer, see `make_model`.
 
     Raises:
-      UserError: what `make_updates` raises, or a word table that is too small.
+      UserError: see `make_updates`; or a word table is too small.
     """
     _check_vocabulary(config, vocab_size)
     model = make_model(config, vocab_size, words)
     objective = make_objective(config, vocab_size)
     variables = abstract_variables(model, objective)
-    _check_names(variables[0])
+    params = variables[0]
+    _check_names(params)
     timeline, averages = Timeline(total_steps, steps_per_epoch), config.optimizer.averaging
-    updates = make_updates(config.optimizer, variables[0], timeline)
+    updates = make_updates(config.optimizer, params, timeline)
     draw, abstract, undivided = abstract_state(
         model, objective, variables, updates, mesh, averages=averages, seed=config.seed
     )
@@ -96,13 +102,14 @@ def build_model(
         make_step(config, model, objective, updates, average, phase)
         for phase in range(len(updates.spans))
     )
-    parameters = count_parameters(variables[0])
-    built = (config, mesh, model, objective, updates, steps, draw, abstract, parameters)
-    return BuiltModel(*built, undivided)
+    return BuiltModel(
+        config, mesh, model, objective, updates, steps, draw, abstract, count_parameters(params),
+        undivided,
+    )  # fmt: skip
 
 
 def _check_names(params: Any) -> None:
-    """Raises where the name of a parameter has a slash, which separates the names of modules."""
+    """Raises if the name of a parameter has a slash, which separates the names of modules."""
     for path, _ in jax.tree_util.tree_flatten_with_path(nn.unbox(params))[0]:
         for key in path:
             if "/" in str(key.key):
@@ -111,7 +118,7 @@ def _check_names(params: Any) -> None:
 
 
 def _check_vocabulary(config: Config, vocab_size: int) -> None:
-    """Raises where a word table has fewer rows than the tokenizer has ids."""
+    """Raises if a word table has fewer rows than the tokenizer has ids."""
     for name, tower in config.towers.items():
         rows = tower.vocab_size
         if rows is not None and rows < vocab_size:
@@ -119,3 +126,92 @@ def _check_vocabulary(config: Config, vocab_size: int) -> None:
                 f"config.towers.{name}.vocab_size is {rows}, but the tokenizer has {vocab_size} "
                 "ids: give at least as many rows, or None for as many."
             )
+
+
+def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer) -> TrainState:
+    """Returns the state of step 0: drawn from the seed, then filled by towers and `config.init`.
+
+    Raises:
+      UserError: a checkpoint or a tower's file cannot be read or does not fit.
+    """
+    config = parts.config
+    with parallel.use(parts.mesh):
+        state = parts.draw()
+    params = _params_of_towers(config, state.params, tokenizer)
+    if not config.init and not params:
+        return state
+    # Imported here, as most runs start from random parameters.
+    from big_retrieval.interop.initial_weights import read_initial_weights, replace_arrays
+
+    shapes = {name: x.shape for name, x in names_of(state.params).items()}
+    stats = {name: x.shape for name, x in names_of(state.batch_stats).items()}
+    initial = read_initial_weights(config, shapes, stats, tokenizer)
+    for note in initial.notes:
+        log.info(f"init: {note}")
+    params = replace_arrays(state.params, params | initial.params)
+    batch_stats = replace_arrays(state.batch_stats, initial.stats)
+    ema = averaging.first(config.optimizer.averaging, params)["ema"]
+    return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
+
+
+def _params_of_towers(
+    config: Config, params: Any, tokenizer: FixedLengthTokenizer
+) -> dict[str, np.ndarray]:
+    """Returns path -> array of the parameters that towers read from their own files."""
+    leaves, arrays = names_of(params), {}
+    for name, tower in config.towers.items():
+
+        def drawn(path: str, name: str = name) -> np.ndarray:
+            return parallel.fetch(leaves[f"{name}/{path}"])
+
+        given = tower.first_values(drawn, tokenizer)
+        for note in given.notes:
+            log.info(f"{name}: {note}")
+        for path, array in given.params.items():
+            expected = leaves[f"{name}/{path}"].shape
+            if array.shape != expected:
+                raise UserError(
+                    f"config.towers.{name}: {path} is to start from an array of the shape "
+                    f"{array.shape}, but the parameter has {expected}; make its keys fit."
+                )
+            arrays[f"{name}/{path}"] = array
+    return arrays
+
+
+def run_length(config: Config, records: int) -> int:
+    """Returns the steps of a run, from total_steps, else total_examples, else total_epochs."""
+    if config.total_steps is not None:
+        return config.total_steps
+    examples = config.total_examples or (config.total_epochs or 0) * records
+    return max(1, round(examples / config.batch_size))
+
+
+def untrained(config: Config, *, batch_size: int) -> TrainedModel:
+    """Returns the model of a run's step 0, on all devices of this machine.
+
+    It has the tokenizer that the run would make. No run folder is created or read.
+
+    Args:
+      config: not yet checked.
+      batch_size: rows encoded at a time.
+
+    Raises:
+      UserError: an impossible configuration, missing training data, or a checkpoint in
+        `config.init` that does not fit.
+    """
+    check(config, trains=False)
+    source = make_source(config.data)
+    tokenizer = make_tokenizer(config, source)
+    parts = build_model(
+        config,
+        parallel.make_mesh(any_mesh(config), jax.local_devices()),
+        vocab_size=tokenizer.vocab_size,
+        total_steps=run_length(config, len(source)),
+        words=tokenizer,
+    )
+    if config.init:
+        log.info("untrained, but not random: it starts from what config.init names")
+    else:
+        log.info(f"untrained: all parameters are random, of config.seed {config.seed}")
+    weights = jax.device_get(first_state(parts, tokenizer).weights)
+    return put_together(Path("start"), config, tokenizer, weights, batch_size)

@@ -30,9 +30,8 @@ from big_retrieval.train import nonfinite, summary
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.logging import Alarms, Metrics, table, write_results
 from big_retrieval.train.profiling import Tracer
-from big_retrieval.train.progress import TrainingProgress
-from big_retrieval.train.run import TrainingRun
-from big_retrieval.train.setup import set_up
+from big_retrieval.train.progress import TrainingProgress, time_left
+from big_retrieval.train.run import TrainingRun, set_up
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import is_logged
 from big_retrieval.train.step_figures import pair_flops
@@ -142,7 +141,7 @@ def _steps(
         batch_size=config.batch_size,
         pair_flops=functools.partial(pair_flops, config, run.parts.model),
         devices=run.parts.mesh.size,
-        left=run.time_left(steps.start),
+        left=time_left(run, steps.start),
     )
     alarms = Alarms()
     reading = closing(run.batches(steps.start, steps.stop))
@@ -152,7 +151,7 @@ def _steps(
             # The order of what follows is a contract: a checkpoint comes after all that was
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
             tracer.before(step)
-            batch = next(batches)
+            batch = run.to_mesh(next(batches))
             with jax.transfer_guard("disallow"):  # the step waits for no array from elsewhere
                 state, out = step_of(step)(state, batch)
             tracer.after(step, out)

@@ -39,7 +39,7 @@ def inspect(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
       not finite as strings.
     """
     with contextlib.closing(run.batches(step - 1, step)) as batches:
-        batch = next(batches)
+        batch = run.to_mesh(next(batches))
     spans = run.parts.updates.spans
     model = model_in_phase(run.parts.model, spans[phase_at(spans, step)].phase)
     loss_fn = make_loss(model, run.parts.objective, run.config.microbatch)

@@ -10,6 +10,7 @@ import jax
 
 from big_retrieval.runtime.chips import peak_flops
 from big_retrieval.runtime.clock import duration
+from big_retrieval.train.run import TrainingRun
 
 
 class TimeLeft:
@@ -53,6 +54,20 @@ class TimeLeft:
         usual = sum(self._last.values()) / max(len(self._last), 1)
         pauses = sum(count * self._last.get(kind, usual) for kind, count in self._ahead.items())
         return (self._total - step) * self._seconds / self._steps + pauses
+
+
+def time_left(run: TrainingRun, first: int) -> TimeLeft:
+    """Returns the estimate for a run after `first` finished steps."""
+    config, timeline = run.config, run.parts.updates.timeline
+    steps = {run.total_steps}
+    of_evaluators = {part.every for part in config.evals.values()}
+    for every in {config.eval_every, config.checkpoint_every, *of_evaluators} - {0, None}:
+        steps |= set(range(every, run.total_steps + 1, every))
+    for epochs in (config.eval_every_epochs, config.checkpoint_every_epochs):
+        steps |= set(timeline.all_ends(epochs))
+    due = {step: run.due(step) for step in steps}
+    pauses = {step: (frozenset(names), run.saves(step, names)) for step, names in due.items()}
+    return TimeLeft(run.total_steps, first, pauses)
 
 
 class TrainingProgress:

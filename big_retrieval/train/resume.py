@@ -1,9 +1,10 @@
-"""What a resumed run must have in common with the run folder, and with the checkpoint in it."""
+"""Comparison of a run with its folder and checkpoints: config, data and tokenizer must be equal."""
 
 import contextlib
+import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +15,40 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, Phase, registry, schema
 from big_retrieval.config.batch_norms import in_mode, parts_of
 from big_retrieval.config.older_runs import as_before
-from big_retrieval.errors import PluginNeeded, UserError
+from big_retrieval.data.damage import record_at
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import source_texts
+from big_retrieval.data.images.decoding import Encoded
+from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of
+from big_retrieval.errors import Damaged, PluginNeeded, UserError
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
+from big_retrieval.runtime import distributed
 
 log = logging.getLogger(__name__)
-TEXTS, IMAGES = "config.data", "config.data.images"  # no name of a field has a dot
+TEXTS, IMAGES = "config.data", "config.data.images"  # names of fields have no dot
+SAMPLED = 32  # records whose texts and image files are compared
 ANEW = "or start anew in another --workdir."
 RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
 
 
 def open_run_folder(workdir: Path, config: Config) -> None:
-    """Makes the run folder this config's, or makes sure that it is.
+    """Compares a run folder with the config, and writes config.json.
 
-    Writes config.json where there is none. On resume the keys of `FREE_ON_RESUME` may differ; all
-    may where nothing was trained yet, so that a start that failed can be put right and repeated.
+    On resume the keys of `FREE_ON_RESUME` may differ. If nothing was trained yet, all keys may, so
+    that a failed start can be corrected and repeated.
 
     Raises:
-      UserError: the folder cannot be written, holds something unreadable, or belongs to a run of
-        another config (both values are shown).
+      UserError: the folder cannot be written, has unreadable files, or belongs to a run of another
+        config (both values are shown).
     """
-    path = workdir / "config.json"
-    # Written and read once, as the saved one was: tuples are lists in both.
-    mine = schema.as_saved(config)
-    theirs = _saved(workdir)
-    changed = None if theirs is None else difference(theirs, config)
+    saved = _saved(workdir)
+    changed = None if saved is None else _difference(saved, config)
     if changed is not None and _begun(workdir):
         key, old, new = changed
-        if part := changed_part(key, config):
+        if part := _changed_part(key, config):
             raise UserError(f"{part} since the run in {workdir} began: restore the file, {ANEW}")
         raise UserError(
             f"{workdir} holds a run with {key} = {old!r}, this one has {new!r}: use "
@@ -54,7 +59,7 @@ def open_run_folder(workdir: Path, config: Config) -> None:
             make_folder(workdir)
             if not _begun(workdir):  # a failed start may have learned it from other captions
                 (workdir / "tokenizer.json").unlink(missing_ok=True)
-            write_bytes(path, to_json(mine))
+            write_bytes(workdir / "config.json", to_json(schema.to_plain(config)))
         except OSError as problem:
             raise UserError(
                 f"--workdir {workdir} cannot be written: {problem.strerror}; choose another."
@@ -65,7 +70,7 @@ def open_run_folder(workdir: Path, config: Config) -> None:
 
 def with_values_of_the_run(workdir: Path, config: Config) -> Config:
     """Returns the config with keys that an old run may lack (`schema.BEFORE`) as it was trained."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):  # `open_run_folder` says them
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # `open_run_folder` raises them
         raw = json.loads((workdir / "config.json").read_text()) if _begun(workdir) else None
         config, messages = as_before(config, raw)
         for message in messages:
@@ -73,28 +78,14 @@ def with_values_of_the_run(workdir: Path, config: Config) -> Config:
     return config
 
 
-def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
-    """The first key that a resumed run may not change but did: key, saved value, value now.
-
-    Args:
-      saved: the plain form of a saved configuration of this version.
-      config: of the run.
-    """
-    mine = schema.as_saved(config)
-    changed = schema.differences(saved, mine)
+def _difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
+    """Returns the first changed key that a resumed run may not change: key, saved value, value."""
+    changed = schema.differences(saved, schema.as_saved(config))
     return next((c for c in changed if not _free(c[0], config)), None)
 
 
-def changed_part(key: str, config: Config) -> str:
-    """What to say where a run and a checkpoint differ in the file of a part of a user's own.
-
-    Args:
-      key: of `difference`.
-      config: of the run.
-
-    Returns:
-      The beginning of a sentence; "" where the key is another.
-    """
+def _changed_part(key: str, config: Config) -> str:
+    """Returns the beginning of a message if the key is the hash of a plugin's file, else ""."""
     for name, plugin in config.plugins.items():
         if key == f"config.plugins.{name}.sha256":
             kind, _, tag = name.partition("/")
@@ -103,7 +94,7 @@ def changed_part(key: str, config: Config) -> str:
 
 
 def _free(key: str, config: Config) -> bool:
-    """Whether a key may differ; batch norms that go by slices make these a part of the training."""
+    """Returns True if a key may differ; batch norms over slices make `microbatch` count."""
     by_slice = any(
         in_mode(part, phase.batch_stats).by_slice
         for phase in (Phase(), *config.optimizer.phases.values())
@@ -112,7 +103,7 @@ def _free(key: str, config: Config) -> bool:
     if by_slice and key == "config.microbatch":
         return False
     own = key.removeprefix("config.plugins.")
-    if own != key and own.startswith("source/"):  # that of an evaluator alone is free, as `evals`
+    if own != key and own.startswith("source/"):  # sources of evaluators alone are free
         trained_on = registry.plugins(config.data)
         if not any(own == name or own.startswith(f"{name}.") for name in trained_on):
             return True
@@ -120,7 +111,7 @@ def _free(key: str, config: Config) -> bool:
 
 
 def _saved(workdir: Path) -> Any:
-    """The plain config.json of a run folder, or None for a new folder."""
+    """Returns the plain config.json of a run folder, or None for a new folder."""
     path = workdir / "config.json"
     for folder in (workdir, workdir / "checkpoints"):
         if folder.exists() and not folder.is_dir():
@@ -144,7 +135,7 @@ def _saved(workdir: Path) -> Any:
         try:
             saved = schema.as_saved(configs.load_saved(saved))
         except PluginNeeded:
-            pass  # of another run, as this one's parts are known: what differs will be told
+            pass  # another run's plugin, as this run's are imported: a key will differ
         except UserError as problem:
             sentence = str(problem).rstrip(".")
             raise UserError(
@@ -164,53 +155,51 @@ def _begun(workdir: Path) -> bool:
     return rows or (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
 
-def check_fits(
-    folder: Path,
-    step: int,
-    config: Config,
-    tokenizer: str,
-    records: int,
-    next_records: Callable[[int], str],
-    beside: Mapping[str, str],
-) -> None:
-    """Compares what a checkpoint says about itself with the run.
+def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping[str, Any]) -> None:
+    """Compares a checkpoint with the run.
 
     Args:
       folder: the checkpoint, with valid checksums.
-      step: that the folder's name says.
-      config: of the run.
-      tokenizer: of the run, as its file.
-      records: of the training source.
-      next_records: fingerprint of the records of a batch, by the number of the batch.
-      beside: field -> fingerprint of what it reads beside the records, `TEXTS` -> of some texts.
+      config: config of the run.
+      tokenizer: content of the run's tokenizer.json.
+      expected: `TrainingRun.position` at the step of the folder's name.
 
     Raises:
       UserError: the checkpoint is of another step, configuration, data or tokenizer.
     """
     meta = _meta(folder)
-    if meta["step"] != step:
+    if meta["step"] != expected["step"]:
         raise UserError(
-            f"{folder} holds the state of step {meta['step']}, not of step {step}: give the folder "
-            f"the name {meta['step']}, or remove it."
+            f"{folder} holds the state of step {meta['step']}, not of step {expected['step']}: "
+            f"give the folder the name {meta['step']}, or remove it."
         )
-    theirs = schema.as_saved(read_config(folder))
-    differs = difference(theirs, config)
+    differs = _difference(schema.as_saved(read_config(folder)), config)
     if differs is not None:
         key, old, new = differs
-        if part := changed_part(key, config):
+        if part := _changed_part(key, config):
             raise UserError(f"{part} since {folder} was written: restore the file, {ANEW}")
         raise UserError(
             f"{folder} was trained with {key} = {old!r}, this run has {new!r}: remove the "
             f"checkpoint from the run folder, {ANEW}"
         )
-    if (meta["records"], meta["next_records"]) != (records, next_records(step)):
+    if any(meta[key] != expected[key] for key in ("records", "next_records")):
         raise UserError(
             f"{folder} goes on with other records than config.data gives now (it had "
-            f"{meta['records']:,}, now {records:,}): restore the data, {ANEW}"
+            f"{meta['records']:,}, now {expected['records']:,}): restore the data, {ANEW}"
         )
     _warn_of_versions(meta)
-    saved = meta.get("beside", {})
-    changed = [name for name in beside if saved.get(name) != beside[name]]
+    _check_content(folder, meta.get("beside", {}), expected["beside"])
+    if (folder / "tokenizer.json").read_bytes() != tokenizer:
+        kept = folder.parent.parent / "tokenizer.json"
+        raise UserError(
+            f"{folder} was trained with another tokenizer than {kept} holds: put the checkpoint's "
+            f"tokenizer.json in its place, {ANEW}"
+        )
+
+
+def _check_content(folder: Path, saved: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raises if a checkpoint was trained with other `fingerprints`."""
+    changed = [name for name in now if saved.get(name) != now[name]]
     if IMAGES not in saved and IMAGES in changed:  # written by an older version
         changed.remove(IMAGES)
     if TEXTS in changed:
@@ -227,12 +216,6 @@ def check_fits(
         raise UserError(
             f"{folder} was trained with other content of config.fields.{changed[0]}.file (or of "
             f"the texts that it belongs to) than there is now: restore the files, {ANEW}"
-        )
-    if (folder / "tokenizer.json").read_bytes() != tokenizer.encode():
-        kept = folder.parent.parent / "tokenizer.json"
-        raise UserError(
-            f"{folder} was trained with another tokenizer than {kept} holds: put the checkpoint's "
-            f"tokenizer.json in its place, {ANEW}"
         )
 
 
@@ -252,7 +235,7 @@ def _warn_of_versions(meta: Mapping[str, Any]) -> None:
 
 
 def _meta(folder: Path) -> dict[str, Any]:
-    """meta.json with the keys that are compared."""
+    """Returns meta.json; raises if it lacks a key that is compared."""
     try:
         meta = read_meta(folder)
         known = [isinstance(meta[key], int) for key in ("step", "records")]
@@ -264,3 +247,51 @@ def _meta(folder: Path) -> dict[str, Any]:
             f"remove the checkpoint from the run folder, {ANEW}"
         ) from None
     return meta
+
+
+def fingerprints(readers: Mapping[str, FieldReader], source: RecordSource) -> dict[str, str]:
+    """Returns fingerprints by name: of the files of each field, of some texts and of some images.
+
+    The first process computes them for all, as each may read hundreds of MiB of a shared disk.
+    """
+    first = jax.process_index() == 0
+    hashes = {name: reader.fingerprint() if first else "" for name, reader in readers.items()}
+    hashes[TEXTS] = _some_texts(readers, source) if first else ""
+    hashes[IMAGES] = _some_images(readers, source) if first else ""
+    if jax.process_count() > 1:
+        hashes = {name: distributed.broadcast(value) for name, value in hashes.items()}
+    return {name: value for name, value in hashes.items() if value}
+
+
+def _some_texts(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
+    """Returns a digest of the texts of evenly spaced records, which shows an edited file."""
+    digest = hashlib.sha256()
+    for index in evenly_spaced(len(source), SAMPLED).tolist():
+        for name, reader in readers.items():
+            if reader.field.modality != "text":
+                continue
+            try:
+                with record_at(place_of(source, index)):
+                    texts: Any = source_texts(source, index, reader)
+            except Damaged:
+                texts = None
+            digest.update(json.dumps([index, name, texts]).encode())
+    return digest.hexdigest()
+
+
+def _some_images(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
+    """Returns a digest of the image files of evenly spaced records; "" if they have none."""
+    fields = [reader.field for reader in readers.values() if reader.field.modality == "image"]
+    digest, count = hashlib.sha256(), 0
+    for index in evenly_spaced(len(source), SAMPLED).tolist() if fields else ():
+        try:
+            with record_at(place_of(source, index)):
+                record = source[index]
+                images = [record.get(field.column) for field in fields]
+        except Damaged:
+            continue
+        for image in images:
+            if isinstance(image, Encoded):
+                digest.update(hashlib.sha256(image.data).digest())
+                count += 1
+    return digest.hexdigest() if count else ""

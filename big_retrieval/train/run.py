@@ -1,39 +1,39 @@
-"""A training run that is ready to go: its parts, its batches, its checkpoints and its states."""
+"""A training run: put together by `set_up`, with its batches, checkpoints and states."""
 
+import functools
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from big_retrieval import parallel
 from big_retrieval.batch import Batch
 from big_retrieval.config import Config, schema
-from big_retrieval.data.build import (
-    make_labels,
-    make_negatives,
-)
+from big_retrieval.data import build as data
+from big_retrieval.data.batches import try_record
 from big_retrieval.data.damage import Damage
+from big_retrieval.data.duplicates import content_ids
 from big_retrieval.data.fields.contents import ContentIds
-from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import Reading, Timed, train_batches
+from big_retrieval.data.pipeline import Timed, train_batches
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.fingerprint import versions
+from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.train.build import BuiltModel
+from big_retrieval.train import resume
+from big_retrieval.train.build import BuiltModel, build_model, first_state, run_length
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.logging import keep_old
-from big_retrieval.train.progress import TimeLeft
-from big_retrieval.train.resume import check_fits
 from big_retrieval.train.schedules import title
-from big_retrieval.train.start import first_state
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import CompiledSteps, abstract_batch, compile_step
 from big_retrieval.train.step_figures import log_step
@@ -41,43 +41,131 @@ from big_retrieval.train.step_figures import log_step
 log = logging.getLogger(__name__)
 
 
+def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> "TrainingRun":
+    """Puts a run together and reads one record and the evaluators' data, so that mistakes show.
+
+    Args:
+      config: checked.
+      devices: all devices of all processes by default.
+
+    Raises:
+      UserError: the mesh does not fit, data are missing or do not fit, or the run folder cannot be
+        written or belongs to another run.
+    """
+    config = resume.with_values_of_the_run(workdir, config)
+    mesh = parallel.make_mesh(config, devices)
+
+    log.info("opening the data ...")
+    source = data.make_source(config.data)
+    eval_sources = data.make_eval_sources(config)
+    resume.open_run_folder(workdir, config)
+    number = jax.process_index()
+    damaged = workdir / (f"damaged_{number}.jsonl" if number else "damaged.jsonl")
+    reading = data.make_reading(config.loader, damaged)
+    assert reading.damage is not None
+    tokenizer = _open_tokenizer(config, source, workdir)
+    readers = data.make_readers(config, tokenizer, source)
+    for name, field in config.fields.items():
+        if field.generated:
+            column = field.column and f" where records have no column {field.column!r}"
+            log.info(f"config.fields.{name}: random values{column} (its key generated is True)")
+    labels, negatives = data.make_labels(config), data.make_negatives(config)
+    try_record(source, readers, labels, negatives)
+    contents = content_ids(config, source, readers)
+    order, rows = data.make_order(source, config.seed), parallel.local_rows(mesh, config.batch_size)
+    read = functools.partial(
+        train_batches,
+        source,
+        fields=readers,
+        order=order,
+        batch_size=config.batch_size,
+        rows=rows,
+        labels=labels,
+        negatives=negatives,
+        contents=contents,
+        reading=reading,
+    )
+
+    log.info("building the model ...")
+    total_steps = run_length(config, len(source))
+    parts = build_model(
+        config,
+        mesh,
+        vocab_size=tokenizer.vocab_size,
+        total_steps=total_steps,
+        steps_per_epoch=len(source) / config.batch_size,
+        words=tokenizer,
+    )
+    for message in parts.undivided:
+        log.warning(f"{message}; of word tables, round config.towers.<tower>.vocab_size up")
+
+    encoder = Encoder(parts.model, mesh, config.batch_size)
+    evaluators = evals.make_evaluators(config, eval_sources, readers, encoder, reading)
+    if evaluators:
+        log.info("checking what the evaluators read ...")
+    for evaluator in evaluators.values():
+        evaluator.check()
+    return TrainingRun(
+        workdir=workdir,
+        parts=parts,
+        tokenizer=tokenizer,
+        source=source,
+        read=read,
+        order=order,
+        rows=rows,
+        evaluators=evaluators,
+        total_steps=total_steps,
+        damage=reading.damage,
+        fingerprints=resume.fingerprints(readers, source),
+        contents=contents,
+    )
+
+
+def _open_tokenizer(config: Config, source: RecordSource, workdir: Path) -> FixedLengthTokenizer:
+    """Reads the tokenizer from the run folder; if it has none, makes and writes it."""
+    path = workdir / "tokenizer.json"
+    if path.exists():
+        try:
+            return FixedLengthTokenizer.load(path)
+        except UserError as problem:
+            raise UserError(
+                f"{str(problem).rstrip('.')}: delete {path} and it is made anew, or put the "
+                "tokenizer.json of the newest checkpoint in its place."
+            ) from None
+    if not config.tokenizer.path:
+        log.info("learning the vocabulary from the captions ...")
+    tokenizer = data.make_tokenizer(config, source)
+    if jax.process_index() == 0:
+        write_bytes(path, tokenizer.to_json().encode())
+    return tokenizer
+
+
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run, ready to go.
+    """A run that is ready to train.
 
     Attributes:
-      workdir: the run folder.
-      parts: model, optimiser and step.
-      tokenizer: of all text fields.
-      source: the training records.
-      readers: field name -> how it is read.
-      order: from positions to records.
-      rows: the rows of each global batch that this process brings.
+      read: yields this process's arrays of the batches start_batch .. stop_batch - 1.
+      order: from positions in the run to records.
+      rows: rows of each global batch that this process reads.
       evaluators: by metric prefix.
-      total_steps: the length.
-      reading: by what records are read; counts damaged ones.
-      beside: field -> fingerprint of what it reads beside the records.
-      contents: which ids rows get by what they hold; None: none.
+      damage: damaged records so far.
+      fingerprints: see `resume.fingerprints`.
+      contents: ids of rows with equal content; None for none.
     """
 
     workdir: Path
     parts: BuiltModel
     tokenizer: FixedLengthTokenizer
     source: RecordSource
-    readers: Mapping[str, FieldReader]
+    read: Callable[..., Iterator[dict[str, Any]]]
     order: Order
     rows: np.ndarray
-    evaluators: Mapping[str, evals.Runnable]
+    evaluators: Mapping[str, Any]
     total_steps: int
-    reading: Reading
-    beside: Mapping[str, str]
+    damage: Damage
+    fingerprints: Mapping[str, str]
     contents: ContentIds | None = None
-
-    @property
-    def damage(self) -> Damage:
-        """What was seen of damaged records."""
-        assert self.reading.damage is not None
-        return self.reading.damage
 
     @property
     def config(self) -> Config:
@@ -85,105 +173,84 @@ class TrainingRun:
         return self.parts.config
 
     def interval_ends(self, key: str, step: int) -> bool:
-        """Whether an interval of the config, in steps or in epochs, ends with a step.
+        """Returns True if an interval of the config ends with a step (from 1).
 
         Args:
-          key: such as `eval_every`, which `eval_every_epochs` stands beside.
-          step: finished steps, from 1.
+          key: `eval_every` or `checkpoint_every`, in steps; `<key>_epochs` counts, too.
         """
         steps, epochs = getattr(self.config, key), getattr(self.config, f"{key}_epochs")
         timeline = self.parts.updates.timeline
         return bool(steps and step % steps == 0) or timeline.ends(step, epochs)
 
     def due(self, step: int) -> set[str]:
-        """The evaluators that run after a step."""
-        return evals.due(
-            self.config, step, self.total_steps, self.interval_ends("eval_every", step)
-        )
+        """Returns the evaluators that run after a step."""
+        ends = self.interval_ends("eval_every", step)
+        return evals.due(self.config, step, self.total_steps, ends)
 
     def saves(self, step: int, due: set[str]) -> bool:
-        """Whether a checkpoint is written after a step, if nothing stops the run.
-
-        Args:
-          step: finished steps.
-          due: the evaluators that run after it.
-        """
+        """Returns True if a checkpoint is written after a step with these evaluators."""
         return (
             step == self.total_steps
             or self.interval_ends("checkpoint_every", step)
             or evals.measures_best(self.config, due)
         )
 
-    def time_left(self, first: int) -> TimeLeft:
-        """What tells the time that the steps behind `first` and the pauses between them take."""
-        c, timeline = self.config, self.parts.updates.timeline
-        steps = {self.total_steps}
-        for every in {c.eval_every, c.checkpoint_every, *(e.every for e in c.evals.values())}:
-            steps |= set(range(every, self.total_steps + 1, every)) if every else set()
-        for epochs in (c.eval_every_epochs, c.checkpoint_every_epochs):
-            steps |= set(timeline.all_ends(epochs))
-        due = {step: self.due(step) for step in steps}
-        pauses = {step: (frozenset(names), self.saves(step, names)) for step, names in due.items()}
-        return TimeLeft(self.total_steps, first, pauses)
+    def batches(self, first: int, last: int) -> Timed:
+        """Reads this process's rows for the steps first + 1 .. last, ahead of time."""
+        return Timed(self.read(start_batch=first, stop_batch=last))
 
-    def batches(self, first: int, last: int) -> "Batches":
-        """The global batches of the steps first + 1 .. last."""
-        c = self.config
-        arrays = train_batches(
-            self.source,
-            fields=self.readers,
-            order=self.order,
-            batch_size=c.batch_size,
-            rows=self.rows,
-            start_batch=first,
-            stop_batch=last,
-            labels=make_labels(c),
-            negatives=make_negatives(c),
-            contents=self.contents,
-            reading=self.reading,
-        )
-        return Batches(arrays, self)
+    def to_mesh(self, arrays: Mapping[str, Any]) -> Batch:
+        """Puts the rows of all processes on the mesh as one global batch."""
+        return parallel.to_batch(arrays, self.parts.mesh, self.rows, self.config.batch_size)
 
     def digest(self, batch: int) -> str:
-        """A fingerprint of the record ids of one batch, counted from 0."""
-        return self.order.digest(batch * self.config.batch_size, self.config.batch_size)
+        """Returns a fingerprint of the record ids of a batch (from 0)."""
+        size = self.config.batch_size
+        return self.order.digest(batch * size, size)
 
     def compile_steps(self, steps: range) -> CompiledSteps:
-        """Compiles the training step for this run's shapes, and says how long it took.
+        """Compiles the training step of each phase that is still to come.
 
-        Of several phases, the step of each that is still to come: what does not fit into memory
-        then shows now, and no phase begins with a wait.
+        A step that does not fit into memory then shows before training, and no phase waits.
 
         Args:
-          steps: finished steps before each step that is to be run.
+          steps: finished steps before each step to run.
         """
         parts, compiled, figures = self.parts, {}, []
-        batch, found = abstract_batch(self.config, parts.mesh, self.contents), parts.updates.spans
-        for number, span in enumerate(found):
+        batch, spans = abstract_batch(self.config, parts.mesh, self.contents), parts.updates.spans
+        for index, span in enumerate(spans):
             if span.stop <= steps.start or span.start >= steps.stop:
                 continue
-            phase = f" of phase {title(span)}" if len(found) > 1 else ""
+            phase = f" of phase {title(span)}" if len(spans) > 1 else ""
             log.info(f"compiling the training step{phase} ...")
             start = time.monotonic()
-            compiled[number] = compile_step(parts.steps[number], parts.abstract, batch, parts.mesh)
+            compiled[index] = compile_step(parts.steps[index], parts.abstract, batch, parts.mesh)
             log.info(f"compiled in {time.monotonic() - start:.1f} s")
-            figures.append(log_step(compiled[number], parts))
-        return CompiledSteps(found, compiled, figures)
+            figures.append(log_step(compiled[index], parts))
+        return CompiledSteps(spans, compiled, figures)
 
     def open_checkpoints(self) -> Checkpoints:
-        """The checkpoints of the run folder."""
-        files = {
-            "config.json": to_json(schema.to_plain(self.config)),
-            "tokenizer.json": self.tokenizer.to_json().encode(),
-        }
-        c = self.config
+        """Opens the checkpoints of the run folder."""
         return Checkpoints(
             self.workdir / "checkpoints",
-            files=files,
+            files={
+                "config.json": to_json(schema.to_plain(self.config)),
+                "tokenizer.json": self.tokenizer.to_json().encode(),
+            },
             logs=[self.workdir / "metrics.jsonl"],
-            best_metric=c.best_metric,
-            best_mode=c.best_mode,
+            best_metric=self.config.best_metric,
+            best_mode=self.config.best_mode,
         )
+
+    def position(self, step: int) -> dict[str, Any]:
+        """Returns the entries of meta.json about the data and the position in it."""
+        return {
+            "step": step,
+            "position": step * self.config.batch_size,
+            "records": len(self.source),
+            "next_records": self.digest(step),
+            "beside": dict(self.fingerprints),
+        }
 
     def meta(
         self, step: int, metrics: Mapping[str, float] | None, training: Mapping[str, Any]
@@ -192,15 +259,11 @@ class TrainingRun:
 
         Args:
           step: finished steps.
-          metrics: of its evaluators; None if an evaluator failed.
-          training: values that were logged at this step; empty if it is not a logged step.
+          metrics: metrics of its evaluators; None if an evaluator failed.
+          training: values logged at this step; empty if the step is not logged.
         """
         return {
-            "step": step,
-            "position": step * self.config.batch_size,
-            "records": len(self.source),
-            "next_records": self.digest(step),
-            "beside": dict(self.beside),
+            **self.position(step),
             "evaluated": metrics is not None,
             "metrics": dict(metrics or {}),
             "training": dict(training),
@@ -209,19 +272,11 @@ class TrainingRun:
             "versions": versions(),
         }
 
-    def start(self) -> TrainState:
-        """The state of step 0: drawn from the seed, then filled from what `config.init` names.
-
-        Raises:
-          UserError: a checkpoint that cannot be read or does not fit.
-        """
-        return first_state(self.parts, self.tokenizer)
-
     def restore(self, checkpoints: Checkpoints) -> tuple[TrainState, int | None]:
-        """The newest intact state with its step, or a fresh state with None.
+        """Returns the newest intact state with its step, or the first state with None.
 
         Raises:
-          UserError: the checkpoint is of another step, configuration, data or tokenizer.
+          UserError: see `check_fits` and `first_state`.
         """
         step = checkpoints.newest()
         if step is None:
@@ -229,13 +284,13 @@ class TrainingRun:
                 log.info("no intact checkpoint is left: starting anew from step 0")
                 keep_old(self.workdir)
             log.info("drawing the first parameters ...")
-            return self.start(), None
-        folder, words = checkpoints.root / str(step), self.tokenizer.to_json()
-        check_fits(folder, step, self.config, words, len(self.source), self.digest, self.beside)
+            return first_state(self.parts, self.tokenizer), None
+        tokenizer = self.tokenizer.to_json().encode()
+        resume.check_fits(checkpoints.root / str(step), self.config, tokenizer, self.position(step))
         return checkpoints.restore(step, self.parts.abstract), step
 
     def restore_best(self, checkpoints: Checkpoints) -> tuple[TrainState, int]:
-        """The state of the best checkpoint by `config.best_metric`, with its step.
+        """Returns the state of the best checkpoint by `config.best_metric`, with its step.
 
         Raises:
           UserError: no intact checkpoint has the metric.
@@ -248,29 +303,3 @@ class TrainingRun:
             )
         log.info(f"evaluating checkpoints/{step}, which is the best by {metric}")
         return checkpoints.restore(step, self.parts.abstract), step
-
-
-class Batches:
-    """Global batches on the mesh, with the time spent waiting for them."""
-
-    def __init__(self, arrays: Iterator[dict[str, Any]], run: TrainingRun) -> None:
-        """Wraps what the pipeline yields on this process."""
-        self._arrays = Timed(arrays)
-        self._run = run
-
-    def __iter__(self) -> "Batches":
-        return self
-
-    def __next__(self) -> Batch:
-        run = self._run
-        return parallel.to_batch(
-            next(self._arrays), run.parts.mesh, run.rows, run.config.batch_size
-        )
-
-    def close(self) -> None:
-        """Stops reading ahead."""
-        self._arrays.close()
-
-    def lap(self) -> float:
-        """Seconds waited since the last call."""
-        return self._arrays.lap()

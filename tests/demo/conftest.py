@@ -9,8 +9,8 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.demo.opening import Demo, DemoOptions, open_demo
 from big_retrieval.demo.service import Service
+from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model
-from big_retrieval.train.start import untrained
 from tests.explain.conftest import make
 from tests.helpers import tiny
 

@@ -18,7 +18,7 @@ from big_retrieval.evals.encoding import encode_source
 from big_retrieval.inference.batching import BATCH, MOST, Batching, Shape, regrouped, steps
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.runtime import progress
-from big_retrieval.train.start import untrained
+from big_retrieval.train.build import untrained
 from tests.helpers import lexical_texts, tiny
 
 CPU = Batching(64, 1, cpu=True)

@@ -29,10 +29,10 @@ from big_retrieval.inference import load as load_module
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.inference.saved import restore_params
 from big_retrieval.io import manifest
+from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
-from big_retrieval.train.start import untrained
 from tests.helpers import ema, lexical_texts, results, tiny
 
 TEST, COLOURS = SceneRecords("test", count=20), SceneRecords("colours", count=16)

@@ -17,7 +17,7 @@ from big_retrieval.data.fields import stores
 from big_retrieval.errors import UserError
 from big_retrieval.inference import targets
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.train.start import untrained
+from big_retrieval.train.build import untrained
 from tests.helpers import in_process, lexical_texts, tiny
 from tests.interop.test_model import minilm
 

@@ -26,8 +26,7 @@ from big_retrieval.train.logging import Metrics, read_rows
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.resume import open_run_folder
-from big_retrieval.train.run import TrainingRun
-from big_retrieval.train.setup import set_up
+from big_retrieval.train.run import TrainingRun, set_up
 from big_retrieval.train.state import abstract_variables
 from tests.helpers import losses, raw_config, results
 from tests.interop.test_towers import nested

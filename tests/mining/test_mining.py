@@ -31,7 +31,7 @@ from big_retrieval.mining.choice import (
 )
 from big_retrieval.mining.searchers import ModelSearcher
 from big_retrieval.mining.task import Task, judged_task, pairs_task
-from big_retrieval.train.start import untrained
+from big_retrieval.train.build import untrained
 from tests.helpers import lexical_texts, tiny
 from tests.readers import text_reader
 

@@ -13,8 +13,8 @@ from big_retrieval.evals.graded import graded_metrics, order
 from big_retrieval.evals.trec import read_qrels
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.mteb_encoder import MtebEncoder
+from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model
-from big_retrieval.train.start import untrained
 from tests.helpers import lexical_texts, tiny
 
 NAMES = {"nDCG@10": "ndcg_at_10", "R@10": "recall_at_10", "MRR@10": "mrr_at_10"}

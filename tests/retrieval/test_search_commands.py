@@ -27,8 +27,8 @@ from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import IndexOptions, make
 from big_retrieval.retrieval.searching import open_searcher
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
+from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model
-from big_retrieval.train.start import untrained
 from tests.helpers import ROOT, command, environment, in_process, lexical_texts, tiny
 
 SCENES = SceneRecords("test", count=60)

@@ -31,14 +31,14 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (
         "big_retrieval.inference.load.load",
         "big_retrieval.inference.saved.find",
-        "big_retrieval.train.setup.make_source",  # first, as it imports the next one's function
+        "big_retrieval.train.build.make_source",  # first, as it imports the next one's function
         "big_retrieval.data.build.make_source",
         "big_retrieval.data.judged.open_graded.graded",
         "big_retrieval.interop.model.import_model",
         "big_retrieval.inference.load.load",
         "big_retrieval.tradeoff.measure.check",
         "big_retrieval.retrieval.searching.open_searcher",
-        "big_retrieval.train.start.untrained",
+        "big_retrieval.train.build.untrained",
         "big_retrieval.plan.plan.run",
         "big_retrieval.report.page.write",
     ):

@@ -28,8 +28,8 @@ from big_retrieval.tradeoff import average, latency, measure, page, systems
 from big_retrieval.tradeoff.gates import WHOLE
 from big_retrieval.tradeoff.latency import LatencyJob, measure_latency, one_thread, time_in_turn
 from big_retrieval.tradeoff.settings import build, settings_of
+from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model
-from big_retrieval.train.start import untrained
 from tests.evals.test_beir import write_beir
 from tests.evals.test_lexical_evals import (
     CAPTIONS,

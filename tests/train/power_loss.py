@@ -100,13 +100,13 @@ def train(workdirs: Sequence[Path], steps: int, pace: float) -> None:
     """
     from big_retrieval.train import loop, run
 
-    original = run.Batches.__next__
+    original = run.TrainingRun.to_mesh
 
-    def slowly(self: run.Batches) -> Any:
+    def slowly(*args: Any) -> Any:
         time.sleep(pace)
-        return original(self)
+        return original(*args)
 
-    run.Batches.__next__ = slowly
+    run.TrainingRun.to_mesh = slowly
     every = EVERY if pace else SELDOM
     for workdir in workdirs:
         loop.train(tiny(total_steps=steps, checkpoint_every=every, report=False), workdir)

@@ -277,8 +277,7 @@ def fits(tmp_path: Path) -> Callable[..., None]:
         content = tokenizer.encode() if isinstance(tokenizer, str) else tokenizer
         (tmp_path / "tokenizer.json").write_bytes(content)
         (tmp_path / "meta.json").write_text(json.dumps(meta))
-        digest = {6: "ab"}.get
-        check_fits(tmp_path, 6, tiny(), "words", 100, digest, {"goal": "ef"})  # type: ignore
+        check_fits(tmp_path, tiny(), b"words", META)
 
     return check
 

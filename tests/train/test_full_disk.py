@@ -21,8 +21,8 @@ from big_retrieval.io import durable, manifest
 from big_retrieval.io.space import free_space, is_full, no_space, reason, remedy
 from big_retrieval.runtime import locks
 from big_retrieval.train import checkpoint
+from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import Checkpoints, write_model
-from big_retrieval.train.start import untrained
 from tests.helpers import ROOT, command, environment, results, tiny
 
 FULL = (

@@ -11,8 +11,9 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
 from big_retrieval.evals import evaluators
 from big_retrieval.inference.load import load
+from big_retrieval.train.build import first_state
 from big_retrieval.train.loop import train
-from big_retrieval.train.setup import set_up
+from big_retrieval.train.run import set_up
 from tests.helpers import losses, results, rows, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -108,7 +109,9 @@ def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, 
 def untrained(config: Config, workdir: Path) -> dict[str, float]:
     """What the evaluators of a run say of the parameters that it starts from, on one device."""
     run = set_up(config, workdir, ONE)
-    return evaluators.run(run.evaluators, {*run.evaluators}, run.start().weights)
+    return evaluators.run(
+        run.evaluators, {*run.evaluators}, first_state(run.parts, run.tokenizer).weights
+    )
 
 
 def evaluation(split: str) -> Any:

@@ -22,7 +22,7 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.losses.function import Context, LossFunction, Result
 from big_retrieval.train.build import BuiltModel, build_model
-from big_retrieval.train.setup import set_up
+from big_retrieval.train.run import set_up
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import raw_config, tiny
 

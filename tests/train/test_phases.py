@@ -17,11 +17,11 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
 from big_retrieval.io import manifest
 from big_retrieval.plan import compiling
-from big_retrieval.train.build import build_model
+from big_retrieval.train.build import build_model, first_state
 from big_retrieval.train.logging import read_rows
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
-from big_retrieval.train.setup import set_up
+from big_retrieval.train.run import set_up
 from tests.helpers import losses, results, rows, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -91,7 +91,7 @@ def test_what_each_phase_moves(whole: Path, tmp_path: Path) -> None:
     """The parameters of the first phase's end, read back from its checkpoint."""
     train(phased(stop_after=4), tmp_path, ONE)
     run = set_up(phased(), tmp_path, ONE)
-    fresh = names_of(run.start().params)
+    fresh = names_of(first_state(run.parts, run.tokenizer).params)
     state, step = run.restore(run.open_checkpoints())
     assert step == 4
     early, late = names_of(state.params), names_of(load(whole).weights)

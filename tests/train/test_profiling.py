@@ -14,7 +14,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train.loop import train
 from big_retrieval.train.profiling import Tracer
-from big_retrieval.train.run import Batches
+from big_retrieval.train.run import TrainingRun
 from tests.helpers import tiny
 
 ONE = jax.devices()[:1]
@@ -77,8 +77,8 @@ def test_an_array_that_a_step_would_fetch_from_the_host_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the guard, such a batch is copied to the device behind everybody's back."""
-    given = Batches.__next__
-    monkeypatch.setattr(Batches, "__next__", lambda self: jax.device_get(given(self)))
+    given = TrainingRun.to_mesh
+    monkeypatch.setattr(TrainingRun, "to_mesh", lambda *args: jax.device_get(given(*args)))
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
         train(tiny(report=False, total_steps=2), tmp_path / "guarded", ONE)
     monkeypatch.setattr(jax, "transfer_guard", jax.transfer_guard_device_to_device)

@@ -6,9 +6,9 @@ import jax
 import pytest
 
 from big_retrieval.config import Retrieval, Scenes, recipe
-from big_retrieval.train.progress import TimeLeft
+from big_retrieval.train.progress import TimeLeft, time_left
+from big_retrieval.train.run import set_up
 from big_retrieval.train.schedules import Timeline
-from big_retrieval.train.setup import set_up
 from tests.helpers import tiny
 
 
@@ -56,7 +56,7 @@ def test_a_run_counts_its_own_evaluations_and_checkpoints(tmp_path: Path) -> Non
     test = recipe.entry(Retrieval(), data=recipe.entry(Scenes(split="test", count=32)), every=4)
     config = tiny(total_steps=20, checkpoint_every=5, evals={"test": test})
     run = set_up(config, tmp_path, jax.devices()[:1])
-    left = run.time_left(4)
+    left = time_left(run, 4)
     # 8, 12, 16: the evaluator; 5, 10, 15: a checkpoint; 20: both. Step 4 is behind.
     assert sorted(left._ahead.values()) == [1, 3, 3]
-    assert run.time_left(0)._ahead[(frozenset({"retrieval/test"}), False)] == 4
+    assert time_left(run, 0)._ahead[(frozenset({"retrieval/test"}), False)] == 4

@@ -24,7 +24,7 @@ from big_retrieval.inference.saved import restore_params
 from big_retrieval.io import manifest
 from big_retrieval.parallel import fetch
 from big_retrieval.train.loop import train
-from big_retrieval.train.setup import set_up
+from big_retrieval.train.run import set_up
 from tests.examples.helpers import SHALLOW, SMALL, copied
 from tests.helpers import ROOT, command, ema, environment, losses, results, rows, tiny
 
@@ -506,7 +506,7 @@ def test_replaced_image_files_are_noticed(
     stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from big_retrieval.data.images import decoding
-    from big_retrieval.train.content import _some_images
+    from big_retrieval.train.resume import _some_images
 
     class Field:
         modality, column = "image", "image"
@@ -527,6 +527,6 @@ def test_replaced_image_files_are_noticed(
     meta["beside"]["config.data.images"] = before
     (folder / "meta.json").write_bytes(manifest.to_json(meta))
     manifest.write_manifest(folder)
-    monkeypatch.setattr("big_retrieval.train.content._some_images", lambda *_: "another digest")
+    monkeypatch.setattr("big_retrieval.train.resume._some_images", lambda *_: "another digest")
     with pytest.raises(UserError, match=r"other image files than config\.data gives now"):
         train(tiny(), tmp_path / "run", ONE)

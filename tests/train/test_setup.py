@@ -21,10 +21,9 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import chips, distributed
 from big_retrieval.train import step_figures, summary
 from big_retrieval.train.build import build_model
-from big_retrieval.train.content import fingerprints
 from big_retrieval.train.loop import train
-from big_retrieval.train.resume import IMAGES, TEXTS
-from big_retrieval.train.setup import set_up
+from big_retrieval.train.resume import IMAGES, TEXTS, fingerprints
+from big_retrieval.train.run import set_up
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import losses, results, tiny
 

@@ -90,7 +90,7 @@ WAITING = """
 import sys, time
 from pathlib import Path
 import jax
-from big_retrieval.train import loop, run, setup
+from big_retrieval.train import loop, run
 from tests.helpers import tiny
 
 def wait(*_):
@@ -99,11 +99,11 @@ def wait(*_):
 
 place = sys.argv[1]
 if place == "set_up":
-    setup.make_tokenizer = wait
+    run.data.make_tokenizer = wait
 elif place == "compile":
     run.compile_step = wait
 else:
-    run.Batches.__next__ = wait
+    run.TrainingRun.to_mesh = wait
 loop.train(tiny(), Path(sys.argv[2]), jax.devices()[:1])
 """
 
