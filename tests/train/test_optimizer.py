@@ -1,6 +1,7 @@
 """Schedules, update rules, groups, decay, clipping, freezing, phases; on a few small arrays."""
 
 import dataclasses
+import inspect
 import re
 from typing import Any
 
@@ -435,14 +436,14 @@ def test_steps_of_all_that_optax_has_are_proportional_to_the_rate() -> None:
 
     tried = 0
     for name, function in optax_names.known().items():
-        accepted = optax_names._arguments(function)
+        accepted = inspect.signature(function).parameters
         required = {key for key, x in accepted.items() if x.default is x.empty}
         if "learning_rate" in accepted and required <= {"learning_rate"}:
             assert linear(function), name
             tried += 1
     assert tried > 20
     for function in (optax.fromage, optax.contrib.cocob, optax.contrib.madgrad):
-        assert function.__name__ in optax_names.UNFIT
+        assert function.__name__ not in optax_names.known()
         assert not linear(function)
 
 
@@ -482,7 +483,7 @@ def test_steps_of_all_that_optax_has_are_proportional_to_the_rate() -> None:
         ({"rule": configs.Optax(name="fromage")}, ["rule.name 'fromage'", "not proportional"]),
         (
             {"rule": configs.Optax(name="sgd", arguments={"momentun": 0.1})},
-            ["rule.arguments.momentun", "optax's sgd", "did you mean 'momentum'?"],
+            ["rule.arguments: optax's sgd says", "'momentun'"],
         ),
         (
             {"rule": configs.Optax(name="lion", arguments={"learning_rate": 0.1})},
