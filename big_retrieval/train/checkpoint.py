@@ -1,7 +1,6 @@
-"""Saving and resuming: Orbax writes the arrays, `big_retrieval.io.manifest` says what counts."""
+"""Checkpoints of a run: Orbax writes the arrays, `io/manifest.py` marks complete folders."""
 
 import contextlib
-import dataclasses
 import logging
 import math
 import threading
@@ -34,12 +33,11 @@ from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks
 
 log = logging.getLogger(__name__)
-# Seconds that Orbax waits for a save, by a clock that may jump; what hangs is the watchdog's.
+# Seconds that Orbax waits for a save, by a clock that may jump. The watchdog ends a hanging save.
 PATIENCE = 10**9
-# Of an array that several devices hold alike, Orbax lets each device write a part, and the loop
-# waits while the parts are cut: a program is compiled for every shape, and run at every save. (120
+# Bytes of the smallest part of a replicated array that Orbax lets one device write. The loop waits
+# while arrays are cut into parts: every shape compiles a program, which runs at every save. (120
 # arrays of a few KB on 8 virtual devices: 3 s at the first save, 0.4 s at others; uncut, 0.1 s.)
-# So only parts of at least this many bytes are cut.
 SMALLEST_PART = 1 << 16
 
 
@@ -47,8 +45,8 @@ class Checkpoints:
     """The checkpoints of one run: asynchronous saving, verification, retention.
 
     Attributes:
-      root: the folder `checkpoints` of the run.
-      damaged: whether this process found damaged ones and moved them aside.
+      root: folder `checkpoints` of the run.
+      damaged: True if this process moved damaged checkpoints aside.
     """
 
     def __init__(
@@ -60,21 +58,19 @@ class Checkpoints:
         best_metric: str = "",
         best_mode: str = "max",
     ) -> None:
-        """Opens the folder; nothing is read or written yet.
+        """Opens the folder; reads and writes nothing yet.
 
         Args:
-          root: `RUN/checkpoints`.
-          files: small files that every checkpoint carries (config.json, tokenizer.json).
-          logs: files of the run that a checkpoint relies on: what was written to them before
-            `save` is on the disk before the checkpoint counts.
-          best_metric: name in a checkpoint's metrics whose best is kept; empty for none.
+          files: small files that every checkpoint contains (config.json, tokenizer.json).
+          logs: files of the run that are synced to the disk before a checkpoint counts.
+          best_metric: metric whose best checkpoint is kept; empty for none.
           best_mode: `max` or `min`.
         """
         self.root = root
         self.damaged = False
         self._files, self._logs = dict(files), tuple(logs)
         self._best = (best_metric, 1 if best_mode == "max" else -1)
-        # An attribute, as a handler of one's own is not to be had without Orbax's private modules.
+        # A custom handler would need Orbax's private modules.
         handler: Any = ocp.type_handlers.get_type_handler(jax.Array)
         handler._min_slice_bytes_for_replica_parallel = SMALLEST_PART
         self._orbax = ocp.StandardCheckpointer(
@@ -88,8 +84,7 @@ class Checkpoints:
 
         Args:
           step: finished steps; the name of the folder.
-          state: the TrainState.
-          meta: what meta.json holds.
+          meta: content of meta.json.
 
         Raises:
           UserError: the previous save failed (no space, no permission).
@@ -111,7 +106,7 @@ class Checkpoints:
         self._thread.start()
 
     def _clear(self, folder: Path) -> None:
-        """Removes what a killed save left; a finished checkpoint is moved aside, never removed."""
+        """Removes the rest of a killed save; moves a finished checkpoint aside."""
         if (folder / MANIFEST).exists() and not folder.is_symlink():
             durable.replace(folder, _aside(folder, "replaced"))
         else:
@@ -150,12 +145,12 @@ class Checkpoints:
                 # From here on this checkpoint survives a power loss.
                 with contextlib.suppress(OSError):  # older ones are tried again after the next save
                     self._prune()
-        except BaseException as problem:  # told by the main thread
+        except BaseException as problem:  # raised by the main thread
             lost = isinstance(problem, jax.errors.JaxRuntimeError)  # another process: no mistake
             self._failure = problem if lost else self._cannot_save(problem)
             taken_over = isinstance(problem, UserError)  # of `locks.check`: hands off the folder
             if jax.process_index() == 0 and not taken_over and not (folder / MANIFEST).exists():
-                with contextlib.suppress(OSError):  # half a checkpoint is worth less than its space
+                with contextlib.suppress(OSError):
                     durable.remove(folder)
 
     def wait(self) -> None:
@@ -173,7 +168,7 @@ class Checkpoints:
             raise problem
 
     def _cannot_save(self, problem: BaseException) -> UserError:
-        """The error of a failed save: names the folder, the free space and what is left."""
+        """Returns the error of a failed save: folder, free space and newest checkpoint."""
         if isinstance(problem, UserError):
             return problem
         kept = "the newest checkpoint"
@@ -186,17 +181,14 @@ class Checkpoints:
         )
 
     def _best_first(self, steps: list[int]) -> list[int]:
-        """Steps by the metric; of equal ones the later first, those without it left out."""
+        """Returns the steps that have the metric, best first; of equal ones the later first."""
         metric, sign = self._best
         scores = {step: self._score(step, metric) for step in steps if metric}
         known = {s: sign * value for s, value in scores.items() if value is not None}
         return sorted(known, key=lambda step: (known[step], step), reverse=True)
 
     def evaluated(self, step: int) -> bool:
-        """Whether a verified checkpoint was saved after the evaluation of its step, as it should.
-
-        Where an evaluator raised, it was saved without.
-        """
+        """Returns False if a verified checkpoint has no metrics because an evaluator raised."""
         return read_meta(self.root / str(step)).get("evaluated", True)
 
     def _score(self, step: int, metric: str) -> float | None:
@@ -208,9 +200,9 @@ class Checkpoints:
             return None
 
     def _prune(self) -> None:
-        """Removes all but the newest two and the best, and older incomplete folders.
+        """Removes checkpoints except the newest two and the best, and older incomplete folders.
 
-        Of a step that is a link to a folder elsewhere only the link goes.
+        A step that is a link to another folder loses only the link.
         """
         steps = complete_steps(self.root)
         kept = {*steps[-2:], *self._best_first(steps)[:1]}
@@ -218,17 +210,17 @@ class Checkpoints:
             step = step_of(path.name)
             if step is None or step in kept or step > steps[-1]:
                 continue
-            with contextlib.suppress(OSError):  # what stays is tried again after the next save
+            with contextlib.suppress(OSError):  # tried again after the next save
                 if path.is_dir() and not path.is_symlink():
                     (path / MANIFEST).unlink(missing_ok=True)  # from here on it is incomplete
                 durable.remove(path)
 
     def newest(self) -> int | None:
-        """The newest intact step, the same on every process; damaged ones are moved aside."""
+        """Returns the newest intact step, equal on all processes; moves damaged ones aside."""
         return self._first_intact(lambda steps: steps[::-1])
 
     def best(self) -> int | None:
-        """The best intact step by the metric, likewise; None: no checkpoint has the metric."""
+        """Returns the best intact step likewise; None if no checkpoint has the metric."""
         return self._first_intact(self._best_first)
 
     def _first_intact(self, order: Callable[[list[int]], list[int]]) -> int | None:
@@ -252,28 +244,20 @@ class Checkpoints:
             log.warning(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
 
     def restore(self, step: int, abstract: Any) -> Any:
-        """The state of a verified step, placed as `abstract` says, on any mesh.
-
-        Empty parts of the state that an older version did not have yet stay empty.
+        """Returns the state of a verified step with the shardings of `abstract`, on any mesh.
 
         Raises:
-          UserError: an array that is missing, not wanted, or of another shape or type.
+          UserError: an array is missing, unknown, or of another shape or type.
         """
         folder = (self.root / str(step) / "state").resolve()
         saved: Any = self._orbax.metadata(folder)
-        parts = {f.name: getattr(abstract, f.name) for f in dataclasses.fields(abstract)}
-        names = saved.item_metadata.tree
-        problem = _misfit(names, abstract)
+        problem = _misfit(saved.item_metadata.tree, abstract)
         if problem is not None:
             raise UserError(
                 f"{folder.parent} does not fit this run: {problem}. Use the version of the code "
                 "that wrote it, or start anew in another --workdir."
             )
-        later = [k for k, x in parts.items() if k not in names and not jax.tree.leaves(x)]
-        if not later:
-            return self._orbax.restore(folder, abstract)
-        found = self._orbax.restore(folder, {k: x for k, x in parts.items() if k not in later})
-        return dataclasses.replace(abstract, **found)
+        return self._orbax.restore(folder, abstract)
 
     def close(self) -> None:
         """Waits for the last save and frees Orbax's threads."""
@@ -290,14 +274,10 @@ def _aside(folder: Path, why: str) -> Path:
 
 
 def write_model(model: TrainedModel, folder: Path) -> None:
-    """Writes a model as checkpoint 0 of a folder, as a run of ours leaves them.
-
-    Args:
-      model: with its tokenizer and configuration.
-      folder: made where it is missing.
+    """Writes a model as checkpoint 0 of a folder, in the form of a run's checkpoints.
 
     Raises:
-      UserError: it cannot be written.
+      UserError: the folder cannot be written.
     """
     files = {
         "config.json": to_json(schema.to_plain(model.config)),
@@ -320,7 +300,7 @@ def write_model(model: TrainedModel, folder: Path) -> None:
 
 
 def _misfit(saved: Any, abstract: Any) -> str | None:
-    """The first array in which a saved tree differs from the wanted one, in words."""
+    """Returns a message about the first array that differs from the expected tree."""
     have, want = ocp.tree.to_flat_dict(saved, sep="/"), ocp.tree.to_flat_dict(abstract, sep="/")
     for name, array in want.items():
         if name not in have:

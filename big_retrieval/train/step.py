@@ -51,17 +51,14 @@ def model_in_phase(model: RetrievalModel, phase: Phase) -> RetrievalModel:
 def make_loss(
     model: RetrievalModel, objective: Objective, microbatch: int | None
 ) -> Callable[..., Any]:
-    """The loss of (parameters, batch, key, batch_stats, steps done, multipliers, logged).
+    """Returns the loss of (parameters, batch, key, batch_stats, steps done, multipliers, logged).
 
-    It returns (scalar, (metrics, batch_stats)), the running averages of batch norms moved by what
-    was seen: once, by the mean over all slices.
+    It returns (scalar, (metrics, batch_stats)). Running averages of batch norms move once, by the
+    mean over all slices.
 
     Args:
-      model: towers and heads.
-      objective: the losses.
-      microbatch: rows encoded at a time; None: all.
+      microbatch: rows encoded at a time; None for all.
     """
-
     modules = objective.modules()
 
     def loss(
@@ -78,26 +75,16 @@ def make_loss(
         def encode(params: Any, shared: Any, part: tuple[Any, Any, jax.Array]) -> tuple[Reps, Any]:
             (key, batch_stats), (fields, negatives, rows) = shared, part
             stats, of_losses = of_model(batch_stats), batch_stats.get("losses", {})
-            own, apply = of_model(params), functools.partial(_apply, key)
-            reps, moved = apply(model, own, stats, fields, rows=rows)
+            apply = functools.partial(_apply, key, model, of_model(params), stats)
+            reps, moved = apply(fields, rows=rows)
             extra, averages = {}, {}
             for name, module in modules.items():
-                mine = params["losses"][name], of_losses.get(name, {})
-                extra[name], found = apply(module, *mine, reps, fields, rows=rows)
-                averages |= {name: found} if found else {}
+                variables = params["losses"][name], of_losses.get(name, {})
+                extra[name], changed = _apply(key, module, *variables, reps, fields, rows=rows)
+                averages |= {name: changed} if changed else {}
             reps = reps.replace(vectors={})  # type: ignore  # for modules only
             if negatives is not None:
-                (each,) = {x.shape[1] for x in jax.tree.leaves(negatives)}  # K
-                # Dropout is drawn by row number: a slice draws what the whole batch would, and the
-                # negatives have numbers of their own behind those of the batch.
-                numbers = count + rows[:, None] * each + jnp.arange(each)  # [b, K]
-                flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (negatives, numbers))
-                # Their batch statistics are left out: running averages are moved by the batch
-                # alone.
-                found, _ = apply(model, own, stats, flat[0], rows=flat[1])
-                found = found.replace(vectors={})
-                deep = jax.tree.map(lambda x: x.reshape(-1, each, *x.shape[1:]), found)
-                reps = reps.replace(negatives=deep)  # type: ignore
+                reps = reps.replace(negatives=_encode_negatives(apply, negatives, rows, count))  # type: ignore
             if extra:
                 reps = reps.replace(extra=extra)  # type: ignore
             return reps, {**moved, "losses": averages} if averages else moved
@@ -118,10 +105,31 @@ def make_loss(
     return loss
 
 
+def _encode_negatives(
+    apply: Callable[..., Any], negatives: Any, rows: jax.Array, count: int
+) -> Reps:
+    """Returns embeddings of hard negatives, arrays [b, K, ...]; running averages do not move.
+
+    Args:
+      apply: the model, of (fields, rows).
+      negatives: arrays [b, K, ...] by field.
+      rows: int32 [b], row numbers.
+      count: rows of the whole batch.
+    """
+    (each,) = {x.shape[1] for x in jax.tree.leaves(negatives)}  # K
+    # Dropout is drawn by row number, so that slices draw what the whole batch would. The numbers of
+    # negatives follow those of the batch.
+    numbers = count + rows[:, None] * each + jnp.arange(each)  # [b, K]
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (negatives, numbers))
+    reps, _ = apply(flat[0], rows=flat[1])
+    reps = reps.replace(vectors={})
+    return jax.tree.map(lambda x: x.reshape(-1, each, *x.shape[1:]), reps)
+
+
 def _apply(
     key: jax.Array, module: Any, params: Any, stats: Any, *inputs: Any, rows: Any
 ) -> tuple[Any, Any]:
-    """A module's output in training, and its running averages as this moves them."""
+    """Returns a module's output in training, and its moved running averages."""
     variables = {"params": params, "batch_stats": stats}
     options: Any = {"rngs": {"dropout": key}, "mutable": ["batch_stats"]}
     out, moved = module.apply(variables, *inputs, train=True, rows=rows, **options)
@@ -141,18 +149,13 @@ def make_step(
     average: Average,
     phase: int = 0,
 ) -> Step:
-    """Builds the step of a phase; not yet compiled.
+    """Builds the step of a phase; does not compile it.
 
-    A step whose loss or gradient is not finite changes nothing but `first_bad_step`, and neither
-    does any later one: the loop looks at it when it logs.
+    A step whose loss or gradient is not finite changes only `first_bad_step`, and so do all later
+    steps. The loop raises at the next logged step.
 
     Args:
-      config: of the run.
-      model: towers and heads.
-      objective: the losses.
-      updates: the optimizer.
-      average: of the parameters.
-      phase: its number in `updates.spans`.
+      phase: index in `updates.spans`.
     """
     how, total_steps = updates.spans[phase].phase, updates.timeline.total_steps
     prefixes = tuple(f"{part.prefix(name)}/" for name, part in config.evals.items())
@@ -200,7 +203,7 @@ def make_step(
 
 
 def _guard(old: TrainState, new: TrainState, finite: jax.Array) -> TrainState:
-    """The new state if every step so far was finite, else the old one with the step marked."""
+    """Returns the new state if all steps were finite, else the old state with the step marked."""
     good = finite & (old.first_bad_step < 0)
     kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), new, old)
     mark = jnp.where(finite | (old.first_bad_step >= 0), old.first_bad_step, old.step + 1)
@@ -208,13 +211,11 @@ def _guard(old: TrainState, new: TrainState, finite: jax.Array) -> TrainState:
 
 
 def compile_step(step: Step, state: Any, batch: Any, mesh: Mesh) -> jax.stages.Compiled:
-    """Compiles the step ahead of time; the state's buffers are reused (donated).
+    """Compiles a step ahead of time; the state's buffers are reused (donated).
 
     Args:
-      step: from `make_step`.
-      state: the state or its abstract form, with shardings.
-      batch: a batch or its abstract form, with shardings.
-      mesh: the devices.
+      state: state or its abstract form, with shardings.
+      batch: batch or its abstract form, with shardings.
     """
     shardings = jax.tree.map(lambda x: x.sharding, state)
     jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, parallel.replicated(mesh)))
@@ -223,12 +224,11 @@ def compile_step(step: Step, state: Any, batch: Any, mesh: Mesh) -> jax.stages.C
 
 
 def abstract_batch(config: Config, mesh: Mesh | None, contents: ContentIds | None = None) -> Batch:
-    """Shapes, types and, on a mesh, shardings of a global batch, with nothing allocated.
+    """Returns shapes, types and, on a mesh, shardings of a global batch; allocates no arrays.
 
     Args:
-      config: of the run.
-      mesh: the devices; None: no shardings.
-      contents: which ids rows get by what they hold; None: none.
+      mesh: None for no shardings.
+      contents: ids of rows with equal content; None for none.
     """
     sharding = None if mesh is None else parallel.batch_sharding(mesh)
 

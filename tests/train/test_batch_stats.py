@@ -1,13 +1,11 @@
 """Batch statistics in the trainer: averages, slices, devices, resuming, use."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from flax import traverse_util
 
@@ -21,9 +19,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.saved import restore_params
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.build import build_model
-from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.loop import train
-from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import ema, losses, results, tiny
 
@@ -242,23 +238,6 @@ def test_slices_stay_as_they_are_on_resume(tmp_path: Path) -> None:
     train(resnet({"batch_stats": "slice"}, microbatch=8, stop_after=1), tmp_path, ONE)
     with pytest.raises(UserError, match=r"config\.microbatch = 8.*None"):
         train(resnet({"batch_stats": "slice"}), tmp_path, ONE)
-
-
-def test_a_checkpoint_older_than_batch_statistics(tmp_path: Path) -> None:
-    state = TrainState(
-        step=jnp.asarray(3), params={"a": jnp.arange(4.0)}, batch_stats={},
-        ema={}, swa={}, multipliers={},
-        opt_state={"b": jnp.asarray(2.0)}, key=jnp.zeros(2), first_bad_step=jnp.asarray(-1),
-    )  # fmt: skip
-    parts = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}  # type: ignore
-    del parts["batch_stats"]
-    with ocp.StandardCheckpointer() as orbax:
-        orbax.save(tmp_path / "3" / "state", parts)
-    checkpoints = Checkpoints(tmp_path, files={})
-    found = checkpoints.restore(3, jax.eval_shape(lambda: state))
-    checkpoints.close()
-    assert jax.tree.structure(found) == jax.tree.structure(state)
-    jax.tree.map(np.testing.assert_array_equal, found, state)
 
 
 def test_runlocal_shrinks_a_published_size() -> None:
