@@ -45,7 +45,7 @@ def open_run_folder(workdir: Path, config: Config) -> None:
         config (both values are shown).
     """
     saved = _saved(workdir)
-    changed = None if saved is None else _difference(saved, config)
+    changed = None if saved is None else difference(saved, config)
     if changed is not None and _begun(workdir):
         key, old, new = changed
         if part := _changed_part(key, config):
@@ -78,7 +78,7 @@ def with_values_of_the_run(workdir: Path, config: Config) -> Config:
     return config
 
 
-def _difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
+def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
     """Returns the first changed key that a resumed run may not change: key, saved value, value."""
     changed = schema.differences(saved, schema.as_saved(config))
     return next((c for c in changed if not _free(c[0], config)), None)
@@ -173,7 +173,7 @@ def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping
             f"{folder} holds the state of step {meta['step']}, not of step {expected['step']}: "
             f"give the folder the name {meta['step']}, or remove it."
         )
-    differs = _difference(schema.as_saved(read_config(folder)), config)
+    differs = difference(schema.as_saved(read_config(folder)), config)
     if differs is not None:
         key, old, new = differs
         if part := _changed_part(key, config):
