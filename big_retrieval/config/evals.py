@@ -1,5 +1,6 @@
 """Evaluators, the parts of `config.evals`: their keys, checks and the names of their metrics."""
 
+import abc
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.data import Scenes
 from big_retrieval.config.ranges import AtLeast1, NotNegative, ShareInside
-from big_retrieval.config.registry import Part, Plugin, register, required
+from big_retrieval.config.registry import Part, register
 from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
 
@@ -73,7 +74,7 @@ class Evaluator(Part):
         """What the names of its metrics begin with, such as `retrieval/test`."""
         return f"{self.type}/{name}"
 
-    @required
+    @abc.abstractmethod
     def build(self, context: "EvaluatorContext") -> "Runnable":
         """What checks the data before the first step, and runs.
 
@@ -87,30 +88,6 @@ class Evaluator(Part):
         if self.data is None:
             return self
         return dataclasses.replace(self, data=Scenes(split="test", count=200))  # type: ignore
-
-
-@dataclass(frozen=True)
-class ForeignEvaluator(Evaluator):
-    """An evaluator of a saved run whose file is not imported: kept as it is, and never run.
-
-    Attributes:
-      saved_form: its keys.
-      plugin: where it was defined.
-    """
-
-    saved_form: Mapping[str, Any] = field(default_factory=dict)
-    plugin: Plugin = field(default_factory=Plugin)
-
-    def prefix(self, name: str) -> str:
-        """As it was."""
-        return f"{self.saved_form.get('type')}/{name}"
-
-    def build(self, context: "EvaluatorContext") -> "Runnable":
-        """Raises a UserError that names the file."""
-        raise UserError(
-            f"config.evals.{context.name} is of the type {self.saved_form.get('type')!r}, which "
-            f"{self.plugin.where} defines: give this file as --plugins=FILE."
-        )
 
 
 @register("evaluator")

@@ -1,5 +1,6 @@
 """What all fields have, and the tokenizer; the kinds of fields have files of their own."""
 
+import abc
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.heads import Head
 from big_retrieval.config.ranges import AtLeast0, NotNegative
-from big_retrieval.config.registry import Part, Plugin, default, required
-from big_retrieval.errors import UserError
+from big_retrieval.config.registry import Part, default
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -82,7 +82,7 @@ class Field(Part):
         """Key -> the column that it names; that of "column" must have a value in some record."""
         return {"column": self.column} if self.column else {}
 
-    @required
+    @abc.abstractmethod
     def build(self, tools: "Tools") -> "FieldReader":
         """Returns what reads its values; itself if it inherits from `FieldReader`, too."""
         raise NotImplementedError
@@ -92,7 +92,7 @@ class Field(Part):
         """Itself, where it is its own reader."""
         return self
 
-    @required
+    @abc.abstractmethod
     def shapes(self) -> Shapes:
         """The arrays of a batch, `Batch.fields[name]`, without `present`: of one row each."""
         raise NotImplementedError
@@ -156,30 +156,6 @@ def lexical_head(fields: Mapping[str, Field], name: str) -> "Lexical | None":
     """The lexical head of a field; None: it has another. One that is shared is set in both."""
     head = fields[name].head
     return head if head.lexical else None
-
-
-@dataclass(frozen=True)
-class ForeignTarget(Field):
-    """A target of a saved run whose file is not imported: kept as it is, and never read.
-
-    Attributes:
-      saved_form: its keys.
-      plugin: where it was defined.
-    """
-
-    side: Side = "target"
-    saved_form: Mapping[str, Any] = field(default_factory=dict)
-    plugin: Plugin = field(default_factory=Plugin)
-
-    def build(self, tools: "Tools") -> "FieldReader":
-        """Raises a UserError that names the file."""
-        raise UserError(
-            f"a field of the type {self.saved_form.get('type')!r} is needed, which "
-            f"{self.plugin.where} defines: give this file as --plugins=FILE."
-        )
-
-    def shapes(self) -> Shapes:
-        return {}
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ The training loss is the sum over `config.losses` of weight * L, or of lambda * 
 where a loss is a constraint (`losses/objective.py`).
 """
 
-from collections.abc import Iterator, Mapping
+import abc
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, ShareBelow1
-from big_retrieval.config.registry import Part, Plugin, register, required
+from big_retrieval.config.registry import Part, register
 from big_retrieval.config.topologies import check_topology
-from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -83,7 +83,7 @@ class Loss(Part):
         del config, path
         yield from ()
 
-    @required
+    @abc.abstractmethod
     def build(self, config: "Config", name: str) -> "LossFunction":
         """What computes it.
 
@@ -111,26 +111,6 @@ class Loss(Part):
         """The fields whose tower's vectors its module reads, as `Reps.vectors`."""
         del config
         return ()
-
-
-@dataclass(frozen=True)
-class ForeignLoss(Loss):
-    """A loss of a saved run whose file is not imported: kept as it is, and never computed.
-
-    Attributes:
-      saved_form: its keys.
-      plugin: where it was defined.
-    """
-
-    saved_form: Mapping[str, Any] = field(default_factory=dict)
-    plugin: Plugin = field(default_factory=Plugin)
-
-    def build(self, config: "Config", name: str) -> "LossFunction":
-        """Raises a UserError that names the file."""
-        raise UserError(
-            f"config.losses.{name} is of the type {self.saved_form.get('type')!r}, which "
-            f"{self.plugin.where} defines: import it first, or give this file as --plugins=FILE."
-        )
 
 
 def check_loss(loss: Loss, config: "Config", path: str) -> Iterator[str]:

@@ -14,26 +14,25 @@ data need no jax, so the base classes here do not import it.
 
 import abc
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.abc
 import importlib.util
-import inspect
 import shlex
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
-from big_retrieval.errors import UserError
+from big_retrieval.errors import PluginNeeded, UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.torch_form import TorchContext, TorchForm
 
 T = TypeVar("T", bound=type)
-F = TypeVar("F", bound=Callable[..., Any])
 KINDS = (
     "evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower", "tracker",
 )  # fmt: skip
@@ -95,12 +94,6 @@ class Part(abc.ABC):  # noqa: B024
         raise NotImplementedError
 
 
-def required(method: F) -> F:
-    """Marks a method that every part of a kind has to define; to become `abc.abstractmethod`."""
-    setattr(method, "required", True)  # noqa: B010
-    return method
-
-
 _parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
 _plugins: dict[Any, Plugin] = {}  # of classes that are not this package's
 _imported: dict[Path, set[str]] = {}  # file of `import_file` -> `<kind>/<type>` of its parts
@@ -132,9 +125,7 @@ def register(kind: str) -> Callable[[T], T]:
                     f"already ({theirs.file if theirs else known.__module__}); give this one "
                     "another type."
                 )
-        methods = ((name, inspect.getattr_static(cls, name)) for name in dir(cls))
-        marked = (name for name, method in methods if getattr(method, "required", False))
-        for method in (*sorted(getattr(cls, "__abstractmethods__", ())), *marked):
+        for method in sorted(getattr(cls, "__abstractmethods__", ())):
             raise UserError(
                 f"{cls.__name__} has no method {method}(), which every part of the kind {kind!r} "
                 "needs."
@@ -163,6 +154,57 @@ def default(kind: str, tag: str) -> Callable[[], Any]:
         return _parts[kind][tag]()
 
     return make
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A part of a saved run whose file is not imported: it keeps its keys and does no work.
+
+    Attributes:
+      saved_form: keys and values.
+      plugin: place of the definition.
+      path: place in the configuration, for messages.
+    """
+
+    saved_form: Mapping[str, Any]
+    plugin: Plugin
+    path: str
+    side: ClassVar[str] = "target"  # a foreign field of another side stops the loading
+    graded: ClassVar[bool] = True  # unknown, so that ranking it asks for the file
+
+    @property
+    def type(self) -> Any:
+        """The tag of the part."""
+        return self.saved_form.get("type")
+
+    def shapes(self) -> dict[str, Any]:
+        """Returns no arrays, as a field."""
+        return {}
+
+    def check_data(self, context: Any) -> NoReturn:
+        """Raises as `work` does, before the first evaluation."""
+        self.work()
+
+    def work(self, *args: Any, **keys: Any) -> NoReturn:
+        """Raises a PluginNeeded that names the file; all abstract methods of the kind do."""
+        raise PluginNeeded(
+            f"{self.path} is of the type {self.type!r}, which {self.plugin.where} defines: give "
+            "this file as --plugins=FILE, or in Python as load(..., plugins=[FILE])."
+        )
+
+    def __reduce__(self) -> Any:
+        return foreign, (type(self).__bases__[1], self.saved_form, self.plugin, self.path)
+
+
+def foreign(kind: Any, saved_form: Mapping[str, Any], plugin: Plugin, path: str) -> Any:
+    """Returns a `Foreign` that is also an instance of a kind's base class."""
+    return _foreign_class(kind)(saved_form, plugin, path)
+
+
+@functools.cache
+def _foreign_class(kind: Any) -> Any:
+    methods = dict.fromkeys(kind.__abstractmethods__ - {"shapes"}, Foreign.work)
+    return abc.ABCMeta(f"Foreign{kind.__name__}", (Foreign, kind), methods)
 
 
 def make_hashable(cls: type) -> None:

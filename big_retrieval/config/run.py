@@ -3,25 +3,22 @@
 import dataclasses
 import fnmatch
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from big_retrieval.config import registry, schema
 from big_retrieval.config.data import HardNegatives, Loader, Scenes
-from big_retrieval.config.evals import Evaluator, ForeignEvaluator
-from big_retrieval.config.fields import Field, ForeignTarget, Tokenizer, lexical_head
+from big_retrieval.config.evals import Evaluator
+from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.labels import PairLabels
-from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
+from big_retrieval.config.loss import Contrastive, Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Seed, Steps
 from big_retrieval.config.registry import Plugin
-from big_retrieval.config.sources import ForeignSource, Source
+from big_retrieval.config.sources import Source
 from big_retrieval.config.topologies import Topology, TopologyKey, topology_key, topology_part
 from big_retrieval.config.towers import Tower
-from big_retrieval.config.trackers import ForeignTracker, Tracker
-from big_retrieval.config.update_rules import ForeignRule, UpdateRule
-from big_retrieval.errors import PluginNeeded
+from big_retrieval.config.trackers import Tracker
 
 
 @dataclass(frozen=True)
@@ -175,8 +172,8 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
-    A source, a loss, an evaluator, an update rule or a target whose file is not imported is kept as
-    it is (`ForeignLoss` and so on): it stops nobody who only uses the model.
+    Sources, losses, evaluators, update rules, trackers and targets whose file is not imported are
+    kept as they are (`registry.Foreign`), as the model works without them.
 
     Raises:
       UserError: an unknown key or a wrong type, named by its path; a part of the model whose file
@@ -188,43 +185,29 @@ def load_saved(raw: Any) -> Config:
     return dataclasses.replace(config, topology=topology_key(config.topology))
 
 
-FOREIGN: dict[Any, Any] = {
-    Evaluator: ForeignEvaluator, Loss: ForeignLoss, Source: ForeignSource, UpdateRule: ForeignRule,
-    Tracker: ForeignTracker,
-}  # fmt: skip
-
-
 def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Any:
-    """What stands for a part of a user's own that is not known here; other groups unchanged.
+    """Returns a `Foreign` for a plugin's part whose file is not imported; other groups unchanged.
 
     Raises:
-      PluginNeeded: the model cannot be used without it.
+      PluginNeeded: the model cannot be used without the part.
     """
     listed, part = raw.get("plugins"), f"{getattr(kind, 'kind', '')}/{group.get('type')}"
     if not isinstance(listed, dict) or part not in listed:
         return group
     plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
-    target = kind is Field and group.get("side") == "target"
-    stands_for = ForeignTarget if target else FOREIGN.get(kind)
-    if stands_for is None:
-        raise PluginNeeded(_needed(path, group, plugin))
-    return stands_for(saved_form=group, plugin=plugin)
+    foreign = registry.foreign(kind, group, plugin, path)
+    is_target = kind.kind == "field" and group.get("side") == "target"
+    if kind.kind in ("field", "head", "topology", "tower") and not is_target:
+        foreign.work()
+    return foreign
 
 
 def _check_topology(saved: Any) -> None:
-    """Raises where a saved topology is a user's own and not known here."""
+    """Raises a PluginNeeded if a saved topology is a plugin's part whose file is not imported."""
     name = saved.get("topology") if isinstance(saved, dict) else None
     listed = saved.get("plugins") if isinstance(saved, dict) else None
     part = f"topology/{name}" if isinstance(name, str) else ""
     known = {f"topology/{cls.type}" for cls in Topology.registered()}
     if isinstance(listed, dict) and part in listed.keys() - known:
         plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
-        raise PluginNeeded(_needed("config.topology", {"type": name}, plugin))
-
-
-def _needed(path: str, group: Mapping[str, Any], plugin: Plugin) -> str:
-    """The sentence for a part of the model whose file is not imported."""
-    return (
-        f"{path} is of the type {group.get('type')!r}, which {plugin.where} defines: give this "
-        "file as --plugins=FILE, or in Python as load(..., plugins=[FILE])."
-    )
+        registry.foreign(Topology, {"type": name}, plugin, "config.topology").work()

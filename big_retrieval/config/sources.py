@@ -1,13 +1,12 @@
 """Sources: where records come from; the base of `config.data` and of the data of evaluators."""
 
+import abc
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from big_retrieval.config.ranges import LIMIT
-from big_retrieval.config.registry import Part, Plugin, required
-from big_retrieval.errors import UserError
+from big_retrieval.config.registry import Part
 
 if TYPE_CHECKING:
     from big_retrieval.config.evals import ZeroShot
@@ -65,7 +64,7 @@ class Source(Part):
         if not evaluator.prompts and not evaluator.file:
             yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
 
-    @required
+    @abc.abstractmethod
     def build(self) -> "RecordSource":
         """The records.
 
@@ -91,27 +90,6 @@ class Source(Part):
         from big_retrieval.config.data import Scenes
 
         return Scenes(count=4000)
-
-
-@dataclass(frozen=True)
-class ForeignSource(Source):
-    """A source of a saved run whose file is not imported: kept as it is, and never opened.
-
-    Attributes:
-      saved_form: its keys.
-      plugin: where it was defined.
-    """
-
-    graded: ClassVar[bool] = True  # nobody knows, and who wants to rank it is told of the file
-    saved_form: Mapping[str, Any] = field(default_factory=dict)
-    plugin: Plugin = field(default_factory=Plugin)
-
-    def build(self) -> "RecordSource":
-        """Raises a UserError that names the file."""
-        raise UserError(
-            f"a source of the type {self.saved_form.get('type')!r} is needed, which "
-            f"{self.plugin.where} defines: give this file as --plugins=FILE."
-        )
 
 
 def not_empty(source: Any, path: str, what: str) -> Iterator[str]:

@@ -2,11 +2,10 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-from big_retrieval.config.registry import Part, Plugin
+from big_retrieval.config.registry import Part
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,26 +46,6 @@ class Tracker(Part):
           run: what the tracker may say of the run, and the id by which it finds it again.
         """
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ForeignTracker(Tracker):
-    """A tracker of a saved run whose file is not imported: kept as it is, and never opened.
-
-    Attributes:
-      saved_form: its keys.
-      plugin: where it was defined.
-    """
-
-    saved_form: Mapping[str, Any] = field(default_factory=dict)
-    plugin: Plugin = field(default_factory=Plugin)
-
-    def open(self, run: "TrackedRun") -> "OpenTracker":
-        """Raises a UserError that names the file."""
-        raise UserError(
-            f"config.trackers.{run.entry} is of the type {self.saved_form.get('type')!r}, which "
-            f"{self.plugin.where} defines: give this file as --plugins=FILE."
-        )
 
 
 def with_trackers(config: "Config", types: Sequence[str]) -> "Config":

@@ -14,12 +14,11 @@ that it imports:
 """
 
 import abc
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from big_retrieval.config.registry import Part, Plugin, register
-from big_retrieval.errors import UserError
+from big_retrieval.config.registry import Part, register
 
 if TYPE_CHECKING:
     import optax
@@ -72,23 +71,3 @@ class Same(UpdateRule):
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """Never called: the run's rule is built instead."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ForeignRule(UpdateRule):
-    """A rule of a saved run whose file is not imported: kept as it is, and never built.
-
-    Attributes:
-      saved_form: its keys.
-      plugin: where it was defined.
-    """
-
-    saved_form: Mapping[str, Any] = field(default_factory=dict)
-    plugin: Plugin = field(default_factory=Plugin)
-
-    def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
-        """Raises a UserError that names the file."""
-        raise UserError(
-            f"{context.path} is of the type {self.saved_form.get('type')!r}, which "
-            f"{self.plugin.where} defines: give this file as --plugins=FILE."
-        )

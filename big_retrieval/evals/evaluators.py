@@ -268,10 +268,10 @@ def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def part_of(evaluator: Any) -> Evaluator:
+def part_of(evaluator: Any) -> Any:
     """The part of an evaluator of `make_evaluators`, which all keep it as their `config`."""
     part = getattr(evaluator, "config", None)
-    return part if isinstance(part, Evaluator) else Evaluator()
+    return part if isinstance(part, Evaluator) else Evaluator
 
 
 def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[str, float]:

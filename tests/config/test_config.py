@@ -139,12 +139,15 @@ def test_runlocal_of_texts_alone_has_texts_on_both_sides() -> None:
 class Whole(configs.Field):
     """A field of one's own that says nothing of `:runlocal`."""
 
+    build = shapes = None
     head: configs.Head = dataclasses.field(default_factory=configs.Projection)
 
 
 @dataclasses.dataclass(frozen=True)
 class Headless(configs.Field):
     """Another one, without a head of its own."""
+
+    build = shapes = None
 
 
 def test_runlocal_shrinks_the_head_of_a_field_of_ones_own() -> None:

@@ -50,7 +50,7 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
     done = in_process("evaluate", f"--run={moved}")
     assert done.returncode == 2
     assert "config.evals.spread is of the type 'own_alignment', which " in done.stderr
-    assert f"{run / 'own_alignment.py'} defines: give this file as --plugins=FILE." in done.stderr
+    assert f"{run / 'own_alignment.py'} defines: give this file as --plugins=FILE" in done.stderr
     done = in_process("evaluate", f"--run={moved}", f"--plugins={run / 'own_alignment.py'}")
     assert done.returncode == 0, done.stderr
     found = json.loads((moved / "evaluation.json").read_text())

@@ -11,7 +11,6 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe, registry, schema
-from big_retrieval.config.sources import ForeignSource
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.inference.load import load
@@ -90,13 +89,13 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
 ) -> None:
     forget(monkeypatch)
     model = load(run / "run")
-    assert isinstance(model.config.data, ForeignSource)
+    assert isinstance(model.config.data, registry.Foreign)
     assert model.encode_texts(["a red circle"]).shape[0] == 1
     done = in_process("evaluate", f"--run={run / 'run'}")
     assert done.returncode == 2
-    words = "a source of the type 'own_json_folder' is needed, which "
+    words = "is of the type 'own_json_folder', which "
     assert words in done.stderr
-    assert f"{run / 'own_my_data.py'} defines: give this file as --plugins=FILE." in done.stderr
+    assert f"{run / 'own_my_data.py'} defines: give this file as --plugins=FILE" in done.stderr
     done = in_process("evaluate", f"--run={run / 'run'}", f"--plugins={run / 'own_my_data.py'}")
     assert done.returncode == 0, done.stderr
     found = json.loads((run / "run" / "evaluation.json").read_text())
@@ -131,7 +130,7 @@ def test_it_is_a_part_of_mixtures_and_evaluators_and_stays_in_saved_configs(
     known = {n: x for n, x in registry._parts["source"].items() if n != "json_folder"}
     monkeypatch.setitem(registry._parts, "source", known)
     again = configs.load_saved(saved)
-    assert isinstance(again.evals["test"].data, ForeignSource)
+    assert isinstance(again.evals["test"].data, registry.Foreign)
     assert json.loads(json.dumps(schema.to_plain(again))) == saved
     with pytest.raises(UserError, match="--plugins=FILE"):
         make_source(again.data)

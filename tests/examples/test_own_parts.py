@@ -147,7 +147,8 @@ def test_a_target_stops_nobody_who_lacks_its_file(run: Path) -> None:
     assert "aim" not in config.encoded
     assert schema.to_plain(config)["fields"]["aim"] == saved["fields"]["aim"]
     with pytest.raises(
-        UserError, match=r"'nowhere' is needed, which gone\.py defines: give this f"
+        UserError,
+        match=r"fields\.aim is of the type 'nowhere', which gone\.py defines",
     ):
         config.fields["aim"].build(Tools())
 
