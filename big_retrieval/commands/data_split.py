@@ -9,7 +9,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.cli.help import meanings_of
-from big_retrieval.config.graded import Graded
+from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
@@ -75,7 +75,6 @@ def split(config: Graded, out: str | None) -> None:
       UserError: no folder is given, or as `split_files`.
     """
     from big_retrieval.data.judged.four_way import SplitOptions
-    from big_retrieval.data.judged.open_graded import graded
     from big_retrieval.data.judged.split_files import describe, split_files
 
     if not out:
@@ -88,6 +87,6 @@ def split(config: Graded, out: str | None) -> None:
     )
     folder = Path(out)
     with cli.owning(locks.in_folder(folder), folder):
-        summary = split_files(graded(config), config, options, folder)
+        summary = split_files(config.build(), config, options, folder)
     for line in describe(summary):
         print(line)

@@ -10,24 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.captions import CaptionNdcg, CrisscrossedCaptions
-from big_retrieval.config.class_folders import ClassFolders
-from big_retrieval.config.data import (
-    HardNegatives,
-    Karpathy,
-    Loader,
-    Mixture,
-    MixturePart,
-    Pairs,
-    Precomputed,
-    Scenes,
-    SceneSplit,
-    Tar,
-    Tfds,
-)
+from big_retrieval.config.data import HardNegatives, Loader
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
 from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.geometry import Geometry
-from big_retrieval.config.graded import Graded, GradedScenes
 from big_retrieval.config.heads import Head
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import (
@@ -72,7 +58,6 @@ from big_retrieval.config.run import (
     negatives_field,
 )
 from big_retrieval.config.sources import Source
-from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.config.trackers import Tracker
@@ -85,6 +70,15 @@ if TYPE_CHECKING:
     from big_retrieval.data.fields.images import ImageField
     from big_retrieval.data.fields.regions import RegionField
     from big_retrieval.data.fields.texts import TextField
+    from big_retrieval.data.formats.captioned import Karpathy, Precomputed
+    from big_retrieval.data.formats.class_folders import ClassFolders
+    from big_retrieval.data.formats.file_sources import Pairs, Tar, Tfds
+    from big_retrieval.data.judged.open_graded import Graded
+    from big_retrieval.data.mixture import Mixture, MixturePart
+    from big_retrieval.data.passages.published import Beir, Dpr
+    from big_retrieval.data.passages.triples import Triples
+    from big_retrieval.data.synthetic.graded_scenes import GradedScenes
+    from big_retrieval.data.synthetic.scenes import Scenes, SceneSplit
     from big_retrieval.models.heads import Mlp, Projection, SharedTransformer
     from big_retrieval.models.lexical import Lexical
     from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
@@ -96,6 +90,15 @@ _ELSEWHERE = {
     "big_retrieval.data.fields.images": ("ImageField",),
     "big_retrieval.data.fields.regions": ("RegionField",),
     "big_retrieval.data.fields.texts": ("TextField",),
+    "big_retrieval.data.formats.captioned": ("Karpathy", "Precomputed"),
+    "big_retrieval.data.formats.class_folders": ("ClassFolders",),
+    "big_retrieval.data.formats.file_sources": ("Pairs", "Tar", "Tfds"),
+    "big_retrieval.data.judged.open_graded": ("Graded",),
+    "big_retrieval.data.mixture": ("Mixture", "MixturePart"),
+    "big_retrieval.data.passages.published": ("Beir", "Dpr"),
+    "big_retrieval.data.passages.triples": ("Triples",),
+    "big_retrieval.data.synthetic.graded_scenes": ("GradedScenes",),
+    "big_retrieval.data.synthetic.scenes": ("Scenes", "SceneSplit"),
     "big_retrieval.models.heads": ("Mlp", "Projection", "SharedTransformer"),
     "big_retrieval.models.lexical": ("Lexical",),
     "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),

@@ -10,10 +10,10 @@ has one folder for each data set, named as BEIR's archives are:
 import dataclasses
 from collections.abc import Sequence
 
+from big_retrieval.config import Beir
 from big_retrieval.config.evals import Ranking
 from big_retrieval.config.fields import Field
 from big_retrieval.config.run import Config, is_lexical
-from big_retrieval.config.texts import Beir
 from big_retrieval.errors import UserError
 
 # Folder -> the name in papers

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from big_retrieval.config.data import Scenes
 from big_retrieval.config.evals import Evaluator, Retrieval
 from big_retrieval.config.ranges import AtLeast1
-from big_retrieval.config.registry import register
+from big_retrieval.config.registry import default, register
 from big_retrieval.config.sources import Source
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class CaptionNdcg(Evaluator):
     """nDCG of the images found for each caption, by how well their captions agree with it."""
 
     type: Literal["caption_ndcg"] = "caption_ndcg"
-    data: Source = field(default_factory=lambda: Scenes(split="test"))
+    data: Source = field(default_factory=default("source", "scenes", split="test"))
     query: str = "text"
     document: str = "image"
     # how relevant images are: "rougeL" is computed from the captions; "NAME=FILE.npy" is a file of

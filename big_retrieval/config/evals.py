@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.data import Scenes
 from big_retrieval.config.ranges import AtLeast1, NotNegative, ShareInside
-from big_retrieval.config.registry import Part, register
+from big_retrieval.config.registry import Part, default, register
 from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
 
@@ -87,7 +86,8 @@ class Evaluator(Part):
         """The same on generated data; None: the evaluators of `:runlocal` itself replace it."""
         if self.data is None:
             return self
-        return dataclasses.replace(self, data=Scenes(split="test", count=200))  # type: ignore
+        data = default("source", "scenes", split="test", count=200)()
+        return dataclasses.replace(self, data=data)  # type: ignore
 
 
 @register("evaluator")
@@ -96,7 +96,7 @@ class Retrieval(Evaluator):
     """Recall, MRR, nDCG and rank, both ways, between two fields."""
 
     type: Literal["retrieval"] = "retrieval"
-    data: Source = field(default_factory=lambda: Scenes(split="test"))
+    data: Source = field(default_factory=default("source", "scenes", split="test"))
     query: str = "text"
     document: str = "image"
     recall_at: tuple[int, ...] = (1, 5, 10)
@@ -166,7 +166,7 @@ class ZeroShot(Evaluator):
     """Classification of images by the prompts of each class."""
 
     type: Literal["zeroshot"] = "zeroshot"
-    data: Source = field(default_factory=lambda: Scenes(split="colours"))
+    data: Source = field(default_factory=default("source", "scenes", split="colours"))
     label: str = "colour"  # column with the class, as its number (also as text) or its name
     image: str = "image"
     text: str = "text"
@@ -223,7 +223,7 @@ class Ranking(Evaluator):
 
     judged: ClassVar[bool] = True
     type: Literal["ranking"] = "ranking"
-    data: Source = field(default_factory=Scenes)  # a graded one
+    data: Source = field(default_factory=default("source", "scenes"))  # a graded one
     queries: Literal["all", "dev", "test"] = "all"
     # JSON file whose keys are the only queries that are asked, such as the judged ones of GCL's
     # authors: {query: {document: score}}; their relevance stays that of the data

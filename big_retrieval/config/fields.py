@@ -1,4 +1,4 @@
-"""What all fields have, and the tokenizer; the kinds of fields have files of their own."""
+"""The base of fields, whose parts are in data/fields/, and the tokenizer."""
 
 import abc
 import dataclasses
@@ -71,9 +71,7 @@ class Field(Part):
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """What is wrong with its own keys, a sentence each; towers and heads are checked elsewhere.
 
-        Args:
-          config: of the run.
-          path: of this field, such as `config.fields.text`.
+        `path` names it, such as `config.fields.text`.
         """
         del config, path
         yield from ()

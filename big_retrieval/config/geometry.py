@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from big_retrieval.config.data import Scenes
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.ranges import Range
-from big_retrieval.config.registry import register
+from big_retrieval.config.registry import default, register
 from big_retrieval.config.sources import Source
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ class Geometry(Evaluator):
     """
 
     type: Literal["geometry"] = "geometry"
-    data: Source = field(default_factory=lambda: Scenes(split="test"))
+    data: Source = field(default_factory=default("source", "scenes", split="test"))
     query: str = "text"
     document: str = "image"
     count: Annotated[int, Range(2)] = 1000  # records, the first ones; of several texts the first

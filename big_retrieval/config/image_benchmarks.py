@@ -6,8 +6,7 @@ for each data set, as `big-retrieval data get NAME` says, and prompts.json with 
 prompts of ImageNet's classes (docs/DATA.md).
 """
 
-from big_retrieval.config.class_folders import ClassFolders
-from big_retrieval.config.data import Karpathy, Tfds
+from big_retrieval.config import ClassFolders, Karpathy, Tfds
 from big_retrieval.config.evals import Evaluator, Retrieval, ZeroShot
 from big_retrieval.config.probes import LinearProbe
 from big_retrieval.config.sources import Source

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from big_retrieval.config.data import Scenes
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.ranges import AtLeast1, Positive, Seed, ShareInside
-from big_retrieval.config.registry import register
+from big_retrieval.config.registry import default, register
 from big_retrieval.config.sources import Source
 
 if TYPE_CHECKING:
@@ -22,8 +21,11 @@ if TYPE_CHECKING:
 class Probe(Evaluator):
     """What both probes share: two sources of labelled images, and the features."""
 
-    data: Source = field(default_factory=lambda: Scenes(split="shapes"))  # to test on
-    train: Source = field(default_factory=lambda: Scenes(split="shapes", count=1000, seed=1))
+    # to test on
+    data: Source = field(default_factory=default("source", "scenes", split="shapes"))
+    train: Source = field(
+        default_factory=default("source", "scenes", split="shapes", count=1000, seed=1)
+    )
     label: str = "shape"  # column of both, with the class as its number or its name
     image: str = "image"
     # "tower": its output, the class tokens one behind the other, without the head, as papers do;
@@ -49,8 +51,8 @@ class Probe(Evaluator):
 
     def runlocal(self) -> "Probe":
         """The same probe of generated shapes."""
-        test = Scenes(split="shapes", count=100)
-        train = Scenes(split="shapes", count=200, seed=1)
+        test = default("source", "scenes", split="shapes", count=100)()
+        train = default("source", "scenes", split="shapes", count=200, seed=1)()
         return replace(self, data=test, train=train, label="shape")
 
 

@@ -46,6 +46,17 @@ _SHIPPED = {  # kind -> modules that define its parts
     ),
     "head": ("big_retrieval.models.heads", "big_retrieval.models.lexical"),
     "optimizer": ("big_retrieval.train.rules",),
+    "source": (
+        "big_retrieval.data.synthetic.scenes",
+        "big_retrieval.data.formats.file_sources",
+        "big_retrieval.data.formats.captioned",
+        "big_retrieval.data.mixture",
+        "big_retrieval.data.formats.class_folders",
+        "big_retrieval.data.judged.open_graded",
+        "big_retrieval.data.synthetic.graded_scenes",
+        "big_retrieval.data.passages.published",
+        "big_retrieval.data.passages.triples",
+    ),
     "topology": ("big_retrieval.similarity",),
     "tracker": ("big_retrieval.train.trackers",),
 }
@@ -82,7 +93,7 @@ class Part(abc.ABC):  # noqa: B024
     def registered(cls) -> tuple[Any, ...]:
         """The dataclasses that a group of this kind may be; see `big_retrieval.config.schema`."""
         import_shipped(cls.kind)
-        return tuple(_parts[cls.kind].values())
+        return tuple(sorted(_parts[cls.kind].values(), key=_rank))
 
     def pytorch(self, context: "TorchContext") -> "TorchForm":
         """How it is written in a PyTorch module (`--to=torch`): of fields, heads, towers and
@@ -139,6 +150,13 @@ def register(kind: str) -> Callable[[T], T]:
     return add
 
 
+def _rank(cls: Any) -> int:
+    """Sort key: parts are listed in the order of `_SHIPPED`, whoever imported them first."""
+    modules = _SHIPPED.get(cls.kind, ())
+    shipped = cls.__module__.startswith(_PACKAGE)
+    return modules.index(cls.__module__) if cls.__module__ in modules else -1 if shipped else 1000
+
+
 def import_shipped(*kinds: str) -> None:
     """Imports the modules that define this package's parts of some kinds; of all by default."""
     for kind in kinds or KINDS:
@@ -146,12 +164,12 @@ def import_shipped(*kinds: str) -> None:
             importlib.import_module(module)
 
 
-def default(kind: str, tag: str) -> Callable[[], Any]:
-    """A factory of a shipped part with its default keys, for a dataclass's `default_factory`."""
+def default(kind: str, tag: str, **keys: Any) -> Callable[[], Any]:
+    """A factory of a shipped part, with some keys, for a dataclass's `default_factory`."""
 
     def make() -> Any:
         import_shipped(kind)
-        return _parts[kind][tag]()
+        return _parts[kind][tag](**keys)
 
     return make
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from big_retrieval.config import registry, schema
-from big_retrieval.config.data import HardNegatives, Loader, Scenes
+from big_retrieval.config.data import HardNegatives, Loader
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.labels import PairLabels
@@ -90,7 +90,7 @@ class Config:
     losses: dict[str, Loss] = field(default_factory=lambda: {"main": Contrastive()})  # added up
     optimizer: Optimizer = field(default_factory=Optimizer)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
-    data: Source = field(default_factory=Scenes)
+    data: Source = field(default_factory=registry.default("source", "scenes"))
     negatives: HardNegatives = field(default_factory=HardNegatives)
     loader: Loader = field(default_factory=Loader)
     evals: dict[str, Evaluator] = field(default_factory=dict)

@@ -10,11 +10,10 @@ from typing import Any
 
 import ml_collections
 
+from big_retrieval import config as configs
 from big_retrieval.config import schema
-from big_retrieval.config.data import Scenes
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
 from big_retrieval.config.fields import Field, Tokenizer
-from big_retrieval.config.graded import GradedScenes
 from big_retrieval.config.loss import Loss
 from big_retrieval.config.sources import Source
 from big_retrieval.config.towers import Tower
@@ -146,8 +145,8 @@ def _shrink(c: Editable, keep_data: bool | None) -> Editable:
     if data is None:
         return _with_own_data(c, own)
     image, text = _field(c, modality="image"), _field(c, modality="text")
-    if isinstance(data, Scenes) and not image and _field(c, "document", "text"):
-        data = GradedScenes()  # texts on both sides, which scenes do not have
+    if isinstance(data, configs.Scenes) and not image and _field(c, "document", "text"):
+        data = configs.GradedScenes()  # texts on both sides, which scenes do not have
     c.data = schema.to_config_dict(data)
     if not data.generated:
         c.evals = _evaluators_of_own_data(c.evals)
@@ -161,10 +160,10 @@ def _shrink(c: Editable, keep_data: bool | None) -> Editable:
         _graded_scenes(c, scored, modes)
         return _with_evaluators(c, kept)
     sides: dict[str, Any] = {side: _field(c, side) for side in ("query", "document")}
-    test = Scenes(split="test", count=200)
+    test = configs.Scenes(split="test", count=200)
     c.evals.test = schema.to_config_dict(Retrieval(data=test, modes=modes, **sides))
     if image and text:
-        colours = Scenes(split="colours", count=100)
+        colours = configs.Scenes(split="colours", count=100)
         small = ZeroShot(data=colours, image=image, text=text)
         c.evals.colours = schema.to_config_dict(small)
     return _with_evaluators(c, kept)
@@ -182,7 +181,8 @@ def _file_keys() -> frozenset[str]:
 
     Keys that generated data have, too, such as `data.count`, change the generated data.
     """
-    generated = {key.name for part in (Scenes, GradedScenes) for key in dataclasses.fields(part)}
+    parts = (configs.Scenes, configs.GradedScenes)
+    generated = {key.name for part in parts for key in dataclasses.fields(part)}
     return frozenset(
         key
         for key in _given.get()
@@ -270,6 +270,6 @@ def _graded_scenes(c: Editable, scored: bool, modes: tuple[str, ...]) -> Editabl
         part = schema.parse_part(Field, group, f"config.fields.{name}")
         c.fields[name] = schema.to_config_dict(part.in_graded_scenes())
     for split in ("in_domain", "novel_query", "novel_document", "zero_shot"):
-        ranking = Ranking(modes=modes, data=GradedScenes(split=split))
+        ranking = Ranking(modes=modes, data=configs.GradedScenes(split=split))
         c.evals[split] = schema.to_config_dict(ranking)
     return c

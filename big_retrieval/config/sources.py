@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from big_retrieval.config.ranges import LIMIT
-from big_retrieval.config.registry import Part
+from big_retrieval.config.registry import Part, default
 
 if TYPE_CHECKING:
     from big_retrieval.config.evals import ZeroShot
@@ -18,8 +18,9 @@ class Source(Part):
     """The base of all sources: what the rest of the code asks them.
 
     A subclass is a frozen dataclass with the key `type`, made known by `@register("source")`. The
-    attributes below may be properties of it. How records are read is the business of what `build`
-    returns, see `big_retrieval/data/sources.py`.
+    attributes below may be properties of it. `build` opens its files and returns the records
+    (`RecordSource` of `big_retrieval/data/sources.py`), with images in the column `image` and texts
+    in `captions`, whatever the file calls them, and the other columns as they are.
 
     Attributes:
       generated: whether the records are made up, so that opening it needs no files.
@@ -37,39 +38,29 @@ class Source(Part):
     has_negatives: ClassVar[bool] = True
 
     def check(self, path: str) -> Iterator[str]:
-        """What is wrong with its keys, a sentence each.
-
-        Args:
-          path: of this source, such as `config.data`.
-        """
+        """What is wrong with its keys, a sentence each; `path` names it, such as `config.data`."""
         del path
         yield from ()
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        """What fields and losses want of `config.data` that it does not have, a sentence each.
-
-        Args:
-          config: of the run, whose `data` is this source.
-        """
+        """What fields and losses want of `config.data` that it does not have, a sentence each."""
         del config
         yield from ()
 
     def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:
         """What a zero-shot evaluator lacks to classify its records, a sentence each.
 
-        Args:
-          evaluator: whose `data` this source is.
-          path: of the evaluator, such as `config.evals.colours`.
+        `path` names the evaluator, such as `config.evals.colours`.
         """
         if not evaluator.prompts and not evaluator.file:
             yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
 
     @abc.abstractmethod
     def build(self) -> "RecordSource":
-        """The records.
+        """Opens its files and returns the records.
 
         Raises:
-          UserError: files that are not there; the sentence says how to get them.
+          UserError: a file is missing; the message says how to get it.
         """
         raise NotImplementedError
 
@@ -87,9 +78,7 @@ class Source(Part):
         Generated data come with evaluators of their own; with others, those evaluators of the
         config stay whose data stay, too.
         """
-        from big_retrieval.config.data import Scenes
-
-        return Scenes(count=4000)
+        return default("source", "scenes", count=4000)()
 
 
 def not_empty(source: Any, path: str, what: str) -> Iterator[str]:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from big_retrieval.config import Config, PairLabels, negatives_field
 from big_retrieval.config.data import Loader
-from big_retrieval.config.sources import Source
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.fields.reader import FieldReader, Tools
 from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.sources import RecordSource, make_source
 from big_retrieval.data.text.tokenizers import (
     FixedLengthTokenizer,
     load_tokenizer,
@@ -21,25 +20,6 @@ from big_retrieval.data.text.tokenizers import (
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.data.text.words import learn_words, words_tokenizer
 from big_retrieval.errors import UserError
-
-REQUIRED = ("name", "classes", "prompts", "captions", "__len__", "__getitem__")  # of a source
-
-
-def make_source(config: Source) -> RecordSource:
-    """Opens a source of records.
-
-    Raises:
-      UserError: its files are not there; the sentence says how to get them. Or a user's own source
-        lacks what all sources have.
-    """
-    source = config.build()
-    if not isinstance(source, RecordSource):
-        missing = sorted(name for name in REQUIRED if not hasattr(source, name))
-        raise UserError(
-            f"the source of the type {config.type!r} built {source!r:.80}, which has no "
-            f"{', '.join(missing)}: return what data/sources.Source lists, such as Records(table)."
-        )
-    return source
 
 
 def make_order(source: RecordSource, seed: int) -> Order:

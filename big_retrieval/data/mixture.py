@@ -3,22 +3,64 @@
 import bisect
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-import grain
 import numpy as np
 
+from big_retrieval.config.ranges import Positive
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source
+from big_retrieval.data.formats.file_sources import Pairs
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import (
     BaseSource,
     Record,
     RecordSource,
     cell_of,
+    make_source,
     place_of,
     texts_of,
     value_of,
 )
 from big_retrieval.errors import UserError
+
+
+@dataclass(frozen=True)
+class MixturePart:
+    """One source of a mixture."""
+
+    source: Source = field(default_factory=Pairs)
+    weight: Positive | None = None  # share of the examples; None in all parts: by their records
+
+
+@register("source")
+@dataclass(frozen=True)
+class Mixture(Source):
+    """Several sources in fixed shares; each is shuffled on its own."""
+
+    type: Literal["mixture"] = "mixture"
+    parts: dict[str, MixturePart] = field(default_factory=dict)
+
+    def check(self, path: str) -> Iterator[str]:
+        if not self.parts:
+            yield f"{path}.parts is empty; give it at least one source."
+        weights = {name: part.weight for name, part in self.parts.items()}
+        without = [name for name, weight in weights.items() if weight is None]
+        if without and len(without) < len(weights):
+            yield f"{path}.parts.{without[0]}.weight is None; give all parts a weight, or none."
+        for name, part in self.parts.items():
+            if isinstance(part.source, Mixture):
+                yield f"{path}.parts.{name}.source is a mixture, too; give {path} its parts."
+            yield from part.source.check(f"{path}.parts.{name}.source")
+
+    def build(self) -> "MixedSource":
+        sources = {name: make_source(part.source) for name, part in self.parts.items()}
+        return MixedSource(sources, {name: part.weight for name, part in self.parts.items()})
+
+    def inside(self) -> Iterator[Source]:
+        for part in self.parts.values():
+            yield from part.source.inside()
 
 
 class MixedSource(BaseSource):
@@ -107,6 +149,8 @@ class MixedOrder(Order):
     """
 
     def __init__(self, mixture: MixedSource, seed: int):
+        import grain  # its import takes a second
+
         super().__init__(len(mixture), seed)
         parts, start = [], 0
         for number, source in enumerate(mixture.parts.values()):

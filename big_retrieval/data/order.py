@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator
 from typing import cast
 
-import grain
 import numpy as np
 
 from big_retrieval.data.sources import RecordSource
@@ -28,6 +27,8 @@ class Order:
         if seed < 0:
             raise UserError(f"seed {seed} is negative; use 0 or more.")
         self.length, self.seed = length, seed
+        import grain  # takes a second, and reading a config needs none
+
         # repeat() gives every epoch another shuffle; a position is looked up without those before.
         self._shuffled = grain.MapDataset.range(length).seed(seed).shuffle().repeat()
 

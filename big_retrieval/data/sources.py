@@ -7,14 +7,18 @@ be a pure function of `i`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from big_retrieval.data.damage import record_at
 from big_retrieval.errors import Damaged, UserError
 
+if TYPE_CHECKING:
+    from big_retrieval.config.sources import Source
+
 Record = dict[str, Any]
+REQUIRED = ("name", "classes", "prompts", "captions", "__len__", "__getitem__")  # of a source
 
 
 @runtime_checkable
@@ -148,6 +152,24 @@ class TextRecords(BaseSource):
     def captions(self) -> Iterator[str]:
         """All texts, in order."""
         return iter(self._texts)
+
+
+def make_source(config: "Source") -> RecordSource:
+    """Opens a source of records.
+
+    Raises:
+      UserError: its files are not there; the sentence says how to get them. Or a user's own source
+        lacks what all sources have.
+    """
+    source = config.build()
+    if not isinstance(source, RecordSource):
+        missing = sorted(name for name in REQUIRED if not hasattr(source, name))
+        raise UserError(
+            f"the source of the type {config.type!r} built {source!r:.80}, which has no "
+            f"{', '.join(missing)}: return what `RecordSource` of data/sources.py lists, such as "
+            "Records(table)."
+        )
+    return source
 
 
 def column_of(record: Record, column: str, source: str) -> Any:

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from big_retrieval.config.sources import Source
-from big_retrieval.config.texts import Beir
 from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.lines import DelimitedLines, JsonLines
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.whole import judged_lines
-from big_retrieval.data.judged.open_graded import graded
-from big_retrieval.data.passages.published import beir, has_titles
+from big_retrieval.data.passages.published import Beir, has_titles
 from big_retrieval.data.sources import Record, evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
@@ -63,7 +61,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
     }
     needed = splits if len(splits) == 1 or len(documents) > most else {}
     judged = {name: _judged(given / "qrels" / f"{stem}.tsv") for name, stem in needed.items()}
-    train = beir(_source(given, splits["train"], for_training=True))
+    train = _source(given, splits["train"], for_training=True).judged_pairs()
     if "validation" not in splits:
         mine, judged["validation"] = _divided(judged["train"], SHARE)
         path = _write_judged(folder / "qrels" / "train.tsv", mine)
@@ -74,7 +72,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
     roles = {"query": "query", "document": "text", "title": "title" if has_titles(given) else ""}
     lines = ["queries.jsonl has the queries, corpus.jsonl the documents, qrels which ones fit"]
     columns = {"query": queries, "text": look(documents, given)["text"]}
-    records = len(graded(train))
+    records = len(train.build())
     return TrainingTask(Roles("answers", roles, lines), columns, sources, records)
 
 

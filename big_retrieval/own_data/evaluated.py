@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Config, Pairs, Ranking, Retrieval
-from big_retrieval.config.graded import Graded
 from big_retrieval.data.formats.records import IMAGE, TEXT
+from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.errors import UserError
 from big_retrieval.own_data.beir import is_beir
 from big_retrieval.own_data.columns import Column

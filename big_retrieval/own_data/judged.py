@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config.graded import Graded
 from big_retrieval.config.sources import Source
 from big_retrieval.data.judged.four_way import SplitOptions
-from big_retrieval.data.judged.open_graded import graded
+from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.judged.split_files import reading, split_files
 from big_retrieval.own_data.columns import Column
 from big_retrieval.own_data.guess import plain
@@ -44,7 +43,7 @@ def judged_sources(
         name: graded_pairs(name, each, roles, image, folder) for name, each in found.splits.items()
     }
     train: Any = configs["train"]
-    source: Any = graded(train)
+    source: Any = train.build()
     limit = float(max(1.0, source.qrels.score.max()))
     if len(configs) > 1:
         return configs, len(source.qrels), limit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from big_retrieval.config.data import Pairs, Tar
+from big_retrieval.config import Pairs, Tar
 from big_retrieval.config.sources import Source
 from big_retrieval.own_data.columns import Column
 from big_retrieval.own_data.roles import Roles, endings

@@ -11,8 +11,6 @@ from big_retrieval.config import recipe
 from big_retrieval.config.checks import check, mesh_shape
 from big_retrieval.config.checks.evals import metrics_of
 from big_retrieval.config.checks.fields import embedding_shape
-from big_retrieval.config.data import SCENE_LABELS
-from big_retrieval.data.synthetic import scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import Ranks
 from big_retrieval.evals.retrieval import summarise
@@ -284,13 +282,6 @@ def test_embedding_shape() -> None:
     assert embedding_shape(words, "query", vocab_size=70) == (1, 70)
     sized = tiny(**lexical_texts(), towers__text__vocab_size=90)
     assert embedding_shape(sized, "query", vocab_size=70) == (1, 90)
-
-
-def test_scene_labels_are_those_of_the_scenes() -> None:
-    for split, (label, count) in SCENE_LABELS.items():
-        found = scenes.SceneRecords(split, count=1).classes
-        assert {name: len(classes) for name, classes in found.items()} == {label: count}
-    assert not scenes.SceneRecords("test", count=1).classes
 
 
 def test_known_metrics_are_those_that_evaluators_give() -> None:

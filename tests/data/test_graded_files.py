@@ -182,8 +182,6 @@ def test_missing_files_say_how_to_get_them(folder):
         graded(folder, "nowhere.csv")
     with pytest.raises(UserError, match=r"docs.json is not on this machine.*, or run get.sh"):
         graded(folder, as_csv(folder), documents="docs.json", how_to_get="run get.sh")
-    with pytest.raises(UserError, match="where_documents chooses rows of `documents`"):
-        graded(folder, as_csv(folder), documents="", where_documents=("a=b",))
 
 
 CLICKS = """query,product_id,title,image_local,score_linear,position

@@ -18,7 +18,6 @@ from big_retrieval.data.builders import marqo_gs_10m
 from big_retrieval.data.formats.prepared import Prepared
 from big_retrieval.data.images.decoding import decode, picture
 from big_retrieval.data.judged import split_files
-from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.errors import UserError
 
 COLUMNS = ["query", "product_id", "title", "image_local", "score_linear", "position"]
@@ -148,7 +147,7 @@ def test_splitting_it(folder, tmp_path) -> None:
         image="image",
     )  # fmt: skip
     options = split_files.SplitOptions(query_share=0.5)
-    summary = split_files.split_files(graded(asked), asked, options, tmp_path / "split")
+    summary = split_files.split_files(asked.build(), asked, options, tmp_path / "split")
     assert sum(each["pairs"] for each in summary["splits"].values()) == 8
     documents = pq.read_table(tmp_path / "split" / "documents.parquet").to_pylist()
     assert [decode(x["image"])[0, 0, 0] if x["image"] else None for x in documents] == [

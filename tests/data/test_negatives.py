@@ -18,7 +18,7 @@ from big_retrieval.data.inspection import describe, take
 from big_retrieval.data.negatives import NegativeSampling, draw_negatives, read_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.synthetic.graded_scenes import graded_scenes
+from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.train.step import abstract_batch
@@ -199,7 +199,7 @@ def test_negatives_need_one_text_field_of_the_documents() -> None:
 
 
 def test_generated_pairs_have_worse_titles() -> None:
-    of = graded_scenes("in_domain", size=16, count=40)
+    of = GradedScenes(split="in_domain", size=16, count=40).build()
     for index in range(0, len(of), 40):
         record = of[index]
         assert record["title"] not in record["negatives"]

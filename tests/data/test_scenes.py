@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from big_retrieval.data.synthetic import scenes as scenes_module
 from big_retrieval.data.synthetic import shapes
+from big_retrieval.data.synthetic.scene_parameters import pairs_of
 from big_retrieval.data.synthetic.scenes import (
     COLOURS,
     COUNTS,
@@ -19,7 +20,6 @@ from big_retrieval.data.synthetic.scenes import (
     SHAPES,
     SIZES,
     SceneRecords,
-    pairs_of,
 )
 from big_retrieval.errors import UserError
 

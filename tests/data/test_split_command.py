@@ -12,7 +12,6 @@ from big_retrieval.config import Graded
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.judged import split_files
 from big_retrieval.data.judged.four_way import SPLITS, draw
-from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.errors import UserError
 from tests.helpers import in_process
 
@@ -66,7 +65,7 @@ def read_back(summary):
         name: {key: tuple(x) if isinstance(x, list) else x for key, x in read.items()}
         for name, read in summary["read"].items()
     }
-    return {name: graded(Graded(**each)) for name, each in keys.items()}
+    return {name: Graded(**each).build() for name, each in keys.items()}
 
 
 def ids(side):
@@ -75,7 +74,7 @@ def ids(side):
 
 def test_a_click_log(log, tmp_path) -> None:
     out = tmp_path / "out"
-    summary = split_files.split_files(graded(log), log, split_files.SplitOptions(seed=1), out)
+    summary = split_files.split_files(log.build(), log, split_files.SplitOptions(seed=1), out)
     sources, seen = read_back(summary), {}
     for name, source in sources.items():
         found = summary["splits"][name]
@@ -111,7 +110,7 @@ def rows_of(path):
 def test_three_files_and_a_group(files, tmp_path) -> None:
     out = tmp_path / "out"
     options = split_files.SplitOptions(group_column="brand", query_share=0.5)
-    summary = split_files.split_files(graded(files), files, options, out)
+    summary = split_files.split_files(files.build(), files, options, out)
     documents = rows_of(out / "documents.parquet")
     assert len(documents) == 40
     assert len({(x["brand"], x["part"]) for x in documents}) == 9
@@ -142,7 +141,7 @@ def test_clicks_become_scores_once(tmp_path) -> None:
         path=str(tmp_path / "clicks.csv"), query="q", document="d", score="clicks",
         score_from="clicks", text=("q",),
     )  # fmt: skip
-    source = graded(config)
+    source = config.build()
     summary = split_files.split_files(source, config, split_files.SplitOptions(), tmp_path / "out")
     found = {}
     for each in read_back(summary).values():
@@ -163,7 +162,7 @@ def test_a_leak_is_an_error(log, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(split_files, "draw", leaky)
     message = r"leaks: the query 'query 0' is on both sides \(1 such\)"
     with pytest.raises(UserError, match=message):
-        split_files.split_files(graded(log), log, split_files.SplitOptions(), tmp_path / "out")
+        split_files.split_files(log.build(), log, split_files.SplitOptions(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -173,11 +172,11 @@ def test_mistakes(log, files, tmp_path) -> None:
         (split_files.SplitOptions(query_share=0.001), "one part is empty"),
     ):
         with pytest.raises(UserError, match=message):
-            split_files.split_files(graded(files), files, options, tmp_path / "out")
+            split_files.split_files(files.build(), files, options, tmp_path / "out")
     path = tmp_path / "documents.jsonl"
     path.write_text(path.read_text().replace('"brand": "b8"', '"brand": 8'))
     with pytest.raises(UserError, match="column 'brand' holds values of different types"):
-        split_files.split_files(graded(files), files, split_files.SplitOptions(), tmp_path / "out")
+        split_files.split_files(files.build(), files, split_files.SplitOptions(), tmp_path / "out")
     assert not (tmp_path / "out" / "split.json").exists()
 
 

@@ -14,7 +14,7 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.data.fields.reader import stack
 from big_retrieval.data.sources import TextRecords
-from big_retrieval.data.synthetic.graded_scenes import graded_scenes
+from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
@@ -275,7 +275,7 @@ SPECS = {name: text_reader(name, length=20, tokenizer=TOKENIZER) for name in FIE
 
 def test_ways_to_search_of_rankings() -> None:
     """The same of judged pairs, where both sides have words."""
-    source = graded_scenes("in_domain", size=16, count=40)
+    source = GradedScenes(split="in_domain", size=16, count=40).build()
     queries = [source.queries[n]["query"] for n in range(len(source.queries))]
     titles = [source.documents[n]["title"] for n in range(len(source.documents))]
     width = len(COLUMNS)
@@ -305,7 +305,7 @@ def test_ways_to_search_of_rankings() -> None:
 
 def test_examples_of_rankings_show_the_words_that_matched() -> None:
     """Of documents as they are ranked: two fields by their weights, of which one may be missing."""
-    source = graded_scenes("in_domain", size=16, count=12)
+    source = GradedScenes(split="in_domain", size=16, count=12).build()
     rng, width = np.random.default_rng(5), len(COLUMNS)
     rows = {"query": len(source.queries), "title": 12, "image": 12}
     embeddings = {name: rng.gamma(2, 1, (n, width)).astype(np.float32) for name, n in rows.items()}

@@ -33,7 +33,7 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
         "big_retrieval.inference.saved.find",
         "big_retrieval.train.build.make_source",  # first, as it imports the next one's function
         "big_retrieval.data.build.make_source",
-        "big_retrieval.data.judged.open_graded.graded",
+        "big_retrieval.data.judged.open_graded.Graded.build",
         "big_retrieval.interop.model.import_model",
         "big_retrieval.inference.load.load",
         "big_retrieval.tradeoff.measure.check",

@@ -15,7 +15,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
 from big_retrieval.data.build import make_source
 from big_retrieval.data.judged.qrels import Qrels
-from big_retrieval.data.synthetic.graded_scenes import graded_scenes
+from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import make_bm25_evaluators
@@ -78,7 +78,7 @@ def gates() -> Any:
 
 
 def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
-    source = graded_scenes("in_domain", size=16, count=40)
+    source = GradedScenes(split="in_domain", size=16, count=40).build()
     query, title = values(0, len(source.queries)), values(1, len(source.documents))
     modes = ("bag", "binary", "top_k=2/all", "top_k=2/5", "top_k=all/5")
     task = configs.Ranking(metrics=("nDCG@10", "MRR", "R@5"), modes=modes)

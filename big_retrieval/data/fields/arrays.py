@@ -100,7 +100,7 @@ class ArrayField(EncodedField):
         return {"values": (self.shape, self.dtype)}
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
-        """The values, [B, *shape], in the type of the computation where they are floats."""
+        """The values [B, *shape]; floats in the type of the computation."""
         values = arrays["values"]
         return (values.astype(dtype) if self.dtype in FLOATS else values,)
 
@@ -108,7 +108,7 @@ class ArrayField(EncodedField):
         return TorchForm("", call=("values",))
 
     def runlocal(self) -> "ArrayField":
-        """Random values, as generated records have none; of the same shape, which losses know."""
+        """Random values of the same shape, which losses know; generated records have none."""
         small: Any = self.shrunk()
         return dataclasses.replace(small, file="", generated=True)
 
@@ -190,7 +190,6 @@ class ArrayReader(FieldReader):
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray | None:
         """The record's array, or that of the drawn text."""
-        del name
         number, count = 0, 1
         if self.aligned is not None:
             text = drawing.texts.get(self.field.aligned_with)
@@ -246,12 +245,7 @@ class ArrayReader(FieldReader):
     def array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
         """The array that belongs to text `number` of `count`, or to the record.
 
-        Args:
-          given: what the column holds; None: there is no column, and rows go in order.
-          index: of the record.
-          number: position of the text; 0 without texts.
-          count: number of texts.
-          place: location of the record, for messages.
+        `given` is the value of the column; None if there is no column, and rows go in order.
         """
         column = self.field.column
         if not column:

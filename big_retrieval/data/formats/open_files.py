@@ -1,4 +1,4 @@
-"""From the configuration of a source with files to its records."""
+"""Opens files of records by their paths and endings."""
 
 import functools
 import glob
@@ -10,16 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config.data import Pairs, Tar, Tfds
 from big_retrieval.data.formats.arrow import Arrays, Parquet, read_csv
 from big_retrieval.data.formats.folders import is_folder_of_shards
 from big_retrieval.data.formats.lines import JsonLines
 from big_retrieval.data.formats.pictures import open_pictures
-from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.tar import TarShard
-from big_retrieval.data.formats.views import InFolder, Joined, numbered, selected
-from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.formats.views import InFolder
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
@@ -31,75 +28,6 @@ ENDINGS = (
     ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .tar, or a folder of array_record shards or of "
     "pictures"
 )
-
-
-def pairs(config: Pairs) -> RecordSource:
-    """Own records; see `Pairs`.
-
-    Raises:
-      UserError: files that are missing, of another kind or damaged as a whole; columns that they
-        lack; a condition that no row meets.
-    """
-    paths = files_of(config.path, config.how_to_get)
-    table, classes = table_of(paths, image="" if config.root else config.image)
-    if config.where:
-        table = selected(table, terms_of(config.where))
-    if config.rows:
-        table = numbered(table, config.rows)
-    if config.join:
-        other, _ = table_of(files_of(config.join, config.how_to_get))
-        table = Joined(table, other, config.on)
-    records = Records(
-        table,
-        image=(config.image,) if config.image else (),
-        text=config.text,
-        separator=config.separator,
-        root=config.root or paths[0].parent,
-        classes=classes,
-    )
-    return EachCaption(records) if config.each == "captions" else records
-
-
-def tar(config: Tar) -> Records:
-    """Tar shards; see `Tar`. Shards without a sample are skipped and said so.
-
-    Raises:
-      UserError: no shard is there, or none has a sample.
-    """
-    paths = files_of(config.path, config.how_to_get)
-    folder = Path(config.index) if config.index else None
-    shards: list[Table] = []
-    for path in paths:
-        try:
-            shards.append(TarShard(path, folder))
-        except UserError as problem:
-            if len(paths) == 1:
-                raise
-            log.warning(f"skipped: {problem}")
-    if not shards:
-        raise UserError(f"none of the {len(paths)} shards of {config.path} can be read.")
-    name = paths[0].parent.name if len(shards) > 1 else paths[0].stem
-    table: Table = Chain(shards, name)
-    if config.rows:
-        table = numbered(table, config.rows)
-    return Records(table, image=config.image, text=config.text)
-
-
-def tfds(config: Tfds) -> Records:
-    """A prepared data set; see `Tfds`.
-
-    Raises:
-      UserError: it is not on this machine, or lacks the split or a feature.
-    """
-    from big_retrieval.data.formats.prepared import Prepared  # TFDS takes a second to import
-
-    try:
-        table = Prepared(config.name, config.split, config.folder, config.image)
-    except UserError as problem:
-        hint = f"{config.how_to_get}, or " if config.how_to_get else ""
-        raise UserError(f"{str(problem).rstrip('.')}; {hint}{TRY}.") from None
-    image = (config.image,) if config.image else ()
-    return Records(table, image=image, text=config.text, classes=table.classes)
 
 
 def files_of(pattern: str, how_to_get: str) -> list[Path]:

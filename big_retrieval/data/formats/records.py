@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from big_retrieval.data.sources import (
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
 
+# A record is an image with its captions, of which training draws one in each epoch, or one caption
+# with its image, so that an epoch has every caption once.
+Each = Literal["images", "captions"]
 IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
 
 

@@ -1,17 +1,23 @@
 """The images of documents: paths, bytes or arrays of a column, or keys into another file."""
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from big_retrieval.data.formats.columns import Keys, as_text, check_ids, scan
+from big_retrieval.data.formats.open_files import files_of, table_of
+from big_retrieval.data.formats.prepared import SCHEME
 from big_retrieval.data.formats.records import load_image
 from big_retrieval.data.formats.tables import Table, check_known
 from big_retrieval.data.images.decoding import OneOf
 from big_retrieval.data.sources import Record, is_absent
 from big_retrieval.errors import Damaged
+
+if TYPE_CHECKING:
+    from big_retrieval.data.judged.open_graded import Graded
 
 
 class Gallery:
@@ -97,3 +103,29 @@ def _several(cell: Any, keys: bool) -> list[Any]:
         return [cell]
     found = [each for each in cell if not is_absent(each)]
     return found if keys or isinstance(found[0], str | bytes | Mapping) else [cell]
+
+
+def place_of_images(config: "Graded") -> str:
+    return config.images or config.documents or config.path
+
+
+def images_of(config: "Graded") -> ImageColumn | None:
+    """The images of the documents, wherever they are."""
+    if not config.image:
+        return None
+    where = place_of_images(config)
+    if config.root or where.startswith(SCHEME):  # a prepared data set holds its images
+        root = Path(config.root)
+    else:
+        root = files_of(where, config.how_to_get)[0].parent
+    if not config.images:
+        return ImageColumn(config.image, root)
+    value = "" if config.root else config.image_value
+    table = table_of(files_of(config.images, config.how_to_get), image=value)[0]
+    gallery = _gallery(table, config.image_key, config.image_value, root)
+    return ImageColumn(config.image, root, gallery)
+
+
+@functools.lru_cache(maxsize=4)
+def _gallery(table: Table, key: str, value: str, root: Path) -> Gallery:
+    return Gallery(table, key, value, root)

@@ -1,13 +1,16 @@
 """From the configuration of judged pairs to their source."""
 
-import functools
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from big_retrieval.config.graded import Graded
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source, check_min_relevance, check_terms, not_empty
 from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
 from big_retrieval.data.formats.open_files import file_table, files_of, opened, table_of, terms_of
@@ -17,9 +20,13 @@ from big_retrieval.data.formats.tables import Table, check_columns, check_known
 from big_retrieval.data.formats.views import View, renamed, selected
 from big_retrieval.data.formats.whole import JUDGED, judged_lines, judged_objects, objects
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
-from big_retrieval.data.judged.images import Gallery, ImageColumn
+from big_retrieval.data.judged.images import ImageColumn, images_of, place_of_images
 from big_retrieval.data.judged.pairing import JudgedFile, Pairing, owner
+from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
 
 log = logging.getLogger(__name__)
 
@@ -27,57 +34,149 @@ ADVICE = "write a file with a row for each"
 ADVICE_PAIRS = f"{ADVICE} pair: the ids of query and document, and their score"
 
 
-def graded(config: Graded) -> GradedPairs:
-    """Judged pairs; see `Graded`. What is skipped is counted on standard error.
+@register("source")
+@dataclass(frozen=True)
+class Graded(Source):
+    """Judged pairs of queries and documents, with how well they fit.
 
-    Raises:
-      UserError: a file is missing or of another kind, or lacks a column; an id is missing, repeated
-        or unknown; a score is no number from 0 on; a pair has two scores.
+    A record is a pair with the columns of its query and its document; evaluations rank all
+    documents for each query.
     """
-    if config.where_documents and not config.documents:
-        raise UserError("where_documents chooses rows of `documents`, which is empty; give it too.")
-    ids = (config.query, config.document, config.score)
-    table = _open(config, "pairs", config.path)
-    queries = _file(config, "queries", config.query_key or config.query, config.query)
-    documents = _file(config, "documents", config.document_key or config.document, config.document)
-    shared = [] if queries or documents else [x for x in config.text if x not in ids]
-    found = _scan(table, ids[:2], ids[2:], shared)
-    paired = Pairing(found, config, table.place).resolve(queries, documents)
-    for note in paired.notes:
-        log.warning(f"{table.name}: {note}")
-    whose = {x: owner(found.texts[x], paired) for x in shared if x in found.texts}
-    names, *own = _names(config, found.columns, queries, documents, whose)
 
-    def side(
-        file: JudgedFile | None,
-        what: str,
-        rows: np.ndarray,
-        id_column: str,
-        columns: Mapping[str, str],
-        image: ImageColumn | None = None,
-    ) -> SideRecords:
-        return SideRecords(
-            file.table if file else table,
-            rows,
-            key=file.key if file else id_column,
-            id_column=id_column,
-            columns=columns,
-            texts=config.text,
-            image=image,
-            name=f"{table.name}, {what}",
+    graded: ClassVar[bool] = True
+    type: Literal["graded"] = "graded"
+    # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, qrels, or a prepared
+    # data set: "tfds:marqo_gs_10m/in_domain"; `queries` and `documents` can be one, too
+    path: str = ""
+    query: str = "query_id"  # column of the query's id in the pairs; or of the text itself
+    document: str = "document_id"  # column of the document's id in the pairs
+    score: str = "score"  # column of the score, rank or clicks
+    # what that column holds; the best rank, 1, is a score of s_max, as are the most clicks
+    score_from: Literal["score", "rank", "clicks"] = "score"
+    s_max: float = 100.0  # of scores from ranks and clicks
+    where: tuple[str, ...] = ()  # such as "split=train": only pairs with this value
+    queries: str = ""  # file with a row a query; empty: its columns are those of the pairs
+    query_key: str = ""  # column of ids in that file; empty: named as in the pairs
+    documents: str = ""  # file with a row a document; empty: its columns are those of the pairs
+    document_key: str = ""  # column of ids in that file; empty: named as in the pairs
+    where_documents: tuple[str, ...] = ()  # such as "corpus=A": the documents that are ranked
+    text: tuple[str, ...] = ("query", "title")  # columns of texts, of queries and documents
+    image: str = ""  # column of the documents' images: a path, bytes, or one or several keys
+    images: str = ""  # file (npz, Parquet, ...) of the images with these keys
+    image_key: str = "image_id"  # column of keys in that file
+    image_value: str = "images"  # column of images in that file
+    root: str = ""  # folder that image paths start from; empty: that of the documents' file
+    # pairs without ids, or with a query that no file has, are skipped and counted instead of an
+    # error; documents that no file has are counted as not found in any case
+    skip_unknown_ids: bool = False
+    # of a pair that is there with different scores: an error, or which one counts
+    duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
+    negative: Literal["refuse", "zero"] = "refuse"  # what a score below 0 is: an error, or 0
+    min_relevance: float = 0.0  # pairs of lower scores are skipped; 1 keeps what fits, to train on
+    rename: tuple[str, ...] = ()  # columns, before all else: "queries.text=query", "pairs.pid=id"
+    how_to_get: str = ""  # said when `path` does not exist
+
+    def check(self, path: str) -> Iterator[str]:
+        yield from not_empty(self, path, "file with your judged pairs")
+        yield from self.check_columns(path)
+
+    def check_columns(self, path: str) -> Iterator[str]:
+        """What is wrong with all keys but `path`, a sentence each."""
+        names = {key: getattr(self, key) for key in ("query", "document", "score")}
+        for key, name in names.items():
+            if not name:
+                yield f"{path}.{key} is empty; name the column of the pairs."
+        if len(set(names.values())) < len(names):
+            said = ", ".join(f"{path}.{key} {name!r}" for key, name in names.items())
+            yield f"{said}: query, document and score need three columns."
+        if not (math.isfinite(self.s_max) and self.s_max >= 1):
+            yield f"{path}.s_max is {self.s_max}; it must be 1 or more."
+        yield from check_min_relevance(self, path)
+        for term in self.rename:
+            part, _, rest = term.partition(".")
+            column, _, name = rest.partition("=")
+            if part not in ("pairs", "queries", "documents") or not column or not name:
+                yield f"{path}.rename has {term!r}; write such as queries.text=query."
+        if not self.text:
+            yield f"{path}.text is empty; name the columns of texts, such as ('query', 'title')."
+        yield from check_terms(self, path, "where", "where_documents")
+        for key, needs in (
+            ("query_key", "queries"),
+            ("document_key", "documents"),
+            ("where_documents", "documents"),
+            ("images", "image"),
+        ):
+            if getattr(self, key) and not getattr(self, needs):
+                yield f"{path}.{key} is set, but {path}.{needs} is empty; give both or neither."
+        for key in ("image_key", "image_value"):
+            if self.images and not getattr(self, key):
+                yield f"{path}.{key} is empty; name the column of {path}.images."
+
+    def check_training(self, config: "Config") -> Iterator[str]:
+        for name, each in config.fields.items():
+            if each.modality == "image" and not self.image:
+                yield (
+                    f"config.data.image is empty, but config.fields.{name} reads images; name the "
+                    "column of the documents' images."
+                )
+            elif each.modality == "image" and each.column != "image":
+                yield (
+                    f"config.fields.{name}.column is {each.column!r}; judged pairs have their "
+                    "image in 'image'."
+                )
+
+    def build(self) -> GradedPairs:
+        """Opens the files and numbers the pairs; warns of what it skips.
+
+        Raises:
+          UserError: a file is missing or of another kind, or lacks a column; an id is missing,
+            repeated or unknown; a score is no number from 0 on; a pair has two scores.
+        """
+        ids = (self.query, self.document, self.score)
+        table = _open(self, "pairs", self.path)
+        queries = _file(self, "queries", self.query_key or self.query, self.query)
+        documents = _file(self, "documents", self.document_key or self.document, self.document)
+        shared = [] if queries or documents else [x for x in self.text if x not in ids]
+        found = _scan(table, ids[:2], ids[2:], shared)
+        paired = Pairing(found, self, table.place).resolve(queries, documents)
+        for note in paired.notes:
+            log.warning(f"{table.name}: {note}")
+        whose = {x: owner(found.texts[x], paired) for x in shared if x in found.texts}
+        names, *own = _names(self, found.columns, queries, documents, whose)
+
+        def side(
+            file: JudgedFile | None,
+            what: str,
+            rows: np.ndarray,
+            id_column: str,
+            columns: Mapping[str, str],
+            image: ImageColumn | None = None,
+        ) -> SideRecords:
+            return SideRecords(
+                file.table if file else table,
+                rows,
+                key=file.key if file else id_column,
+                id_column=id_column,
+                columns=columns,
+                texts=self.text,
+                image=image,
+                name=f"{table.name}, {what}",
+            )
+
+        image = images_of(self)
+        return GradedPairs(
+            side(queries, "queries", paired.queries, self.query, own[0]),
+            side(documents, "documents", paired.documents, self.document, own[1], image),
+            paired.qrels,
+            names=names,
+            score=self.score,
+            name=table.name,
+            file=View(table, paired.pairs),
+            notes=paired.notes,
         )
 
-    image = _image(config)
-    return GradedPairs(
-        side(queries, "queries", paired.queries, config.query, own[0]),
-        side(documents, "documents", paired.documents, config.document, own[1], image),
-        paired.qrels,
-        names=names,
-        score=config.score,
-        name=table.name,
-        file=View(table, paired.pairs),
-        notes=paired.notes,
-    )
+    def runlocal(self) -> GradedScenes:
+        return GradedScenes()
 
 
 def _names(
@@ -173,7 +272,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
         return opened(file, judged_lines, *keys) or opened(file, read_csv, "\t")
 
     if path.startswith(SCHEME):
-        image = config.image if path == _place_of_images(config) else ""
+        image = config.image if path == place_of_images(config) else ""
         try:
             table: Table = open_prepared(path, image)
         except UserError as problem:
@@ -181,7 +280,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
             raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
     else:
         advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
-        here = path == _place_of_images(config) and not config.root and not config.images
+        here = path == place_of_images(config) and not config.root and not config.images
         image = next((own for own, new in names.items() if new == config.image), config.image)
         table, _ = table_of(files_of(path, advice), open_file, image if here else "")
     wheres = {"pairs": "where", "documents": "where_documents"}
@@ -204,29 +303,3 @@ def _scan(
     check_known(table.name, found.columns, (*texts, *numbers))
     here = {x: values for x, values in found.texts.items() if x in found.columns}
     return Scan(here, found.numbers, found.columns)
-
-
-def _place_of_images(config: Graded) -> str:
-    return config.images or config.documents or config.path
-
-
-def _image(config: Graded) -> ImageColumn | None:
-    """The images of the documents, wherever they are."""
-    if not config.image:
-        return None
-    where = _place_of_images(config)
-    if config.root or where.startswith(SCHEME):  # a prepared data set holds its images
-        root = Path(config.root)
-    else:
-        root = files_of(where, config.how_to_get)[0].parent
-    if not config.images:
-        return ImageColumn(config.image, root)
-    value = "" if config.root else config.image_value
-    table = table_of(files_of(config.images, config.how_to_get), image=value)[0]
-    gallery = _gallery(table, config.image_key, config.image_value, root)
-    return ImageColumn(config.image, root, gallery)
-
-
-@functools.lru_cache(maxsize=4)
-def _gallery(table: Table, key: str, value: str, root: Path) -> Gallery:
-    return Gallery(table, key, value, root)

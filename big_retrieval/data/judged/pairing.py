@@ -5,17 +5,19 @@ All of this works on arrays, so that ten million pairs take seconds.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from big_retrieval.config.graded import Graded
 from big_retrieval.data.formats.columns import Scan, encode, match
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged import qrels
 from big_retrieval.data.judged.qrels import DuplicatePolicy, Qrels
 from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.data.judged.open_graded import Graded
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Pairing:
         pair with two scores that are refused.
     """
 
-    def __init__(self, found: Scan, config: Graded, place: Callable[[int], str]):
+    def __init__(self, found: Scan, config: "Graded", place: Callable[[int], str]):
         self._config, self._place = config, place
         self._names = (config.query, config.document)
         self._ids: list[Any] = [found.texts[name] for name in self._names]

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval.config import schema
-from big_retrieval.config.graded import Graded
 from big_retrieval.data.formats.columns import as_text, scan
 from big_retrieval.data.formats.parquet import write_parquet
 from big_retrieval.data.formats.prepared import SCHEME
@@ -30,6 +29,7 @@ from big_retrieval.data.judged.four_way import (
     split_of,
 )
 from big_retrieval.data.judged.graded import GradedPairs, SideRecords
+from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable

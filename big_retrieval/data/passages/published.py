@@ -2,30 +2,58 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.graded import Graded
-from big_retrieval.config.texts import Beir, Dpr
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source, check_min_relevance, not_empty
 from big_retrieval.data.formats.lines import json_table
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.judged.graded import GradedPairs
+from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.sources import BaseSource, Record, as_texts, as_utf8, is_absent
+from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged
 from big_retrieval.io.regular import check_regular
 
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+
 Document = Mapping[str, Any]  # title, text and perhaps document_id
 
 POSITIVES = "positive_ctxs"
+COLUMNS = ("query", "text", "title")  # of the records of all three sources
 PASSAGE_IDS = ("passage_id", "psg_id")  # of a passage of DPR's
 DPR_ADVICE = (
     'write one {"question": ..., "answers": [...], "positive_ctxs": [{"title": ..., "text": ...}], '
     '"hard_negative_ctxs": [...]} a line'
 )
 STRAIGHT = str.maketrans({"’": "'", "\n": " "})
+
+
+class TextSource(Source):
+    """The base of sources that have texts alone."""
+
+    columns: ClassVar[tuple[str, ...]] = ()  # that their texts are in; (): more than are known
+
+    def check_training(self, config: "Config") -> Iterator[str]:
+        for name, each in config.fields.items():
+            path = f"config.fields.{name}"
+            if each.modality == "image":
+                yield f"{path} reads images; config.data of the type {self.type!r} has texts alone."
+            elif each.modality == "text" and self.columns and each.column not in self.columns:
+                yield (
+                    f"{path}.column is {each.column!r}; config.data of the type {self.type!r} has "
+                    f"texts in {', '.join(map(repr, self.columns))}."
+                )
+
+    def runlocal(self) -> GradedScenes:
+        return GradedScenes()
 
 
 class Passages(BaseSource):
@@ -82,23 +110,51 @@ def right_ones(found: Sequence[Document], positive: str) -> Record:
     return record | ({} if all(each is None for each in ids) else {"document_id": ids})
 
 
-def dpr(config: Dpr) -> Passages:
-    """Opens DPR's files; see `config.Dpr`.
+@register("source")
+@dataclass(frozen=True)
+class Dpr(TextSource):
+    """Questions with right and wrong passages, in DPR's form.
 
-    Raises:
-      UserError: the files are missing, or hold no list of objects.
+    Records have `query`, `text` and `title` of a right passage (of all of them where one is drawn),
+    `negatives`, `answers`, and `document_id` (beside each where one is drawn) where passages have a
+    `passage_id` or `psg_id`.
     """
-    table, _ = table_of(files_of(config.path, config.how_to_get or DPR_ADVICE), json_table)
-    return Passages(table, partial(dpr_record, config))
+
+    columns: ClassVar[tuple[str, ...]] = COLUMNS
+    type: Literal["dpr"] = "dpr"
+    # JSON lines or a JSON array of {"question", "answers", "positive_ctxs", "negative_ctxs",
+    # "hard_negative_ctxs"}, whose passages are {"title", "text"}; several files: "nq/*.jsonl"
+    path: str = ""
+    positive: Literal["first", "any"] = "first"  # the first right passage, or one that is drawn
+    # where the negatives come from; later lists are used when the earlier ones have too few
+    negatives: tuple[str, ...] = ("hard_negative_ctxs", "negative_ctxs")
+    normalise: bool = True  # curly apostrophes become straight ones, line ends spaces
+    how_to_get: str = ""
+
+    def check(self, path: str) -> Iterator[str]:
+        yield from not_empty(self, path, "file with questions and passages")
+
+    def check_training(self, config: "Config") -> Iterator[str]:
+        yield from super().check_training(config)
+        count = config.negatives.count
+        if count > 0 and not self.negatives:
+            yield (
+                f"config.negatives.count is {count}, but config.data.negatives is empty; name the "
+                "lists that they come from, such as ('hard_negative_ctxs',)."
+            )
+
+    def build(self) -> Passages:
+        """Opens the files.
+
+        Raises:
+          UserError: the files are missing, or hold no list of objects.
+        """
+        table, _ = table_of(files_of(self.path, self.how_to_get or DPR_ADVICE), json_table)
+        return Passages(table, partial(dpr_record, self))
 
 
 def dpr_record(config: Dpr, row: Record, place: str) -> Record:
     """Makes a record from an object of a file.
-
-    Args:
-      config: says which passages are taken, and whether texts are normalised.
-      row: the object.
-      place: where it stands, for messages.
 
     Returns:
       `query`; `text` and `title` of the right passage, or of all right passages; `negatives`,
@@ -150,29 +206,73 @@ def _passages(row: Record, key: str, clean: Callable[[str], str], place: str) ->
     return found
 
 
-def beir(config: Beir) -> Graded:
-    """The judged pairs of a folder with corpus.jsonl, queries.jsonl and qrels/<split>.tsv."""
-    folder, qrels = Path(config.path), f"qrels/{config.split}.tsv"
-    advice = f"give a folder in BEIR's form, with corpus.jsonl, queries.jsonl and {qrels}"
-    query, text, titles = config.query_column, config.text_column, has_titles(folder)
-    rename = ["pairs.query-id=query_id", "pairs.corpus-id=document_id", f"queries.text={query}"]
-    if text == "title" and titles:  # a model of titles alone reads the texts instead
-        rename, titles = [*rename, "documents.title=heading"], False
-    rename += [] if text == "text" else [f"documents.text={text}"]
-    return Graded(
-        path=str(folder / qrels),
-        queries=str(folder / "queries.jsonl"),
-        query_key="_id",
-        documents=str(folder / "corpus.jsonl"),
-        document_key="_id",
-        rename=tuple(rename),
-        text=(query, "title", text) if titles else (query, text),
-        negative="zero",
-        min_relevance=config.min_relevance,
-        duplicates=config.duplicates,
-        skip_unknown_ids=config.skip_unknown_ids,
-        how_to_get=config.how_to_get or advice,
-    )
+@register("source")
+@dataclass(frozen=True)
+class Beir(TextSource):
+    """Judged pairs in BEIR's form: corpus.jsonl, queries.jsonl, qrels/<split>.tsv in one folder.
+
+    Records have `query_id`, `query`, `document_id`, `title`, `text` and `score`. A relevance below
+    0 counts as 0.
+    """
+
+    graded: ClassVar[bool] = True
+    same_ids: ClassVar[bool] = True
+    has_negatives: ClassVar[bool] = False
+    type: Literal["beir"] = "beir"
+    path: str = ""  # the folder
+    split: str = "test"
+    query_column: str = "query"  # what records call the text of a query,
+    text_column: str = "text"  # and that of a document
+    min_relevance: float = 0.0  # pairs of lower relevance are skipped; 1: train on relevant ones
+    # of a pair that is there with different relevance: an error, or which one counts
+    duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
+    # pairs with a query that no file has are skipped and counted, instead of an error; documents
+    # that no file has are counted as not found in any case
+    skip_unknown_ids: bool = False
+    how_to_get: str = ""
+
+    def check(self, path: str) -> Iterator[str]:
+        yield from not_empty(self, path, "folder with corpus.jsonl, queries.jsonl and qrels")
+        if not self.split:
+            yield f"{path}.split is empty; name that of qrels/<split>.tsv, such as 'test'."
+        if not self.query_column or not self.text_column:
+            yield f"{path}.query_column and {path}.text_column must be names."
+        yield from check_min_relevance(self, path)
+
+    def check_training(self, config: "Config") -> Iterator[str]:
+        if self.min_relevance <= 0 and not config.labels.score:
+            yield (
+                "config.data.min_relevance is 0, so that pairs judged as wrong would be trained as "
+                "right ones; set it to 1, or name config.labels.score."
+            )
+        yield from super().check_training(config)
+
+    def judged_pairs(self) -> Graded:
+        """The judged pairs of a folder with corpus.jsonl, queries.jsonl and qrels/<split>.tsv."""
+        folder, qrels = Path(self.path), f"qrels/{self.split}.tsv"
+        advice = f"give a folder in BEIR's form, with corpus.jsonl, queries.jsonl and {qrels}"
+        query, text, titles = self.query_column, self.text_column, has_titles(folder)
+        rename = ["pairs.query-id=query_id", "pairs.corpus-id=document_id", f"queries.text={query}"]
+        if text == "title" and titles:  # a model of titles alone reads the texts instead
+            rename, titles = [*rename, "documents.title=heading"], False
+        rename += [] if text == "text" else [f"documents.text={text}"]
+        return Graded(
+            path=str(folder / qrels),
+            queries=str(folder / "queries.jsonl"),
+            query_key="_id",
+            documents=str(folder / "corpus.jsonl"),
+            document_key="_id",
+            rename=tuple(rename),
+            text=(query, "title", text) if titles else (query, text),
+            negative="zero",
+            min_relevance=self.min_relevance,
+            duplicates=self.duplicates,
+            skip_unknown_ids=self.skip_unknown_ids,
+            how_to_get=self.how_to_get or advice,
+        )
+
+    def build(self) -> "GradedPairs":
+        return self.judged_pairs().build()
 
 
 def has_titles(folder: Path) -> bool:

@@ -1,17 +1,25 @@
 """MS MARCO's triples: queries with positives and negatives, as texts or ids."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, Literal, TypeGuard
 
-from big_retrieval.config.texts import Triples
+from big_retrieval.config.ranges import AtLeast0
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import not_empty
 from big_retrieval.data.formats.lines import DelimitedLines, json_table
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.passages.collection import Collection
-from big_retrieval.data.passages.published import Document, Passages, right_ones
+from big_retrieval.data.passages.published import (
+    COLUMNS,
+    Document,
+    Passages,
+    TextSource,
+    right_ones,
+)
 from big_retrieval.data.passages.query_lines import QueryLines
 from big_retrieval.data.sources import Record, is_absent
 from big_retrieval.data.text.normalize import normalize_text
@@ -21,26 +29,65 @@ TRIPLE = {"query": "qid", "pos": "positive", "neg": "negative"}  # with names th
 TRIPLES_ADVICE = "write a query, a right document and a wrong one a line, separated by tabs"
 
 
-def triples(config: Triples) -> Passages:
-    """Opens triples; see `config.Triples`.
+@register("source")
+@dataclass(frozen=True)
+class Triples(TextSource):
+    """A query, a document that answers it and one that does not, in MS MARCO's forms.
 
-    Raises:
-      UserError: a file is missing, or an id is repeated.
+    Records have `query`, `text` and `title` of a right document, `negatives`, and, where ids are
+    read, `query_id` and `document_id` (of each where one is drawn).
     """
 
-    def open_file(path: Path) -> Table:
-        if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
-            return json_table(path)
-        return DelimitedLines(path, tuple(TRIPLE))
+    columns: ClassVar[tuple[str, ...]] = COLUMNS
+    type: Literal["triples"] = "triples"
+    # a file without a header line, tab-separated: three texts, or three ids; or JSON lines of
+    # {"query", "pos", "neg"}, where pos and neg may be lists, and neg lists by name
+    path: str = ""
+    queries: str = ""  # file of the texts of the queries' ids: id and text; empty: path has texts
+    # file of the documents': id, text and perhaps title (tab-separated), or JSON lines
+    documents: str = ""
+    positive: Literal["first", "any"] = "first"  # of several right documents
+    # names of the lists of `neg` that negatives come from, such as ("bm25",); empty for all lists
+    lists: tuple[str, ...] = ()
+    # 0: a line is a record. N: the tab-separated lines of one query are one record, so that an
+    # epoch has each query once; at most N of these lines are read, evenly spread
+    by_query: AtLeast0 = 0
+    how_to_get: str = ""
 
-    table, _ = table_of(files_of(config.path, config.how_to_get or TRIPLES_ADVICE), open_file)
-    if config.lists:
-        check_lists(table, config.lists)
-    if config.by_query:
-        table = QueryLines(table, config.by_query)
-    paths = (config.queries, config.documents)
-    by_id = [Collection(path, config.how_to_get) for path in paths if path]
-    return Passages(table, TripleReader(config.positive, config.lists, *by_id))
+    def check(self, path: str) -> Iterator[str]:
+        yield from not_empty(self, path, "file with triples")
+        if self.lists and self.by_query:
+            yield (
+                f"{path}.lists names lists of JSON lines, {path}.by_query groups tab-separated "
+                "lines; set one of them only."
+            )
+        if bool(self.queries) != bool(self.documents):
+            key = "documents" if self.queries else "queries"
+            yield (
+                f"{path}.{key} is empty; triples of ids need the files of both texts, of texts "
+                "none."
+            )
+
+    def build(self) -> Passages:
+        """Opens the files.
+
+        Raises:
+          UserError: a file is missing, or an id is repeated.
+        """
+
+        def open_file(path: Path) -> Table:
+            if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
+                return json_table(path)
+            return DelimitedLines(path, tuple(TRIPLE))
+
+        table, _ = table_of(files_of(self.path, self.how_to_get or TRIPLES_ADVICE), open_file)
+        if self.lists:
+            check_lists(table, self.lists)
+        if self.by_query:
+            table = QueryLines(table, self.by_query)
+        paths = (self.queries, self.documents)
+        by_id = [Collection(path, self.how_to_get) for path in paths if path]
+        return Passages(table, TripleReader(self.positive, self.lists, *by_id))
 
 
 def check_lists(table: Table, names: Sequence[str]) -> None:

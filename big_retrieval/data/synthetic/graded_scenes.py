@@ -18,19 +18,26 @@ hash of their text:
 
 import functools
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source, check_drawn
 from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.sources import Record
 from big_retrieval.data.synthetic.scenes import COLOURS, RELATIONS, SHAPES, SIZES, SceneRecords
-from big_retrieval.errors import UserError
 
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+
+MOST_DOCUMENTS = 1_000_000  # every query is compared with all of them at the start
+SCENE_TEXTS = ("query", "title")
 SPLITS = ("in_domain", "novel_query", "novel_document", "zero_shot")
 LEAST, MOST = 10, 30  # judged documents of a query, of 400; MOST grows with their number
 OTHERS = 4  # of these, whatever they show
@@ -39,6 +46,77 @@ TWO = 100  # queries that name two objects, at most
 _IMAGE = 0.75  # share of the score
 _ANY = -1  # a size that the query does not name
 _KINDS = len(SHAPES) * len(COLOURS)  # kind = shape * len(COLOURS) + colour, as in scenes
+
+
+@register("source")
+@dataclass(frozen=True)
+class GradedScenes(Source):
+    """Generated judged pairs: queries such as "red circle" and scenes with images and titles."""
+
+    generated: ClassVar[bool] = True
+    graded: ClassVar[bool] = True
+    type: Literal["graded_scenes"] = "graded_scenes"
+    split: Literal["in_domain", "novel_query", "novel_document", "zero_shot"] = "in_domain"
+    size: int = 32
+    count: int = 400  # documents
+    seed: int = 0
+
+    def check(self, path: str) -> Iterator[str]:
+        yield from check_drawn(self, path, MOST_DOCUMENTS)
+
+    def check_training(self, config: "Config") -> Iterator[str]:
+        known = {"image": ("images", ("image",)), "text": ("texts", SCENE_TEXTS)}
+        for name, each in config.fields.items():
+            words, columns = known.get(each.modality, ("", (each.column,)))
+            if each.column not in columns:
+                yield (
+                    f"config.fields.{name}.column is {each.column!r}; generated judged pairs have "
+                    f"{words} in {' and '.join(map(repr, columns))}."
+                )
+
+    def build(self) -> "ScenePairs":
+        """Judged pairs with ids `query_id` and `document_id`, and `score` from 1 to 100."""
+        novel = self.split in ("novel_query", "zero_shot")
+        half = int(self.split in ("novel_document", "zero_shot"))
+        documents = SceneTable(half, self.size, self.count, self.seed)
+        asked = [query for query in _queries(self.seed) if (_share(query.text) < NOVEL) == novel]
+        judged = [_judge(query, documents) for query in asked]
+        lengths = [len(found) for found, _ in judged]
+        found = Qrels(
+            np.repeat(np.arange(len(asked)), lengths).astype(np.int32),
+            np.concatenate([numbers for numbers, _ in judged]).astype(np.int32),
+            np.concatenate([scores for _, scores in judged]),
+        )
+        queries = _query_table(asked)
+        names = Names(query={"query": "query", "kind": "kind"}, document={"title": "title"})
+        return ScenePairs(
+            SideRecords(
+                queries,
+                np.arange(len(queries)),
+                key="query_id",
+                id_column="query_id",
+                columns=names.query,
+                texts=("query",),
+                name=f"{self.split}, queries",
+            ),
+            SideRecords(
+                documents,
+                np.arange(len(documents)),
+                key="document_id",
+                id_column="document_id",
+                columns=names.document,
+                texts=("title",),
+                image=ImageColumn("image"),
+                name=f"{self.split}, documents",
+            ),
+            found,
+            names=names,
+            score="score",
+            name=f"graded-scenes-{self.split}",
+        )
+
+    def runlocal(self) -> "GradedScenes":
+        return GradedScenes()
 
 
 @dataclass(frozen=True)
@@ -121,61 +199,6 @@ class ScenePairs(GradedPairs):
         worse = documents[(documents >= 0) & (scores <= score / 2)].tolist()
         titles = dict.fromkeys(self.documents.value(each, "title") for each in worse)
         return {**record, "negatives": [x for x in titles if x != record["title"]]}
-
-
-def graded_scenes(split: str, *, size: int = 32, count: int = 400, seed: int = 0) -> ScenePairs:
-    """Judged pairs of one split; ids `query_id` and `document_id`, score `score`, 1 to 100.
-
-    Args:
-      split: one of `SPLITS`.
-      size: side of the images in pixels, at least 16.
-      count: documents of a half.
-      seed: another seed gives other scenes and other queries with two objects.
-
-    Raises:
-      UserError: an unknown split, or a size, count or seed that is out of range.
-    """
-    if split not in SPLITS:
-        raise UserError(f"graded scenes: split {split!r} is unknown; known: {', '.join(SPLITS)}.")
-    if count < 1:
-        raise UserError(f"graded scenes: count {count} leaves no documents; use 1 or more.")
-    novel, half = split in ("novel_query", "zero_shot"), split in ("novel_document", "zero_shot")
-    documents = SceneTable(int(half), size, count, seed)
-    asked = [query for query in _queries(seed) if (_share(query.text) < NOVEL) == novel]
-    judged = [_judge(query, documents) for query in asked]
-    lengths = [len(found) for found, _ in judged]
-    found = Qrels(
-        np.repeat(np.arange(len(asked)), lengths).astype(np.int32),
-        np.concatenate([numbers for numbers, _ in judged]).astype(np.int32),
-        np.concatenate([scores for _, scores in judged]),
-    )
-    queries = _query_table(asked)
-    names = Names(query={"query": "query", "kind": "kind"}, document={"title": "title"})
-    return ScenePairs(
-        SideRecords(
-            queries,
-            np.arange(len(queries)),
-            key="query_id",
-            id_column="query_id",
-            columns=names.query,
-            texts=("query",),
-            name=f"{split}, queries",
-        ),
-        SideRecords(
-            documents,
-            np.arange(len(documents)),
-            key="document_id",
-            id_column="document_id",
-            columns=names.document,
-            texts=("title",),
-            image=ImageColumn("image"),
-            name=f"{split}, documents",
-        ),
-        found,
-        names=names,
-        score="score",
-        name=f"graded-scenes-{split}",
-    )
 
 
 def most_judged(documents: int) -> int:

@@ -12,20 +12,35 @@ that share the label, from test pairs.
 """
 
 import functools
-import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source, check_drawn
 from big_retrieval.data.sources import BaseSource, Record
 from big_retrieval.data.synthetic import shapes
+from big_retrieval.data.synthetic.scene_parameters import (
+    COLOURS,
+    COUNTS,
+    LABELS,
+    SHAPES,
+    draw_parameters,
+    stream_of,
+)
 from big_retrieval.errors import UserError
 
-SHAPES = tuple(shapes.SHAPES)
-COLOURS = tuple(shapes.COLOURS)
+if TYPE_CHECKING:
+    from big_retrieval.config.evals import ZeroShot
+    from big_retrieval.config.run import Config
+
+SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
+MOST_SCENES = 10_000_000  # their parameters are held in memory
+SCENE_COLUMNS = {"image": "image", "text": "captions"}  # modality of a field -> column
 SIZES = ("big", "small")
 RELATIONS = ("left of", "right of", "above", "below")
-COUNTS = {"train": 20_000, "validation": 500, "test": 1_000, "colours": 400, "shapes": 400}
 CAPTIONS = 5  # a record
 
 TEMPLATES = (
@@ -37,57 +52,47 @@ TEMPLATES = (
     "a {a} can be seen {relation} a {b}",
 )
 
-_KINDS = len(SHAPES) * len(COLOURS)  # kind = shape * len(COLOURS) + colour
-_BLOCK = 1024  # records that are drawn at a time
-_LABELS = {"colours": "colour", "shapes": "shape"}
-_SALT = "scenes-8"  # chosen so that every class has several test pairs
 
+@register("source")
+@dataclass(frozen=True)
+class Scenes(Source):
+    """Generated images of two coloured shapes in relation, with captions."""
 
-@functools.cache
-def pairs_of(part: str) -> np.ndarray:
-    """The pairs of kinds of one part: "train", "validation" or "test".
+    generated: ClassVar[bool] = True
+    has_negatives: ClassVar[bool] = False
+    type: Literal["scenes"] = "scenes"
+    split: SceneSplit = "train"
+    size: int = 32
+    count: int | None = None  # None: all of the split
+    seed: int = 0
 
-    Returns:
-      int64 [pairs, 2], kind = shape * 8 + colour, first <= second; read-only.
-    """
-    chosen = []
-    for first in range(_KINDS):
-        for second in range(first, _KINDS):
-            digest = hashlib.sha256(f"{_SALT}:{first}:{second}".encode()).digest()
-            share = int.from_bytes(digest[:8], "big") / 2**64
-            home = "test" if share < 0.10 else "validation" if share < 0.13 else "train"
-            if home == part:
-                chosen.append((first, second))
-    pairs = np.array(chosen)  # [pairs, 2]
-    pairs.flags.writeable = False
-    return pairs
+    def check(self, path: str) -> Iterator[str]:
+        yield from check_drawn(self, path, MOST_SCENES, ", or None")
 
+    def check_training(self, config: "Config") -> Iterator[str]:
+        for name, each in config.fields.items():
+            column = SCENE_COLUMNS.get(each.modality)
+            if column and each.column != column:
+                yield (
+                    f"config.fields.{name}.column is {each.column!r}; generated scenes have theirs "
+                    f"in {column!r}."
+                )
 
-def _unique_scenes(part: str) -> np.ndarray:
-    """All canonical scenes of a part: [scenes, 5] of kinds (2), sizes (2) and relation."""
-    scenes = set()
-    for first, second in pairs_of(part).tolist():
-        for a, b in ((first, second), (second, first)):
-            for sizes in range(4):
-                scenes.update((a, b, sizes // 2, sizes % 2, relation) for relation in (0, 2))
-    return np.array(sorted(scenes))  # [scenes, 5]
+    def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:
+        own = bool(evaluator.classes and evaluator.prompts)
+        label, names = LABELS.get(self.split, ("", ()))
+        if evaluator.label != label and not own:
+            splits = ", ".join(f"{name!r} for {split}" for split, (name, _) in LABELS.items())
+            yield (
+                f"{path}.label is {evaluator.label!r}, which {path}.data.split {self.split!r} "
+                f"lacks (labels: {splits}); change one of them."
+            )
+        given = len(evaluator.classes)
+        if evaluator.label == label and given and given != len(names):
+            yield f"{path}.classes has {given} names; label {label!r} needs {len(names)}."
 
-
-def _label_pairs(label: str) -> list[np.ndarray]:
-    """Per class the test pairs (or, without one, training pairs) that share it: [pairs, 2] each."""
-
-    def value(kinds: np.ndarray) -> np.ndarray:
-        return kinds % len(COLOURS) if label == "colour" else kinds // len(COLOURS)
-
-    found = []
-    for number in range(len(COLOURS if label == "colour" else SHAPES)):
-        for part in ("test", "train"):
-            pairs = pairs_of(part)
-            pairs = pairs[(value(pairs) == number).all(1)]  # [pairs, 2]
-            if len(pairs):
-                found.append(pairs)
-                break
-    return found
+    def build(self) -> "SceneRecords":
+        return SceneRecords(self.split, size=self.size, count=self.count, seed=self.seed)
 
 
 def _prompts(label: str) -> tuple[str, ...]:
@@ -134,10 +139,9 @@ class SceneRecords(BaseSource):
         self._count = COUNTS[split] if count is None else count
         if self._count < 1:
             raise UserError(f"scenes: count {count} leaves no records; use 1 or more.")
-        self._objects, self._floats = _parameters(split, self._count, seed)
-        label = _LABELS.get(split)
-        names = {"colours": COLOURS, "shapes": SHAPES}
-        self.classes = {label: names[split]} if label else {}
+        self._objects, self._floats = draw_parameters(split, self._count, seed)
+        label, names = LABELS.get(split, ("", ()))
+        self.classes = {label: names} if label else {}
         self.prompts = {label: _prompts(label)} if label else {}
 
     def __reduce__(self) -> tuple:
@@ -167,8 +171,9 @@ class SceneRecords(BaseSource):
         for prefix, (shape, colour, extent, _, _) in zip(("first", "second"), objects, strict=True):
             record[f"{prefix}_shape"], record[f"{prefix}_colour"] = shape, colour
             record[f"{prefix}_size"] = extent
-        if self.split in _LABELS:
-            record[_LABELS[self.split]] = record[f"first_{_LABELS[self.split]}"]
+        if self.split in LABELS:
+            label = LABELS[self.split][0]
+            record[label] = record[f"first_{label}"]
         return record
 
     def _drawn(self, index: int) -> list[shapes.Object]:
@@ -207,7 +212,7 @@ class SceneRecords(BaseSource):
         return self._captions(index) if column == "captions" else super().texts(index, column)
 
     def _noise(self, index: int) -> np.random.Generator:
-        key = np.array([self.seed, _stream(self.split)], np.uint64)
+        key = np.array([self.seed, stream_of(self.split)], np.uint64)
         counter = np.array([0, 0, 1, index], np.uint64)
         return np.random.Generator(np.random.Philox(counter=counter, key=key))
 
@@ -228,11 +233,6 @@ def _phrase(kind: int, extent: int) -> str:
     return f"{SIZES[extent]} {COLOURS[kind % len(COLOURS)]} {SHAPES[kind // len(COLOURS)]}"
 
 
-def _stream(split: str) -> int:
-    """The split's place in the random numbers; fixed for good."""
-    return list(COUNTS).index(split)
-
-
 def _places(relation: int, jitter: list[float]) -> tuple[tuple[float, float], tuple[float, float]]:
     """Centres (x, y) of the first and second object as shares of the side."""
     along = [0.26 + 0.03 * (2 * jitter[0] - 1), 0.74 + 0.03 * (2 * jitter[1] - 1)]
@@ -242,51 +242,3 @@ def _places(relation: int, jitter: list[float]) -> tuple[tuple[float, float], tu
     points = zip(along, across, strict=True) if relation < 2 else zip(across, along, strict=True)
     first, second = points
     return first, second
-
-
-def _uniform(split: str, seed: int, count: int, width: int) -> np.ndarray:
-    """Draws [0, 1) by blocks, so that a row depends on its index alone: [count, width]."""
-    key = np.array([seed, _stream(split)], np.uint64)
-    blocks = []
-    for block in range(-(-count // _BLOCK)):
-        counter = np.array([0, 0, 0, block], np.uint64)
-        rng = np.random.Generator(np.random.Philox(counter=counter, key=key))
-        blocks.append(rng.random((_BLOCK, width)))
-    return np.concatenate(blocks)[:count]  # [count, width]
-
-
-def _parameters(split: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the records show: kinds, sizes and relation [count, 5], and uniform draws [count, 14].
-
-    Of the draws, 0 is the background, 1-4 the jitter, 5-12 order the templates, 13 picks the point
-    of view of the first caption.
-    """
-    draws = _uniform(split, seed, count, 19)  # [count, 19]
-    own, rest = draws[:, :5], draws[:, 5:]
-    if split in ("test", "validation"):
-        scenes = _unique_scenes(split)  # [scenes, 5]
-        if count > len(scenes):
-            raise UserError(
-                f"scenes: count {count} is too much; {split} has {len(scenes)} unique scenes."
-            )
-        key = np.array([seed, 16 + _stream(split)], np.uint64)
-        order = np.random.Generator(np.random.Philox(key=key)).permutation(len(scenes))
-        chosen = scenes[order[:count]]  # [count, 5]
-        swap = own[:, 0] < 0.5  # tell half of them from the right or lower object
-        swapped = chosen[:, [1, 0, 3, 2, 4]] + np.array([0, 0, 0, 0, 1])
-        return np.where(swap[:, None], swapped, chosen), rest
-    if split == "train":
-        pairs = pairs_of("train")
-        kinds = pairs[(own[:, 0] * len(pairs)).astype(np.int64)]  # [count, 2]
-    else:
-        groups = _label_pairs(_LABELS[split])
-        kinds = np.stack(
-            [
-                groups[i % len(groups)][int(own[i, 0] * len(groups[i % len(groups)]))]
-                for i in range(count)
-            ]
-        )  # [count, 2]
-    swap = own[:, 1] < 0.5
-    kinds = np.where(swap[:, None], kinds[:, ::-1], kinds)
-    others = (own[:, 2:5] * np.array([2, 2, 4])).astype(np.int64)  # [count, 3]
-    return np.concatenate([kinds, others], axis=1), rest  # [count, 5], [count, 14]

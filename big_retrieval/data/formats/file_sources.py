@@ -1,0 +1,164 @@
+"""Sources of records in files: pairs in tables or folders, tar shards, prepared TFDS data sets."""
+
+import dataclasses
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source, check_terms, not_empty
+from big_retrieval.data.formats.open_files import TRY, files_of, table_of, terms_of
+from big_retrieval.data.formats.records import Each, EachCaption, Records
+from big_retrieval.data.formats.tables import Chain, Table
+from big_retrieval.data.formats.tar import TarShard
+from big_retrieval.data.formats.views import Joined, numbered, selected
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+@register("source")
+@dataclass(frozen=True)
+class Pairs(Source):
+    """Own records: JSON Lines, CSV, TSV, Parquet or npz files, or shards made by `convert`."""
+
+    type: Literal["pairs"] = "pairs"
+    # a file, several ("pairs/*.parquet"), or a folder of array_record shards or of pictures
+    path: str = ""
+    image: str = "image"  # column of paths, encoded bytes or arrays; empty: no images
+    text: str = "captions"  # column of one text or a list of texts; empty: no texts
+    each: Each = "images"
+    separator: str = ""  # between the texts of one cell; empty: a cell is one text
+    root: str = ""  # folder that image paths start from; empty: that of the file
+    where: tuple[str, ...] = ()  # such as "split=train": only rows with this value
+    rows: str = ""  # .npy file of the numbers of the rows to read, from 0; empty: all
+    join: str = ""  # another file, whose columns are added
+    on: str = ""  # the column whose value both files share
+    how_to_get: str = ""  # said when `path` does not exist
+
+    def check(self, path: str) -> Iterator[str]:
+        yield from not_empty(self, path, "file with your pairs")
+        if not self.image and not self.text:
+            yield (
+                f"{path}.image and {path}.text are both empty: name a column in one of them. Pairs "
+                f"of texts have no image; give {path}.text the column that a vocabulary is learned "
+                "from, such as 'question', and each field its own (config.fields.<name>.column)."
+            )
+        if bool(self.join) != bool(self.on):
+            yield (
+                f"{path}.join and {path}.on go together: a file, and the column that both files "
+                "have."
+            )
+        if self.rows and self.where:
+            yield f"{path}.rows and {path}.where both choose rows; leave one of them empty."
+        if self.each == "captions" and not self.text:
+            yield f"{path}.each is 'captions', but {path}.text is empty; name their column."
+        yield from check_terms(self, path, "where")
+
+    def build(self) -> RecordSource:
+        """Opens the files.
+
+        Raises:
+          UserError: files are missing, of another kind or damaged as a whole; they lack a column,
+            or no row meets a condition.
+        """
+        paths = files_of(self.path, self.how_to_get)
+        table, classes = table_of(paths, image="" if self.root else self.image)
+        if self.where:
+            table = selected(table, terms_of(self.where))
+        if self.rows:
+            table = numbered(table, self.rows)
+        if self.join:
+            other, _ = table_of(files_of(self.join, self.how_to_get))
+            table = Joined(table, other, self.on)
+        records = Records(
+            table,
+            image=(self.image,) if self.image else (),
+            text=self.text,
+            separator=self.separator,
+            root=self.root or paths[0].parent,
+            classes=classes,
+        )
+        return EachCaption(records) if self.each == "captions" else records
+
+    def without_texts(self) -> "Pairs":
+        """Without the texts, unless there are no images."""
+        return dataclasses.replace(self, text="") if self.image else self
+
+
+@register("source")
+@dataclass(frozen=True)
+class Tar(Source):
+    """Tar shards in the layout of WebDataset and img2dataset, read by index."""
+
+    type: Literal["tar"] = "tar"
+    path: str = ""  # "shards/*.tar" or "shards/{00000..00331}.tar"
+    image: tuple[str, ...] = ("jpg", "jpeg", "png", "webp")  # endings; the first one there counts
+    text: str = "txt"  # ending; or "json:caption", a key of the sample's JSON file
+    index: str = ""  # folder of the index files; empty: beside the shards
+    rows: str = ""  # .npy file of the numbers of the samples to read, from 0; empty: all
+    how_to_get: str = ""
+
+    def check(self, path: str) -> Iterator[str]:
+        yield from not_empty(self, path, "shards")
+
+    def build(self) -> Records:
+        """Opens the shards; warns of shards without a sample, which it skips.
+
+        Raises:
+          UserError: there is no shard, or none has a sample.
+        """
+        paths = files_of(self.path, self.how_to_get)
+        folder = Path(self.index) if self.index else None
+        shards: list[Table] = []
+        for path in paths:
+            try:
+                shards.append(TarShard(path, folder))
+            except UserError as problem:
+                if len(paths) == 1:
+                    raise
+                log.warning(f"skipped: {problem}")
+        if not shards:
+            raise UserError(f"none of the {len(paths)} shards of {self.path} can be read.")
+        name = paths[0].parent.name if len(shards) > 1 else paths[0].stem
+        table: Table = Chain(shards, name)
+        if self.rows:
+            table = numbered(table, self.rows)
+        return Records(table, image=self.image, text=self.text)
+
+
+@register("source")
+@dataclass(frozen=True)
+class Tfds(Source):
+    """A TensorFlow Datasets data set prepared as ArrayRecord; needs no TensorFlow."""
+
+    type: Literal["tfds"] = "tfds"
+    name: str = ""  # such as "coco_captions" or "imagenet2012:5.1.0"
+    split: str = "train"  # slices too: "train[:1%]"
+    folder: str = ""  # data_dir; empty: that of TFDS
+    image: str = "image"  # feature; empty: no images
+    text: str = ""  # feature, such as "captions/text"; empty: no texts
+    how_to_get: str = ""
+
+    def check(self, path: str) -> Iterator[str]:
+        if not self.name and not self.folder:
+            yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
+
+    def build(self) -> Records:
+        """Opens the prepared data set.
+
+        Raises:
+          UserError: it is not on this machine, or lacks the split or a feature.
+        """
+        from big_retrieval.data.formats.prepared import Prepared  # TFDS takes a second to import
+
+        try:
+            table = Prepared(self.name, self.split, self.folder, self.image)
+        except UserError as problem:
+            hint = f"{self.how_to_get}, or " if self.how_to_get else ""
+            raise UserError(f"{str(problem).rstrip('.')}; {hint}{TRY}.") from None
+        image = (self.image,) if self.image else ()
+        return Records(table, image=image, text=self.text, classes=table.classes)

@@ -1,0 +1,122 @@
+"""Parameters of generated scenes: which objects a record of a split shows.
+
+See `big_retrieval.data.synthetic.scenes`.
+"""
+
+import functools
+import hashlib
+
+import numpy as np
+
+from big_retrieval.data.synthetic import shapes
+from big_retrieval.errors import UserError
+
+SHAPES = tuple(shapes.SHAPES)
+COLOURS = tuple(shapes.COLOURS)
+COUNTS = {"train": 20_000, "validation": 500, "test": 1_000, "colours": 400, "shapes": 400}
+# zero-shot split -> column, names of its classes
+LABELS = {"colours": ("colour", COLOURS), "shapes": ("shape", SHAPES)}
+
+_KINDS = len(SHAPES) * len(COLOURS)  # kind = shape * len(COLOURS) + colour
+_BLOCK = 1024  # records that are drawn at a time
+_SALT = "scenes-8"  # chosen so that every class has several test pairs
+
+
+@functools.cache
+def pairs_of(part: str) -> np.ndarray:
+    """The pairs of kinds of one part: "train", "validation" or "test".
+
+    Returns:
+      int64 [pairs, 2], kind = shape * 8 + colour, first <= second; read-only.
+    """
+    chosen = []
+    for first in range(_KINDS):
+        for second in range(first, _KINDS):
+            digest = hashlib.sha256(f"{_SALT}:{first}:{second}".encode()).digest()
+            share = int.from_bytes(digest[:8], "big") / 2**64
+            home = "test" if share < 0.10 else "validation" if share < 0.13 else "train"
+            if home == part:
+                chosen.append((first, second))
+    pairs = np.array(chosen)  # [pairs, 2]
+    pairs.flags.writeable = False
+    return pairs
+
+
+def _unique_scenes(part: str) -> np.ndarray:
+    """All canonical scenes of a part: [scenes, 5] of kinds (2), sizes (2) and relation."""
+    scenes = set()
+    for first, second in pairs_of(part).tolist():
+        for a, b in ((first, second), (second, first)):
+            for sizes in range(4):
+                scenes.update((a, b, sizes // 2, sizes % 2, relation) for relation in (0, 2))
+    return np.array(sorted(scenes))  # [scenes, 5]
+
+
+def _label_pairs(label: str) -> list[np.ndarray]:
+    """Per class the test pairs (or, without one, training pairs) that share it: [pairs, 2] each."""
+
+    def value(kinds: np.ndarray) -> np.ndarray:
+        return kinds % len(COLOURS) if label == "colour" else kinds // len(COLOURS)
+
+    found = []
+    for number in range(len(COLOURS if label == "colour" else SHAPES)):
+        for part in ("test", "train"):
+            pairs = pairs_of(part)
+            pairs = pairs[(value(pairs) == number).all(1)]  # [pairs, 2]
+            if len(pairs):
+                found.append(pairs)
+                break
+    return found
+
+
+def stream_of(split: str) -> int:
+    """The split's place in the random numbers; fixed for good."""
+    return list(COUNTS).index(split)
+
+
+def _uniform(split: str, seed: int, count: int, width: int) -> np.ndarray:
+    """Draws [0, 1) by blocks, so that a row depends on its index alone: [count, width]."""
+    key = np.array([seed, stream_of(split)], np.uint64)
+    blocks = []
+    for block in range(-(-count // _BLOCK)):
+        counter = np.array([0, 0, 0, block], np.uint64)
+        rng = np.random.Generator(np.random.Philox(counter=counter, key=key))
+        blocks.append(rng.random((_BLOCK, width)))
+    return np.concatenate(blocks)[:count]  # [count, width]
+
+
+def draw_parameters(split: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """What the records show: kinds, sizes and relation [count, 5], and uniform draws [count, 14].
+
+    Of the draws, 0 is the background, 1-4 the jitter, 5-12 order the templates, 13 picks the point
+    of view of the first caption.
+    """
+    draws = _uniform(split, seed, count, 19)  # [count, 19]
+    own, rest = draws[:, :5], draws[:, 5:]
+    if split in ("test", "validation"):
+        scenes = _unique_scenes(split)  # [scenes, 5]
+        if count > len(scenes):
+            raise UserError(
+                f"scenes: count {count} is too much; {split} has {len(scenes)} unique scenes."
+            )
+        key = np.array([seed, 16 + stream_of(split)], np.uint64)
+        order = np.random.Generator(np.random.Philox(key=key)).permutation(len(scenes))
+        chosen = scenes[order[:count]]  # [count, 5]
+        swap = own[:, 0] < 0.5  # tell half of them from the right or lower object
+        swapped = chosen[:, [1, 0, 3, 2, 4]] + np.array([0, 0, 0, 0, 1])
+        return np.where(swap[:, None], swapped, chosen), rest
+    if split == "train":
+        pairs = pairs_of("train")
+        kinds = pairs[(own[:, 0] * len(pairs)).astype(np.int64)]  # [count, 2]
+    else:
+        groups = _label_pairs(LABELS[split][0])
+        kinds = np.stack(
+            [
+                groups[i % len(groups)][int(own[i, 0] * len(groups[i % len(groups)]))]
+                for i in range(count)
+            ]
+        )  # [count, 2]
+    swap = own[:, 1] < 0.5
+    kinds = np.where(swap[:, None], kinds[:, ::-1], kinds)
+    others = (own[:, 2:5] * np.array([2, 2, 4])).astype(np.int64)  # [count, 3]
+    return np.concatenate([kinds, others], axis=1), rest  # [count, 5], [count, 14]
