@@ -1,11 +1,10 @@
-"""Ends a run that has stopped moving, and says which process holds it up.
+"""Ends a run without progress, and names the process that delays it.
 
-A collective operation waits for all processes, so one that hangs (in a file system, a data worker,
-a device) makes all of them wait, without an error and for ever. Each process therefore watches its
-own count of finished work (`runtime.heartbeat`) and exits when that stands still for too long.
-Processes tell each other who is late by files in the run folder, which they share anyway. The
-key-value store of jax.distributed would serve too, but it has no public interface, and it goes
-with process 0.
+A collective operation waits for all processes. If one of them hangs (in a file system, a data
+worker, a device), all wait forever without an error. Each process therefore watches its count of
+finished work (`runtime.heartbeat`) and exits if the count does not grow. Processes learn who is
+late from files in the shared run folder. The key-value store of jax.distributed has no public
+interface and ends with process 0.
 """
 
 import contextlib
@@ -25,15 +24,16 @@ import big_retrieval
 from big_retrieval.io.space import free_space, is_full
 from big_retrieval.runtime import distributed, heartbeat, reading
 
-START = 1800.0  # seconds, at least, for a compilation, and until the first step is done
+START = 1800.0  # minimum limit in seconds for a compilation, and until the first step is finished
 COMPILER = os.path.join("jax", "_src", "compiler.py")  # on the stack while jax compiles
-TICK = 1.0  # seconds between two looks at the count
-WARNING = 60.0  # seconds without progress after which it says so: jax.distributed ends the process
-# some 100 s after another one stopped answering, with a stack of C++ instead of a sentence
-READING = 10.0  # seconds that a file system has to say what the other processes do
-STUCK = 60.0  # seconds for which the interpreter may be busy with one thing, at least
-GRACE = 5.0  # seconds that the first process leaves to the others to end themselves
-NAMED = 8  # late processes in a message
+TICK = 1.0  # seconds between two readings of the count
+# Seconds without progress before a warning. About 100 s after another process stopped answering,
+# jax.distributed ends this one with a C++ stack and no message.
+WARNING = 60.0
+READING = 10.0  # seconds to wait for the file system with the heartbeats of other processes
+STUCK = 60.0  # minimum seconds for which one operation may block the interpreter
+GRACE = 5.0  # seconds that the first process waits for the others to exit
+NAMED = 8  # maximum number of late processes in a message
 PACKAGE = str(Path(big_retrieval.__file__).parent) + os.sep
 
 log = logging.getLogger(__name__)
@@ -41,15 +41,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What one process was doing when it last said so.
+    """State of one process at a time.
 
     Attributes:
-      process: its number.
+      process: process index.
       beats: `Progress.beats`.
       step: `Progress.step`.
-      place: where its main thread was, as file:line and function.
-      time: when, in seconds since 1970. In heartbeats that were read it is the time of the file, by
-        the file system's clock, since the clocks of several hosts may differ by minutes.
+      place: file:line and function of its main thread.
+      time: seconds since 1970. If read from a file, the file's time by the file system's clock, as
+        the clocks of hosts may differ by minutes.
     """
 
     process: int
@@ -60,10 +60,10 @@ class Heartbeat:
 
 
 class Watchdog:
-    """A context that ends this process when it does nothing for `hang_after` seconds.
+    """A context that ends this process after `hang_after` seconds without progress.
 
-    Time in which the whole process stood still (SIGSTOP, a suspended machine) does not count, and
-    compilation and the time before the first step have a limit of their own, `START`.
+    Time in which the process was suspended (SIGSTOP, a suspended machine) does not count.
+    Compilation and the time before the first step have the limit `START`.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Watchdog:
         processes: int = 1,
         end: Callable[[str], Any] = distributed.end,
     ) -> None:
-        """Starts nothing yet.
+        """Starts no thread yet.
 
         Args:
-          workdir: the run folder; nothing is written into it before the first step is done.
-          hang_after: seconds; 0: never.
-          process: number of this process.
-          processes: of the run.
-          end: prints a sentence and does not return.
+          workdir: run folder; heartbeats are written after the first step.
+          hang_after: seconds; 0 disables.
+          process: index of this process.
+          processes: number of processes.
+          end: logs a message and does not return.
         """
         self._folder = workdir / "heartbeats"
         self._hang_after = hang_after
@@ -95,7 +95,7 @@ class Watchdog:
 
     def __enter__(self) -> "Watchdog":
         heartbeat.reset()
-        # Two threads: a file system that hangs stops the one that writes, not the one that watches.
+        # Two threads: a hanging file system stops only the thread that writes.
         jobs = [self._watch] if self._hang_after else []
         jobs += [self._write] if self._processes > 1 else []
         self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
@@ -115,15 +115,15 @@ class Watchdog:
                 self._folder.rmdir()  # the last one succeeds
 
     def late(self) -> str:
-        """Which processes hold up the run, as a part of a sentence."""
+        """Returns the processes that delay the run, as part of a message."""
         if self._processes == 1:
             return f"in {self._now().place}"
         found = _within(READING, lambda: read(self._folder)) or {}
         found = {k: beat for k, beat in found.items() if k < self._processes}
-        # This process lives now, by the clock that the times of the others' files come from.
+        # Now, by the clock of the other processes' files.
         now = max((beat.time for beat in found.values()), default=time.time())
         own = replace(self._now(), time=now)
-        # A shared file system shows a file late, but hardly by half of the time that we waited.
+        # A shared file system shows a file late, but hardly by half of the waited time.
         fresh = max(3 * self._period(), self._silent / 2)
         return describe({**found, self._process: own}, self._processes, fresh)
 
@@ -133,17 +133,17 @@ class Watchdog:
         return Heartbeat(self._process, beats, step, place, time.time())
 
     def _period(self) -> float:
-        """Seconds between two heartbeats: rare enough for many processes on one file system."""
+        """Seconds between heartbeats: few enough writes for many processes on a file system."""
         return min(5.0, max(TICK, self._hang_after / 60)) if self._hang_after else 5.0
 
     def _watch(self) -> None:
-        """Looks at the count until it stands still for too long."""
+        """Reads the count until it does not grow for too long."""
         tick = min(TICK, self._hang_after / 10)
         last, before, longest, warned, starting = 0, time.monotonic(), 0.0, False, 0.0
         patience = max(START, 2 * self._hang_after)
         while not self._closed.wait(tick):
             now = time.monotonic()
-            passed, before = min(now - before, 10 * tick), now  # more: we stood still ourselves
+            passed, before = min(now - before, 10 * tick), now  # suspended
             if heartbeat.PROGRESS.beats != last:
                 longest = max(longest, self._silent) if last else 0.0
                 self._silent, starting, warned, last = 0.0, 0.0, False, heartbeat.PROGRESS.beats
@@ -151,7 +151,7 @@ class Watchdog:
                 starting += passed
             else:
                 self._silent += passed
-            # Code that never lets go of the interpreter stops this thread too, but not this timer.
+            # Code that blocks the interpreter stops this thread, but not this timer.
             limit = self._hang_after if last else patience
             faulthandler.dump_traceback_later(2 * limit + STUCK, exit=True, file=_stderr())
             if self._silent > max(min(WARNING, self._hang_after / 2), 3 * longest) and not warned:
@@ -165,7 +165,7 @@ class Watchdog:
         faulthandler.dump_traceback(_stderr(), all_threads=True)
         state = self._state(seconds)
         if self._processes > 1 and self._process == 0:
-            time.sleep(GRACE)  # without the first process, jax aborts the others before they speak
+            time.sleep(GRACE)  # jax aborts the others when the first process exits
         self._end(f"{state}; the stacks are above, a longer config.hang_after waits longer")
 
     def _state(self, seconds: float) -> str:
@@ -177,18 +177,18 @@ class Watchdog:
         )
 
     def _full_disk(self) -> str:
-        """Says that the disk of the run folder is full, if it is; a part of a sentence."""
+        """Returns part of a message if the disk of the run folder is full, else ""."""
         folder = self._folder.parent
         if not _within(READING, lambda: is_full(folder)):
             return ""
         return f"; the disk of {folder} is full ({free_space(folder)})"
 
     def _write(self) -> None:
-        """Says again and again what this process does."""
+        """Writes heartbeats of this process."""
         target = _file(self._folder, self._process)
         while not self._closed.wait(self._period() if heartbeat.PROGRESS.beats else TICK):
             if not heartbeat.PROGRESS.beats:
-                continue  # the folder may not be ours yet
+                continue  # this run may not own the folder yet
             with contextlib.suppress(OSError):
                 target.parent.mkdir(exist_ok=True)
                 partial = target.with_suffix(".partial")
@@ -197,7 +197,7 @@ class Watchdog:
 
 
 def read(folder: Path) -> dict[int, Heartbeat]:
-    """The heartbeats in a folder by process; what cannot be read is left out."""
+    """Returns the heartbeats in a folder by process, without unreadable files."""
     found = {}
     for path in folder.glob("process_*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -207,22 +207,19 @@ def read(folder: Path) -> dict[int, Heartbeat]:
 
 
 def describe(beats: Mapping[int, Heartbeat], processes: int, fresh: float) -> str:
-    """Names those that the others wait for.
+    """Returns the processes that the others wait for, as part of a message.
 
     Args:
-      beats: the last heartbeats by process; the latest of them was now.
-      processes: how many there should be.
-      fresh: seconds; a heartbeat that is older by more than that is no sign of life.
-
-    Returns:
-      A part of a sentence.
+      beats: last heartbeats by process; the latest is from now.
+      processes: expected number of processes.
+      fresh: maximum age in seconds of a heartbeat of a live process.
     """
     now, most = max(b.time for b in beats.values()), max(b.beats for b in beats.values())
     late = []
     for number in range(processes):
         beat = beats.get(number)
         if beat is None and most == 0:
-            continue  # nobody says anything before the first step
+            continue  # no process writes heartbeats before the first step
         if beat is None:
             late.append(f"process {number} (no sign of life since its start)")
         elif now - beat.time > fresh:
@@ -248,7 +245,7 @@ def _file(folder: Path, process: int) -> Path:
 
 
 def _place(thread: int) -> str:
-    """Where a thread is: the innermost line of this package on its stack."""
+    """Returns the innermost line of this package on a thread's stack."""
     frame = sys._current_frames().get(thread)
     while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -259,13 +256,13 @@ def _place(thread: int) -> str:
 
 
 def _reading() -> str:
-    """Which record or file a thread has been reading for the longest, as a part of a sentence."""
+    """Returns the record or file that has been read for the longest, as part of a message."""
     notes = [note for note in reading.current() if note.seconds >= TICK]
     return f", reading {notes[0]}" if notes else ""
 
 
 def _compiling(thread: int) -> bool:
-    """Whether jax compiles in a thread."""
+    """Returns True if jax compiles in a thread."""
     frame = sys._current_frames().get(thread)
     while frame is not None and not frame.f_code.co_filename.endswith(COMPILER):
         frame = frame.f_back
@@ -273,7 +270,7 @@ def _compiling(thread: int) -> bool:
 
 
 def _within(seconds: float, function: Callable[[], Any]) -> Any:
-    """The function's result, or None when it takes too long."""
+    """Returns the function's result, or None if it takes too long."""
     out: list[Any] = []
     thread = threading.Thread(target=lambda: out.append(function()), daemon=True)
     thread.start()

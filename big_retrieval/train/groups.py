@@ -1,4 +1,4 @@
-"""Which group a parameter belongs to, and what that, with the phase, says of it."""
+"""Groups of parameters: their members, and rule, rate and decay of a member in a phase."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,17 @@ from big_retrieval.errors import UserError
 from big_retrieval.train.schedules import Rate, Span, Timeline, make_schedule
 
 PATH = "config.optimizer"
-# Tables whose rows are learned vectors, which decay would pull to 0: by their first logical axis,
-# and of towers without such names by their own.
+# Tables of learned vectors, which decay would pull to 0: by their first logical axis, or by name in
+# towers without logical axes.
 NEVER_DECAYED_AXES = ("class_token", "position", "relative")
 NEVER_DECAYED = r".*(class|end|position)_embedding"
 
 
 def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
-    """The group of every parameter, "" for none.
+    """Returns the group of every parameter, "" for none.
 
     Raises:
-      UserError: a group without parameters, or two of one order that share one.
+      UserError: a group without parameters, or two groups of one order that share a parameter.
     """
     owner: dict[str, str] = {}
     for key, group in config.ordered_groups():
@@ -45,10 +45,10 @@ def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
 
 
 def matching(pattern: str, names: Sequence[str], key: str) -> list[str]:
-    """The names that a pattern matches as a whole.
+    """Returns the names that a pattern matches in full.
 
     Raises:
-      UserError: it matches none.
+      UserError: no name matches.
     """
     hits = [name for name in names if re.fullmatch(pattern, name)]
     if not hits:
@@ -62,15 +62,14 @@ def matching(pattern: str, names: Sequence[str], key: str) -> list[str]:
 def trained_by(
     span: Span, owner: Mapping[str, str], groups: Mapping[str, ParameterGroup]
 ) -> frozenset[str]:
-    """The parameters that a phase trains.
+    """Returns the parameters that a phase trains.
 
     Args:
-      span: the phase.
       owner: name of a parameter -> its group.
-      groups: by name; "" for parameters of no group.
+      groups: by name; "" for parameters without a group.
 
     Raises:
-      UserError: a pattern of the phase matches nothing, or nothing is left to train.
+      UserError: a pattern of the phase has no match, or nothing is left to train.
     """
     names, path = list(owner), f"{PATH}.phases.{span.name}"
     found = set(matching(span.phase.trainable, names, f"{path}.trainable"))
@@ -85,14 +84,14 @@ def trained_by(
 
 
 def rule_of(config: Optimizer, group: str) -> tuple[str, UpdateRule]:
-    """The update rule of a group with its path."""
+    """Returns the path and the update rule of a group."""
     if not group or config.groups[group].rule.type == SAME:
         return f"{PATH}.rule", config.rule
     return f"{PATH}.groups.{group}.rule", config.groups[group].rule
 
 
 def has_own_rate(config: Optimizer, name: str) -> bool:
-    """Whether a group's learning rate is not that of the run, in any phase."""
+    """Returns True if a group's learning rate differs from the run's in a phase."""
     group = config.groups[name]
     plain = (group.lr, group.lr_factor, group.schedule.type) == (None, 1.0, SAME)
     return not group.frozen and (not plain or any(name in p.groups for p in config.phases.values()))
@@ -101,16 +100,9 @@ def has_own_rate(config: Optimizer, name: str) -> bool:
 def rate_of(
     config: Optimizer, name: str, group: ParameterGroup, span: Span, timeline: Timeline
 ) -> Rate:
-    """The learning rate of a group in a phase, by finished steps of the run.
+    """Returns the learning rate of a group in a phase, by finished steps of the run.
 
-    What the phase says of the group comes first, then what the group says, the phase, the run.
-
-    Args:
-      config: of the run.
-      name: of the group; "" for parameters of no group.
-      group: its configuration.
-      span: the phase.
-      timeline: of the run.
+    The phase's keys for the group win over the group's keys, these over the phase's and the run's.
     """
     phase, here = span.phase, span.phase.groups.get(name, GroupRate())
     factor = group.lr_factor if here.lr_factor is None else here.lr_factor
@@ -124,7 +116,7 @@ def rate_of(
 def schedule_of(
     config: Optimizer, name: str, group: ParameterGroup, span: Span, timeline: Timeline
 ) -> tuple[str, Schedule, tuple[int, int]]:
-    """The schedule of a group in a phase: its key, its settings, its first and last step + 1."""
+    """Returns the schedule of a group in a phase: key, settings, first step and last step + 1."""
     here = span.phase.groups.get(name, GroupRate())
     run, own, phase = (0, timeline.total_steps), (span.start, span.stop), f"phases.{span.name}"
     choices: list[tuple[str, Schedule, tuple[int, int]]] = [
@@ -138,7 +130,7 @@ def schedule_of(
 
 
 def decay_of(config: Optimizer, group: ParameterGroup, name: str, x: Any, axis: str) -> float:
-    """The weight decay of a parameter x of a group, whose first logical axis is `axis`."""
+    """Returns the weight decay of a parameter x, whose first logical axis is `axis`."""
     rate = config.weight_decay if group.weight_decay is None else group.weight_decay
     spared = x.ndim < 2 or axis in NEVER_DECAYED_AXES or re.fullmatch(NEVER_DECAYED, name)
     return 0.0 if spared and not group.decay_vectors else rate

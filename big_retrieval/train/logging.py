@@ -1,8 +1,8 @@
-"""The run folder's numbers and what the user sees while waiting.
+"""Metrics of a run: files of the run folder, trackers and log lines.
 
-metrics.jsonl gets a line per logged step, flushed at once; a run ends where metrics.jsonl cannot be
-written. curves.csv is the same as a table and trackers get the same scalars; a run goes on
-without these. results.json holds the last value of every metric at the end.
+metrics.jsonl gets a line per logged step, flushed at once; a run ends if metrics.jsonl cannot be
+written. curves.csv has the same numbers as a table, and trackers get them, too; a run continues
+without these. results.json has the last value of every metric at the end.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ log = logging.getLogger(__name__)
 
 
 class Alarms:
-    """Says a warning when it begins to hold, and then after every `REPEAT` logged steps."""
+    """Logs a warning when it begins to hold, and then after every `REPEAT` logged steps."""
 
     REPEAT = 50
 
     def __init__(self) -> None:
-        """Nothing was said yet."""
+        """Starts without warnings."""
         self._held: dict[str, int] = {}
 
     def __call__(self, warnings: Iterable[str]) -> None:
-        """Logs warnings, on the first process; those that differ in numbers alone are one."""
+        """Logs warnings, on the first process; warnings that differ only in numbers are equal."""
         if jax.process_index() != 0:
             return
         now = {re.sub(r"\d[\d.,]*", "#", text): text for text in warnings}
@@ -51,7 +51,7 @@ class Alarms:
 
 
 class Metrics:
-    """The curves of a run; on the first process only they touch the disk."""
+    """The curves of a run. Only the first process writes files."""
 
     def __init__(
         self,
@@ -61,13 +61,12 @@ class Metrics:
         config: Config | None = None,
         saved: Mapping[str, Any] | None = None,
     ) -> None:
-        """Opens metrics.jsonl, cut back to the restored step, and the trackers.
+        """Opens metrics.jsonl, without rows after the restored step, and the trackers.
 
         Args:
-          workdir: the run folder.
-          restored_step: the step that the run goes on from; None starts anew.
-          config: of the run, for its trackers; None: the defaults.
-          saved: values of the restored step, as its checkpoint has them.
+          restored_step: step from which the run continues; None for a new run.
+          config: config of the run, for its trackers; None for the defaults.
+          saved: values of the restored step in its checkpoint.
 
         Raises:
           UserError: metrics.jsonl cannot be written.
@@ -75,13 +74,13 @@ class Metrics:
         self._path = workdir / "metrics.jsonl"
         self._csv = workdir / "curves.csv"
         self._extras = Extras()
-        self.last: dict[str, Any] = {}  # of the newest step, not of earlier ones
+        self.last: dict[str, Any] = {}  # values of the newest step
         self._step = restored_step
         rows, newest = [], 0
         seen: dict[str, int] = {}
         for row in read_rows(self._path):
             seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
-            # The end's evaluation of an earlier step, which comes again, is behind later steps.
+            # The final evaluation of an earlier step follows later steps, and will be repeated.
             if newest <= row["step"] <= (-1 if restored_step is None else restored_step):
                 rows.append(row)
                 newest = row["step"]
@@ -103,11 +102,7 @@ class Metrics:
         self._trackers = open_all(config or Config(), workdir, restored_step, seen)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Adds one row.
-
-        Args:
-          step: finished steps.
-          values: name -> number or string.
+        """Adds a row of numbers and strings.
 
         Raises:
           UserError: metrics.jsonl cannot be written.
@@ -126,16 +121,12 @@ class Metrics:
             tracker.write(step, dict(values))
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Hands the results of a run to its trackers; before `close`."""
+        """Passes the results of a run to its trackers; call it before `close`."""
         for tracker in self._trackers if self._active else ():
             tracker.finish(results)
 
     def _own(self) -> None:
-        """Makes sure that rows still go where they will be read.
-
-        Raises:
-          UserError: another run has the folder, or the file was replaced or removed.
-        """
+        """Raises a UserError if another run has the folder, or metrics.jsonl was replaced."""
         locks.check()
         if not self._exists():
             raise UserError(
@@ -151,24 +142,24 @@ class Metrics:
             return False
 
     def write_curves(self, *, last: bool = False) -> None:
-        """Writes curves.csv anew: a row per step, a column per metric.
+        """Rewrites curves.csv: a row per step, a column per metric.
 
-        Every writing reads all rows. Before the end of a run curves.csv is written only when a
-        tenth of its rows is new, so that a long run does not spend its time on it.
+        Each call reads all rows. It does nothing before a tenth of the rows is new, so that long
+        runs lose no time.
 
         Args:
-          last: whether the run ends, so that every row must be there.
+          last: True at the end of the run, to write all rows.
         """
         if not self._active or not (last or self._rows > 1.1 * self._in_csv):
             return
-        if not self._exists():  # these are another run's rows
+        if not self._exists():  # the rows are another run's
             return
         with self._extras("curves.csv"):
             write_bytes(self._csv, curves(read_rows(self._path)).encode())
             self._in_csv = self._rows
 
     def close(self) -> None:
-        """Flushes everything, to the disk.
+        """Flushes all files to the disk.
 
         Raises:
           UserError: metrics.jsonl cannot be written.
@@ -177,7 +168,7 @@ class Metrics:
             return
         self.write_curves(last=True)
         for tracker in self._trackers:
-            tracker.end()  # all at the same time
+            tracker.end()  # all trackers end at the same time
         for tracker in self._trackers:
             tracker.close()
         with needed(self._path):
@@ -188,10 +179,7 @@ class Metrics:
 
 @contextlib.contextmanager
 def needed(path: Path) -> Iterator[None]:
-    """A context that writes a file without which the run cannot go on.
-
-    Args:
-      path: the file.
+    """Returns a context that writes a required file.
 
     Raises:
       UserError: the file cannot be written; names the file and the free space of its disk.
@@ -221,7 +209,7 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a metrics.jsonl; lines that are cut short or damaged are left out."""
+    """Yields the rows of a metrics.jsonl without damaged lines."""
     if not path.exists():
         return
     for line in path.read_text(errors="replace").splitlines():
@@ -234,7 +222,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def curves(rows: Iterator[dict[str, Any]]) -> str:
-    """Rows of metrics as CSV, merged by step."""
+    """Returns rows of metrics as CSV, merged by step."""
     table: dict[int, dict[str, Any]] = {}
     for row in rows:
         table.setdefault(row["step"], {}).update(row)

@@ -1,4 +1,4 @@
-"""What happens when a loss or a gradient is not finite: leave what is needed to look at it."""
+"""Report of a step whose loss or gradient is not finite."""
 
 import contextlib
 from typing import Any, NoReturn
@@ -19,7 +19,7 @@ from big_retrieval.train.step import make_loss, model_in_phase
 
 
 def modules(tree: Any) -> dict[str, Any]:
-    """The arrays of a tree by the module that owns them, e.g. `image/layers_0/mlp/fc1`."""
+    """Returns the arrays of a tree by module, e.g. `image/layers_0/mlp/fc1`."""
     found: dict[str, Any] = {}
     for name, value in names_of(tree).items():
         found.setdefault(name.rpartition("/")[0], []).append(value)
@@ -27,15 +27,14 @@ def modules(tree: Any) -> dict[str, Any]:
 
 
 def inspect(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
-    """Repeats the bad step on its own batch: the state has not moved since.
+    """Repeats the bad step on its batch.
 
     Args:
-      run: the run.
-      state: as it was before the bad step.
+      state: state before the bad step.
       step: the bad step, from 1.
 
     Returns:
-      Record numbers, loss, and the norm of parameters and gradients by module; numbers that are
+      Record indices, loss, and the norm of parameters and gradients by module; numbers that are
       not finite as strings.
     """
     with contextlib.closing(run.batches(step - 1, step)) as batches:

@@ -1,13 +1,13 @@
-"""From gradients to new parameters: groups of parameters, each with its rule, rate and decay.
+"""The optimizer: from gradients to new parameters, by groups with a rule, a rate and a decay.
 
 Names are the paths of the parameter tree joined by slashes, e.g. `image/layers_3/mlp/fc1/kernel`.
-Patterns are regular expressions that must match a whole name; one that matches none is an error,
-because it is nearly always a misspelling.
+Patterns are regular expressions that must match a full name. A pattern without a match is an error,
+as it is usually a misspelling.
 
 Parameters with one update rule that are trained in the same phases share a state, a *partition*.
-States have the same structure in all phases, so that a checkpoint fits each; parameters that no
-phase trains have none. In a phase that freezes a partition its state stands still, its count of
-steps, too: Adam's first step of a parameter is its first step, whenever in the run that is.
+States have the same structure in all phases, so that a checkpoint fits each phase. Parameters that
+no phase trains have no state. A phase that freezes a partition does not change its state, including
+its count of steps: Adam's first step of a parameter is its first training step.
 """
 
 import dataclasses
@@ -24,36 +24,35 @@ from big_retrieval.config import Optimizer, ParameterGroup, UpdateRule
 from big_retrieval.train.groups import assign, decay_of, has_own_rate, rate_of, rule_of, trained_by
 from big_retrieval.train.schedules import Rate, Span, Timeline, spans
 
-# Logical first axes of weights stored by row, all others by column.
+# Logical first axes of weights stored by row; other weights are stored by column.
 _TABLES = ("vocab", "position", "class_token")
-_REST = ParameterGroup(pattern=".*")  # of parameters that are in no group
+_REST = ParameterGroup(pattern=".*")  # for parameters without a group
 
 
 def names_of(params: Any) -> dict[str, Any]:
-    """The parameters by name, in the order of the tree."""
+    """Returns the parameters by name, in the order of the tree."""
     return traverse_util.flatten_dict(params, sep="/")
 
 
 def tree_of(flat: Mapping[str, Any]) -> Any:
-    """The tree of some parameters by name: the inverse of `names_of`."""
+    """Returns the tree of parameters by name: the inverse of `names_of`."""
     return traverse_util.unflatten_dict(dict(flat), sep="/")
 
 
 def replaced(params: Any, new: Mapping[str, Any]) -> Any:
-    """The parameters with some of them replaced, by name; all others are the same arrays."""
+    """Returns the parameters with some replaced by name; the others are the same arrays."""
     flat = traverse_util.flatten_dict(params, sep="/", keep_empty_nodes=True)
     return tree_of({name: new.get(name, x) for name, x in flat.items()})
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRuleContext:
-    """What an update rule is told about the parameters that follow it.
+    """The parameters of an update rule.
 
     Attributes:
-      path: of the rule in the configuration, for messages.
-      weight_decay: tree of numbers like the parameters: what is to be added of each of them.
-      output_axis: tree of ints like the parameters: the axis of a weight that belongs to the
-        layer's output (of tables, to their rows).
+      path: path of the rule in the configuration, for messages.
+      weight_decay: tree of floats like the parameters: share of a parameter to add to its update.
+      output_axis: tree of ints like the parameters: axis of the layer's output (tables: of rows).
     """
 
     path: str
@@ -66,9 +65,9 @@ class Partition:
     """Parameters that share an optimizer state.
 
     Attributes:
-      names: of the parameters.
-      phases: numbers of the phases that train them.
-      tx: their rule and weight decay, without the learning rate.
+      names: names of the parameters.
+      phases: indices of the phases that train them.
+      tx: rule and weight decay, without the learning rate.
     """
 
     names: tuple[str, ...]
@@ -81,13 +80,12 @@ class Updates:
     """The optimizer of a run.
 
     Attributes:
-      timeline: of the run.
-      spans: its phases in order.
-      partitions: by the names that their states have.
+      spans: phases in order.
+      partitions: by name of their states.
       owner: name of a parameter -> its group; "" for none.
-      rates: per phase, the learning rate of every group that has one of its own, and of "".
-      clipped: names that count for the clip.
-      clip_norm: largest norm of their gradients; None: no clipping.
+      rates: per phase, the learning rates of "" and of every group with its own rate.
+      clipped: names of the parameters that are clipped.
+      clip_norm: maximum norm of their gradients; None for no clipping.
     """
 
     timeline: Timeline
@@ -99,7 +97,7 @@ class Updates:
     clip_norm: float | None
 
     def init(self, params: Any) -> dict[str, Any]:
-        """The state: one of optax for each partition."""
+        """Returns the state: an optax state for each partition."""
         flat = names_of(params)
         return {
             key: part.tx.init(tree_of({name: flat[name] for name in part.names}))
@@ -107,24 +105,23 @@ class Updates:
         }
 
     def trained(self, phase: int) -> frozenset[str]:
-        """Names of the parameters that a phase moves."""
+        """Returns the names of the parameters that a phase trains."""
         parts = [p.names for p in self.partitions.values() if phase in p.phases]
         return frozenset().union(*parts)
 
     def update(
         self, phase: int, grads: Any, state: Mapping[str, Any], params: Any, step: jax.Array
     ) -> tuple[Any, dict[str, Any], dict[str, jax.Array]]:
-        """One step of a phase.
+        """Computes one step of a phase.
 
         Args:
-          phase: its number.
-          grads: of all parameters; those that are frozen in this phase are not looked at.
-          state: of `init` or of the step before.
-          params: all parameters.
+          phase: index of the phase.
+          grads: gradients of all parameters; those of frozen parameters are not used.
+          state: from `init` or from the previous step.
           step: int32 [], finished steps.
 
         Returns:
-          (params, state, metrics): the frozen ones are the same arrays.
+          (params, state, metrics); frozen parameters are the same arrays.
         """
         flat, weights, trained = names_of(grads), names_of(params), self.trained(phase)
         norm = optax.tree.norm([g for name, g in flat.items() if name in trained])
@@ -160,16 +157,15 @@ class Updates:
 
 
 def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
-    """The optimizer of a run.
+    """Returns the optimizer of a run.
 
     Args:
       config: checked.
-      params: the parameters or their abstract form, perhaps boxed with their logical axis names.
-      timeline: of the run.
+      params: parameters or their abstract form, optionally boxed with their logical axis names.
 
     Raises:
-      UserError: a pattern that matches nothing, groups that overlap, phases that do, nothing to
-        train, or what a rule of a group says about its own keys.
+      UserError: a pattern without a match, overlapping groups or phases, nothing to train, or an
+        error of a rule.
     """
     found = spans(config.phases, timeline)
     axes, params = _first_axes(params), nn.unbox(params)
@@ -187,7 +183,7 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
     for name in flat:
         phases = tuple(i for i, names in enumerate(trained) if name in names)
         if phases:
-            # A rule's text stands for it: groups whose rules say the same share one state.
+            # By the rule's text: groups with equal rules share one state.
             together.setdefault((repr(rule_of(config, owner[name])[1]), phases), []).append(name)
     partitions = {}
     for number, ((_, phases), names) in enumerate(together.items()):
@@ -201,13 +197,13 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
 
 
 def _with_decay(rule: UpdateRule, context: UpdateRuleContext) -> optax.GradientTransformation:
-    """A rule, and weight decay behind it unless it applies that itself."""
+    """Returns a rule, followed by weight decay unless the rule applies it."""
     tx, decays = rule.build(context), context.weight_decay
     if rule.applies_decay or not any(jax.tree.leaves(decays)):
         return tx
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        # Of spared parameters, too: to leave out + 0 p changes how XLA rounds what follows.
+        # Also with a decay of 0: without + 0 p, XLA would round later operations differently.
         return jax.tree.map(lambda u, p, decay: u + decay * p, updates, params, decays), state
 
     decay = optax.GradientTransformation(lambda params: optax.EmptyState(), update)  # type: ignore
@@ -215,7 +211,7 @@ def _with_decay(rule: UpdateRule, context: UpdateRuleContext) -> optax.GradientT
 
 
 def _first_axes(params: Any) -> dict[str, str]:
-    """By name: the first logical axis; "" if the parameter has none."""
+    """Returns name -> first logical axis; "" if the parameter has none."""
 
     def axis(x: Any) -> str:
         names = x.names if isinstance(x, nn.Partitioned | nn.LogicallyPartitioned) else ()

@@ -1,4 +1,4 @@
-"""TrainState: everything that a step changes, and how it comes into being on a mesh."""
+"""TrainState: all arrays that a step changes, and their first values on a mesh."""
 
 import zlib
 from typing import Any
@@ -19,20 +19,19 @@ from big_retrieval.train.optimizer import Updates
 
 @flax.struct.dataclass
 class TrainState:
-    """The state of a run; one checkpoint holds it together with the data position.
+    """The state of a run; a checkpoint stores it with the data position.
 
     Attributes:
       step: int32 [], finished steps.
-      params: parameter tree; what the losses learn is under `scalars` and, of the modules that they
-        own, under `losses`.
+      params: parameter tree; `scalars` are learned by losses, `losses` are modules of losses.
       batch_stats: running averages of batch norms, at the paths of their parameters; {} if none.
-      opt_state: the optimizer's, see `train/optimizer.py`.
+      opt_state: see `train/optimizer.py`.
       multipliers: of losses that are constraints, by name (`losses/constraint.py`); {} if none.
       ema: exponential moving average of `params`, or an empty tree.
       swa: mean of `params` over the last steps of this epoch, or an empty tree.
-      key: the run's random key; the step folds its number into it.
-      first_bad_step: int32 [], the first step whose loss or gradient was not finite, or -1. From
-        then on nothing changes any more.
+      key: random key of the run; the step folds its number into it.
+      first_bad_step: int32 [], first step with a loss or gradient that was not finite, or -1. From
+        this step on, nothing else changes.
     """
 
     step: jax.Array
@@ -47,7 +46,7 @@ class TrainState:
 
     @property
     def weights(self) -> Any:
-        """What evaluators, search and exports use: the average where one is kept.
+        """Weights for evaluation, search and export: `ema` if the run has it, else `params`.
 
         Running averages of batch norms are under `batch_stats`.
         """
@@ -80,7 +79,7 @@ def init_variables(model: RetrievalModel, objective: Objective, key: jax.Array) 
 
 
 def _key_of(key: jax.Array, name: str) -> jax.Array:
-    """A key of a loss's own, so that one more loss does not change what the others draw."""
+    """Returns a random key for a loss, independent of the other losses."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
@@ -99,16 +98,10 @@ def abstract_state(
     averages: Averaging,
     seed: int = 0,
 ) -> tuple[Any, Any, list[str]]:
-    """The state without its values.
+    """Returns the state without values, and a function that draws it.
 
     Args:
-      model: towers and heads.
-      objective: the losses, with their scalars, modules and multipliers.
-      variables: their `abstract_variables`.
-      updates: the optimizer.
-      mesh: where the state will live.
-      averages: of the parameters.
-      seed: of the run.
+      variables: from `abstract_variables`.
 
     Returns:
       (a function without arguments that draws the state, the abstract state with shardings,
@@ -141,7 +134,7 @@ def abstract_state(
 
 
 def count_parameters(params: Any) -> dict[str, int]:
-    """Number of parameters per top-level part (tower, head, scalars, losses)."""
+    """Returns the number of parameters per top-level part (tower, head, scalars, losses)."""
     sizes = {}
     for name, part in nn.unbox(params).items():
         sizes[name] = sum(x.size for x in jax.tree.leaves(part))

@@ -1,4 +1,4 @@
-"""Stopping on SIGTERM (preemption) and Ctrl-C, at the end of a step and on all processes alike."""
+"""Stopping on SIGTERM (preemption) and Ctrl-C, after the same step on all processes."""
 
 import signal
 from types import FrameType
@@ -9,10 +9,10 @@ from jax.experimental import multihost_utils
 
 
 class StopSignal:
-    """A context in which SIGTERM and SIGINT only ask to stop; a second Ctrl-C interrupts.
+    """A context in which SIGTERM and SIGINT request a stop; a second Ctrl-C interrupts.
 
-    This holds from the first call of `requested` on. Before the first step there is nothing to
-    save, so that a signal ends the process at once, whatever it waits for.
+    It starts with the first call of `requested`. Before the first step there is nothing to save, so
+    a signal ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class StopSignal:
             signal.raise_signal(signal.SIGTERM)  # told to all processes by jax.distributed
 
     def requested(self, step: int) -> bool:
-        """Whether to save and stop after this step; the same answer on every process."""
+        """Returns True if the run saves and stops after this step; equal on every process."""
         if not self._before:
             self._listen()
         if _distributed() and multihost_utils.reached_preemption_sync_point(step):

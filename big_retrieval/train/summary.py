@@ -1,4 +1,4 @@
-"""What is said of a run at its start, on the screen and in environment.json of the run folder."""
+"""Summary of a run at its start: log lines, and environment.json of the run folder."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.schedules import Timeline, make_schedule, title
 from big_retrieval.train.short_runs import short_run_warnings
 
-MOST_STARTS = 50  # that environment.json keeps, the newest ones
+MAX_STARTS = 50  # newest starts that environment.json keeps
 log = logging.getLogger(__name__)
 
 
@@ -39,7 +39,7 @@ def log_summary(run: TrainingRun) -> None:
     parts = ", ".join(f"{name} {count:,}" for name, count in parameters.items())
     records, batch = len(run.source), config.batch_size
     epochs = run.total_steps * batch / records
-    wrong = batch * (1 + config.negatives.count) - 1  # documents, for each query
+    negatives = batch * (1 + config.negatives.count) - 1
     lines = {
         "version": f"big_retrieval {big_retrieval.__version__}, jax {jax.__version__}",
         "devices": f"{mesh.size} x {device}, {jax.process_count()} process(es)",
@@ -47,7 +47,7 @@ def log_summary(run: TrainingRun) -> None:
         "parameters": f"{sum(parameters.values()):,} ({parts})",
         "computation": config.dtype,
         "embeddings": _embeddings(run),
-        "batch": f"{batch:,} global, {batch // groups:,} a device, {wrong:,} negatives a query",
+        "batch": f"{batch:,} global, {batch // groups:,} a device, {negatives:,} negatives a query",
         **_data(run),
         "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
         **_optimizer(run),
@@ -66,7 +66,7 @@ def log_summary(run: TrainingRun) -> None:
 
 
 def _embeddings(run: TrainingRun) -> str:
-    """Shape and topology of each field's embeddings: "image 4 x 16 (sphere)"."""
+    """Returns shape and topology of each field's embeddings: "image 4 x 16 (sphere)"."""
     config, size = run.config, run.tokenizer.vocab_size
     shapes = {
         name: field.head.embedding_shape(config, name, size)
@@ -79,7 +79,7 @@ def _embeddings(run: TrainingRun) -> str:
 
 
 def _optimizer(run: TrainingRun) -> dict[str, str]:
-    """The run's schedule, and phases, groups and averages, where there are any."""
+    """Returns the run's schedule, and its phases, groups and averages if it has any."""
     updates, config = run.parts.updates, run.config.optimizer
     share = make_schedule(config.schedule, run.total_steps, timeline=updates.timeline)
     lines = {
@@ -118,7 +118,7 @@ def _averaging(averaging: Averaging, timeline: Timeline) -> str:
 
 
 def log_damage(run: TrainingRun) -> None:
-    """Says how many damaged records there were, where there were any."""
+    """Logs the number of damaged records, if any."""
     if run.damage.count:
         log.info(
             f"{run.damage.count:,} damaged records were replaced: {run.damage.file} names them"
@@ -126,7 +126,7 @@ def log_damage(run: TrainingRun) -> None:
 
 
 def _data(run: TrainingRun) -> dict[str, str]:
-    """The records, and the shares of a mixture."""
+    """Returns the records, and the shares of a mixture."""
     source, vocabulary = run.source, run.tokenizer.vocab_size
     lines = {"data": f"{source.name}, {len(source):,} records, vocabulary {vocabulary:,}"}
     if isinstance(source, MixedSource):
@@ -143,23 +143,17 @@ def record_start(run: TrainingRun, restored: int | None) -> None:
     """Adds this start of a run to environment.json, on the first process.
 
     Args:
-      run: put together.
-      restored: the step that it goes on from; None: from the beginning.
+      restored: step from which the run continues; None for a new run.
     """
     if jax.process_index() != 0:
         return
     path = run.workdir / "environment.json"
     starts = [*_earlier(path), {**describe(run), "resumed_from": restored}]
-    write_bytes(path, to_json({"starts": starts[-MOST_STARTS:]}))
+    write_bytes(path, to_json({"starts": starts[-MAX_STARTS:]}))
 
 
 def record_steps(run: TrainingRun, figures: list[dict[str, Any]]) -> None:
-    """Adds figures of the compiled steps to this start in environment.json, on the first process.
-
-    Args:
-      run: recorded by `record_start`.
-      figures: of the step of each phase that is still to come.
-    """
+    """Adds figures of the compiled steps to the newest start in environment.json."""
     path = run.workdir / "environment.json"
     if jax.process_index() == 0 and (starts := _earlier(path)):
         starts[-1]["compiled_steps"] = figures
@@ -167,7 +161,7 @@ def record_steps(run: TrainingRun, figures: list[dict[str, Any]]) -> None:
 
 
 def describe(run: TrainingRun) -> dict[str, Any]:
-    """Time, command, versions, devices, and what of the data and the model no config says."""
+    """Returns time, command, versions, devices, and sizes of data and model."""
     mesh = run.parts.mesh
     return {
         "time": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
@@ -191,7 +185,7 @@ def describe(run: TrainingRun) -> dict[str, Any]:
 
 
 def command(argv: list[str]) -> str:
-    """The command line as it can be typed again."""
+    """Returns the command line in a form that can be typed again."""
     if argv[0].startswith("big-retrieval "):
         return shlex.join([*argv[0].split(), *argv[1:]])
     program = Path(argv[0])
@@ -201,9 +195,9 @@ def command(argv: list[str]) -> str:
 
 
 def _earlier(path: Path) -> list[Any]:
-    """The entries that are there; none where the file is damaged."""
+    """Returns the entries of environment.json; none if the file is missing or damaged."""
     try:
-        found = json.loads(path.read_text())["starts"]
+        starts = json.loads(path.read_text())["starts"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return found if isinstance(found, list) else []
+    return starts if isinstance(starts, list) else []
