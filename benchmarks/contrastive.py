@@ -37,7 +37,7 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
 
     from big_retrieval.config.topologies import topology_part
     from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
-    from big_retrieval.losses.pairwise import Execution
+    from big_retrieval.losses.pairwise import Execution, PairBatch
 
     top = topology_part(args.topology)
     execution = Execution(args.mode, args.block)
@@ -53,8 +53,8 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
     def ours(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
         common: Any = {"topology": top, "logit_scale": jnp.exp(t), "execution": execution}
         if args.loss == "sigmoid":
-            return sigmoid_loss(query, document, bias=-10.0, **common)[0]
-        return contrastive_loss(query, document, **common)[0]
+            return sigmoid_loss(PairBatch(query, document, bias=-10.0, **common))[0]
+        return contrastive_loss(PairBatch(query, document, **common))[0]
 
     return {"plain": plain, "ours": ours}
 

@@ -15,15 +15,14 @@ computes the tiles one by one, on any mesh, with gather or ring, and never holds
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from big_retrieval import config
 from big_retrieval.config import recipe
-from big_retrieval.losses.function import Context, Result
-from big_retrieval.losses.pairs import PairLossFunction
+from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.pairwise import PairBatch, mean
 from big_retrieval.losses.tiles import Axes, SavedRows, SideRows, Stats, Tile, scatter_sum
 
@@ -43,49 +42,21 @@ class Margins(config.PairLoss):
         if self.positive <= self.negative:
             yield f"{path}.positive is {self.positive}; it must be above {path}.negative."
 
-    def build(self, config: config.Config, name: str) -> "MarginsLoss":
-        """What computes it."""
-        return MarginsLoss.make(self, config)
-
-
-class MarginsLoss(PairLossFunction[Margins]):
-    """What the training step calls."""
-
     def scalars(self) -> dict[str, float]:
         """None: the scores are compared as they are, without a logit scale."""
         return {}
 
-    def bound(self, scalars):
-        """Nothing to bound."""
-        return dict(scalars)
-
     def __call__(self, context: Context) -> Result:
         """The loss, and the part of it that pairs have."""
+        return self.sum_of_terms(context, self.pull_and_push)
 
-        def loss(query: jax.Array, document: jax.Array, **given: Any) -> Result:
-            return margins_loss(query, document, self.part.positive, self.part.negative, **given)
-
-        return self.sum_of_terms(loss, context, "average", jnp.ones(()))
-
-
-def margins_loss(
-    query: jax.Array, document: jax.Array, positive: float, negative: float, **given: Any
-) -> Result:
-    """The loss [] of embeddings [B, M, N] of both sides, and `positive_loss`.
-
-    Args:
-      query: row i belongs to row i of `document`.
-      document: of the same shape.
-      positive: see `Margins`.
-      negative: see `Margins`.
-      **given: further arguments of `PairBatch`: topology, valid rows, weights, hard negatives, ...
-    """
-    pairs = PairBatch(query, document, **given)
-    found, scores = pairs.statistics(SquaredExcess(negative))
-    weights = jnp.where(pairs.labels.pairs_counted(), pairs.weights(scores), 0)
-    pull = mean(jnp.square(jax.nn.relu(positive - scores)), weights)
-    push = mean(found["query"]["cost"], weights)
-    return pull + push, {"positive_loss": pull}
+    def pull_and_push(self, pairs: PairBatch) -> Result:
+        """The loss [] of the embeddings of both sides, and `positive_loss`."""
+        found, scores = pairs.statistics(SquaredExcess(self.negative))
+        weights = jnp.where(pairs.labels.pairs_counted(), pairs.weights(scores), 0)
+        pull = mean(jnp.square(jax.nn.relu(self.positive - scores)), weights)
+        push = mean(found["query"]["cost"], weights)
+        return pull + push, {"positive_loss": pull}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ can be wrapped; `losses.main.inner` has the keys of the inner one, so that for e
 `--config.losses.main.inner.type=sigmoid` exchanges it.
 
 A loss is a frozen dataclass: its fields are the keys that `--config.losses.<name>.<key>=value`
-sets, its `check` says what is wrong with them before the run starts, and its `build` returns a
-`LossFunction`, which turns the embeddings of a global batch into a number and its metrics.
+sets, its `check` yields error messages about them before the run starts, and a call turns the
+embeddings of a global batch into a number and its metrics.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from big_retrieval import config
 from big_retrieval.config import recipe
 from big_retrieval.config.topologies import Topology, topology_part
-from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.losses.context import Context, Result
 
 
 @config.register("loss")
@@ -48,23 +48,6 @@ class Matryoshka(config.Loss):
         """The fields whose embeddings must be of one shape."""
         return self.inner.compares(config)
 
-    def build(self, config: config.Config, name: str) -> "Nested":
-        """What computes it."""
-        return Nested(self, self.inner.build(config, name), topology_part(config.topology))
-
-    def runlocal(self) -> "Matryoshka":
-        """The same for a small model: its embeddings have 64 values at most."""
-        return self
-
-
-@dataclass(frozen=True)
-class Nested(LossFunction):
-    """What the training step calls."""
-
-    part: Matryoshka
-    inner: LossFunction
-    topology: Topology
-
     def scalars(self) -> dict[str, float]:
         """The inner loss's logit scale is shared by all prefixes."""
         return self.inner.scalars()
@@ -76,21 +59,23 @@ class Nested(LossFunction):
     def __call__(self, context: Context) -> Result:
         """The loss, and the inner loss's metrics of every prefix, such as `accuracy_16`."""
         total, metrics = jnp.zeros(()), {}
-        for dim, factor in zip(self.part.dims, self.part.factors, strict=True):
-            reps = self._prefix(context.reps, dim)
+        topology = topology_part(context.config.topology)
+        for dim, factor in zip(self.dims, self.factors, strict=True):
+            reps = _prefix(context.reps, dim, topology)
             value, found = self.inner(context.replace(reps=reps))  # type: ignore
             total = total + factor * value
             metrics |= {f"{name}_{dim}": x for name, x in found.items()} | {f"loss_{dim}": value}
         return total, metrics
 
-    def _prefix(self, reps: Any, dim: int) -> Any:
-        """The same with the first values of every embedding; of hard negatives, too."""
-        embeddings = {
-            name: self.topology.project(embeddings[..., :dim])  # [B, M, dim], of length 1 again
-            for name, embeddings in reps.embeddings.items()
-        }
-        negatives = None if reps.negatives is None else self._prefix(reps.negatives, dim)
-        return reps.replace(embeddings=embeddings, negatives=negatives)
+
+def _prefix(reps: Any, dim: int, topology: Topology) -> Any:
+    """The same with the first values of every embedding; of hard negatives, too."""
+    embeddings = {
+        name: topology.project(embeddings[..., :dim])  # [B, M, dim], of length 1 again
+        for name, embeddings in reps.embeddings.items()
+    }
+    negatives = None if reps.negatives is None else _prefix(reps.negatives, dim, topology)
+    return reps.replace(embeddings=embeddings, negatives=negatives)
 
 
 def get_config(arg: str = "") -> recipe.Editable:

@@ -27,10 +27,9 @@ import numpy as np
 
 from big_retrieval import config
 from big_retrieval.config import recipe
-from big_retrieval.losses.function import Context, LossFunction, Result
-from big_retrieval.losses.ltd import rows_with
+from big_retrieval.losses.context import Context, Result
+from big_retrieval.losses.ltd import decoder_input, rows_with
 from big_retrieval.losses.pairwise import mean
-from big_retrieval.models.decoders import decoder_input
 
 BUCKETS = 64  # of words; two words may fall into one
 RECORDS = 4000
@@ -52,31 +51,16 @@ class WordDecoder(config.DecoderLoss):
             known = ", ".join(config.side("target")) or "none"
             yield f"{path}.target is {self.target!r}, no field of the side 'target' ({known})."
 
-    def build(self, config: config.Config, name: str) -> "WordDecoderLoss":
-        """What computes it."""
-        (buckets,) = config.fields[self.target].shapes()["values"][0]
-        return WordDecoderLoss(self, name, buckets, bool(self.reads_vectors(config)))
-
-
-@dataclass(frozen=True)
-class WordDecoderLoss(LossFunction):
-    """What the training step calls."""
-
-    part: WordDecoder
-    name: str
-    buckets: int
-    pooled: bool
-
-    def module(self) -> nn.Module:
+    def module(self, config: config.Config) -> nn.Module:
         """The layer, with parameters `losses/<name>/...`."""
-        return Layer(self.part.field, self.buckets, self.pooled)
+        (buckets,) = config.fields[self.target].shapes()["values"][0]
+        return Layer(self.field, buckets, bool(self.reads_vectors(config)))
 
     def __call__(self, context: Context) -> Result:
         """The mean over the rows of the global batch that have both; the share of right ones."""
-        logits = context.reps.extra[self.name]  # [B, buckets]
-        target = context.batch.fields[self.part.target]["values"]
-        counted = rows_with(context.batch, (self.part.field, self.part.target))
-        counted = counted.astype(logits.dtype)
+        logits = context.output  # [B, buckets]
+        target = context.batch.fields[self.target]["values"]
+        counted = rows_with(context.batch, (self.field, self.target)).astype(logits.dtype)
         cost = jnp.mean(jax.nn.softplus(logits) - target * logits, axis=1)
         right = jnp.mean(((logits > 0) == (target > 0)).astype(logits.dtype), axis=1)
         return mean(cost, counted), {"accuracy": mean(right, counted)}

@@ -16,19 +16,7 @@ from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.geometry import Geometry
 from big_retrieval.config.heads import Head
 from big_retrieval.config.labels import PairLabels
-from big_retrieval.config.loss import (
-    Constraint,
-    Contrastive,
-    Exchange,
-    FalseNegatives,
-    LogitScale,
-    Loss,
-    PairLoss,
-    Sigmoid,
-    Sparsity,
-    Triplet,
-)
-from big_retrieval.config.ltd import DecoderLoss, InputTarget, LatentTarget
+from big_retrieval.config.loss import Constraint, Loss
 from big_retrieval.config.optimizer import (
     Ema,
     GroupRate,
@@ -63,7 +51,6 @@ from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.config.trackers import Tracker
 from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
 from big_retrieval.config.update_rules import UpdateRule
-from big_retrieval.config.vdr import TermMask, Vdr
 
 if TYPE_CHECKING:
     from big_retrieval.data.fields.arrays import ArrayField
@@ -79,6 +66,13 @@ if TYPE_CHECKING:
     from big_retrieval.data.passages.triples import Triples
     from big_retrieval.data.synthetic.graded_scenes import GradedScenes
     from big_retrieval.data.synthetic.scenes import Scenes, SceneSplit
+    from big_retrieval.losses.contrastive import Contrastive, Sigmoid, Sparsity
+    from big_retrieval.losses.core import Exchange
+    from big_retrieval.losses.ltd import DecoderLoss, InputTarget, LatentTarget
+    from big_retrieval.losses.pairs import LogitScale, PairLoss
+    from big_retrieval.losses.tiles import FalseNegatives
+    from big_retrieval.losses.triplet import Triplet
+    from big_retrieval.losses.vdr import TermMask, Vdr
     from big_retrieval.models.heads import Mlp, Projection, SharedTransformer
     from big_retrieval.models.lexical import Lexical
     from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
@@ -101,6 +95,13 @@ _ELSEWHERE = {
     "big_retrieval.data.synthetic.scenes": ("Scenes", "SceneSplit"),
     "big_retrieval.models.heads": ("Mlp", "Projection", "SharedTransformer"),
     "big_retrieval.models.lexical": ("Lexical",),
+    "big_retrieval.losses.contrastive": ("Contrastive", "Sigmoid", "Sparsity"),
+    "big_retrieval.losses.core": ("Exchange",),
+    "big_retrieval.losses.ltd": ("DecoderLoss", "InputTarget", "LatentTarget"),
+    "big_retrieval.losses.pairs": ("LogitScale", "PairLoss"),
+    "big_retrieval.losses.tiles": ("FalseNegatives",),
+    "big_retrieval.losses.triplet": ("Triplet",),
+    "big_retrieval.losses.vdr": ("TermMask", "Vdr"),
     "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),
     "big_retrieval.train.trackers": ("Mlflow", "TensorBoard", "Wandb"),
 }

@@ -1,37 +1,23 @@
-"""Losses, the parts of `config.losses`: what all of them have, and the two over pairs of rows.
+"""Base class of losses, the entries of `config.losses`. The package's losses are in losses/.
 
-The training loss is the sum over `config.losses` of weight * L, or of lambda * (L / bound - 1)
-where a loss is a constraint (`losses/objective.py`).
+The training loss is the sum over `config.losses` of weight * L, or of lambda * (L / bound - 1) if
+the loss is a constraint (`losses/objective.py`).
 """
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
-from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, ShareBelow1
-from big_retrieval.config.registry import Part, register
-from big_retrieval.config.topologies import check_topology
+from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
+from big_retrieval.config.registry import Part
 
 if TYPE_CHECKING:
+    import flax.linen as nn
+    import jax
+
     from big_retrieval.config.run import Config
-    from big_retrieval.losses.function import LossFunction
-
-Exchange = Literal["auto", "gather", "ring"]
-FalseNegatives = Literal["keep", "mask", "positives"]
-
-
-@dataclass(frozen=True)
-class LogitScale:
-    """The multiplier of a loss's scores, the inverse of the temperature.
-
-    The learned parameter `scalars/<loss>/logit_scale` is its logarithm, as in CLIP.
-    """
-
-    init: Positive = 1 / 0.07
-    learnable: bool = True
-    min: Positive | None = None
-    max: Positive | None = 100.0
+    from big_retrieval.losses.context import Context, Result, Scalars
 
 
 @dataclass(frozen=True)
@@ -55,7 +41,7 @@ class Constraint:
     warn_after: AtLeast1 = 1000  # steps in a row with L above the bound
 
     def check(self, path: str) -> Iterator[str]:
-        """What is wrong with its keys, a sentence each; `path` names the group."""
+        """Yields an error message for every bad key; `path` names the group."""
         if self.max is not None and self.max <= self.min:
             yield f"{path}.max is {self.max}; it must be above {path}.min {self.min}."
         if self.start < self.min or (self.max is not None and self.start > self.max):
@@ -64,9 +50,9 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Loss(Part):
-    """The base of all losses: their common keys, and what the rest of the code asks them.
+    """Base class of losses: frozen dataclasses with the key `type` and `@register("loss")`.
 
-    A subclass is a frozen dataclass with the key `type`, made known by `@register("loss")`.
+    All methods are pure.
     """
 
     kind: ClassVar[str] = "loss"
@@ -74,47 +60,60 @@ class Loss(Part):
     constraint: Constraint = field(default_factory=Constraint)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """What is wrong with its keys in this config, a sentence each.
-
-        Args:
-          config: of the run.
-          path: of this loss, such as `config.losses.main`.
-        """
+        """Yields an error message for every bad key; `path` is such as `config.losses.main`."""
         del config, path
         yield from ()
 
     @abc.abstractmethod
-    def build(self, config: "Config", name: str) -> "LossFunction":
-        """What computes it.
-
-        Args:
-          config: of the run, checked; its `tokenizer.vocab_size` is that of the tokenizer itself.
-          name: of the loss in `config.losses`.
-        """
+    def __call__(self, context: "Context") -> "Result":
+        """Returns the loss [] of a global batch, and metrics [] by name."""
         raise NotImplementedError
 
     def runlocal(self) -> "Loss":
-        """The same for a model of a few thousand parameters."""
+        """Returns the same loss for a model of a few thousand parameters."""
         return self
 
+    def scalars(self) -> dict[str, float]:
+        """Returns the initial values of learned scalars, the parameters `scalars/<loss>/<name>`."""
+        return {}
+
+    def bound(self, scalars: "Scalars") -> "dict[str, jax.Array]":
+        """Returns the scalars within their bounds, after the optimizer's update."""
+        return dict(scalars)
+
+    def module(self, config: "Config") -> "nn.Module | None":
+        """Returns a Linen module that exists in training only, such as a decoder, or None.
+
+        It is called as `module(reps, fields, train=bool, rows=int32 [b])` with the embeddings and
+        fields of b rows and returns arrays [b, ...], which the loss reads as `context.output`. Its
+        parameters are `losses/<name>/...`. It works row by row: under `config.microbatch` b is a
+        slice of the batch. A comparison of rows belongs in `__call__`, which sees all rows.
+        """
+        del config
+
+    def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
+        """Yields warnings for the user that follow from the loss's metrics of a step."""
+        del metrics
+        yield from ()
+
     def compares(self, config: "Config") -> tuple[str, ...]:
-        """The fields that it compares with each other, whose embeddings must be of one shape."""
+        """Returns the fields that it compares, whose embeddings must have the same shape."""
         del config
         return ()
 
     def other_topology(self, config: "Config") -> str:
-        """The topology by which it scores where that is not the one of its fields; else ""."""
+        """Returns the type of its topology if that differs from its fields' topology, else ""."""
         del config
         return ""
 
     def reads_vectors(self, config: "Config") -> tuple[str, ...]:
-        """The fields whose tower's vectors its module reads, as `Reps.vectors`."""
+        """Returns the fields whose tower's vectors its module reads, as `Reps.vectors`."""
         del config
         return ()
 
 
 def check_loss(loss: Loss, config: "Config", path: str) -> Iterator[str]:
-    """What is wrong with the keys that all losses have, and then with its own."""
+    """Yields error messages about the keys that all losses have, and then about its own."""
     if loss.weight <= 0:
         yield f"{path}.weight is {loss.weight}; it must be positive: remove a loss of no weight."
     if loss.constraint.bound is not None and loss.weight != 1:
@@ -124,142 +123,3 @@ def check_loss(loss: Loss, config: "Config", path: str) -> Iterator[str]:
         )
     yield from loss.constraint.check(f"{path}.constraint")
     yield from loss.check(config, path)
-
-
-@dataclass(frozen=True)
-class PairLoss(Loss):
-    """The base of losses over all pairs (query, document) of the global batch."""
-
-    query: tuple[str, ...] = ()  # the query fields that it compares; (): all
-    document: tuple[str, ...] = ()  # the document fields; (): all
-    topology: str = ""  # type of the one by which it scores; empty: config.topology
-    logit_scale: LogitScale = field(default_factory=LogitScale)
-    # what false negatives by id count as; auto: by the columns of `labels` keep, by what records
-    # share (`labels.duplicates`) mask
-    false_negatives: Literal["auto", FalseNegatives] = "auto"
-    renormalise: bool = False  # the average of several fields is brought back onto the topology
-    exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
-    block: AtLeast1 | None = None  # rows and columns scored at a time; None: by the size of a score
-
-    def fields(self, config: "Config", side: Literal["query", "document"]) -> tuple[str, ...]:
-        """The names of the fields of a side that it compares."""
-        return getattr(self, side) or config.side(side)
-
-    def compares(self, config: "Config") -> tuple[str, ...]:
-        return (*self.fields(config, "query"), *self.fields(config, "document"))
-
-    def other_topology(self, config: "Config") -> str:
-        of_fields = config.topology_of(*self.compares(config))
-        same = ("", getattr(of_fields, "type", of_fields))  # with the keys of the config's
-        return self.topology if self.topology not in same else ""
-
-    def lexical(self, config: "Config") -> bool:
-        """Whether all of its fields have lexical heads."""
-        from big_retrieval.config.run import is_lexical
-
-        return is_lexical(config, *self.compares(config))
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        for side in ("query", "document"):
-            own = config.side(side)
-            for name in getattr(self, side):
-                if name not in own:
-                    yield (
-                        f"{path}.{side} names {name!r}, which is no field of the side {side!r} "
-                        f"(there: {', '.join(own) or 'none'})."
-                    )
-        if self.topology:
-            yield from check_topology(self.topology, config, f"{path}.topology")
-        yield from _logit_scale(self.logit_scale, f"{path}.logit_scale")
-
-
-def _logit_scale(t: LogitScale, path: str) -> Iterator[str]:
-    if t.max is not None and t.init > t.max * (1 + 1e-6):
-        yield (
-            f"{path}.init {t.init:g} lies above {path}.max {t.max:g}: the first step would change "
-            "it; lower the start or raise the bound."
-        )
-    if t.min is not None and t.init < t.min * (1 - 1e-6):
-        yield f"{path}.init {t.init:g} lies below {path}.min {t.min:g}."
-
-
-Terms = Literal["all", "average", "pairs"]
-
-
-@dataclass(frozen=True)
-class Sparsity:
-    """Factors of the FLOPS regulariser of lexical representations (SPLADE), for each side."""
-
-    query: NotNegative = 0.0
-    document: NotNegative = 0.0
-    warmup_steps: AtLeast0 = 0  # over which they grow, with the square of the steps
-
-
-@register("loss")
-@dataclass(frozen=True)
-class Contrastive(PairLoss):
-    """Symmetric cross-entropy over the global batch; over several fields, GCL's Eq. 5."""
-
-    type: Literal["contrastive"] = "contrastive"
-    divide_by: Literal["weights", "rows"] = (
-        "weights"  # the sum of weighted losses; rows: GCL, Eq. 4
-    )
-    # with several fields a side: of their average, of every pair of them, or the sum of both
-    terms: Terms = "all"
-    directions: Literal["both", "query"] = "both"  # query: of queries over documents alone
-    sparsity: Sparsity = field(default_factory=Sparsity)  # of lexical representations
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        yield from super().check(config, path)
-        for side in ("query", "document"):
-            value, key = getattr(self.sparsity, side), f"{path}.sparsity.{side}"
-            if value and not self.lexical(config):
-                yield f"{key} is {value}, but there are no lexical heads; set it to 0."
-
-    def build(self, config: "Config", name: str) -> "LossFunction":
-        from big_retrieval.losses.pair_losses import ContrastiveLoss
-
-        return ContrastiveLoss.make(self, config)
-
-
-@register("loss")
-@dataclass(frozen=True)
-class Sigmoid(PairLoss):
-    """Sigmoid loss of all pairs of the global batch (SigLIP); weighted, GCL's Eq. 6."""
-
-    type: Literal["sigmoid"] = "sigmoid"
-    bias: float = -10.0  # start of the learned `scalars/<loss>/bias`; minus the b of GCL's Eq. 6
-    weight_inside: bool = False  # a weight multiplies the logit of its pair (Eq. 6), not the loss
-    terms: Terms = "all"
-
-    def build(self, config: "Config", name: str) -> "LossFunction":
-        from big_retrieval.losses.pair_losses import SigmoidLoss
-
-        return SigmoidLoss.make(self, config)
-
-
-@register("loss")
-@dataclass(frozen=True)
-class Triplet(PairLoss):
-    """Hinges [margin + s(negative) - s(pair)]+ of every row in both directions (VSE++).
-
-    The scores are compared as they are; `logit_scale` is not read.
-    """
-
-    type: Literal["triplet"] = "triplet"
-    margin: NotNegative = 0.2  # by which a pair shall score above its negatives
-    negatives: Literal["hardest", "all"] = "hardest"  # of the global batch; of all, hinges add up
-    reduction: Literal["sum", "mean"] = "sum"  # over the rows; LTD and VSE++ sum
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        yield from super().check(config, path)
-        if self.false_negatives == "positives":
-            yield (
-                f"{path}.false_negatives is 'positives', but a triplet has one positive; set it to "
-                "'mask', which leaves false negatives out."
-            )
-
-    def build(self, config: "Config", name: str) -> "LossFunction":
-        from big_retrieval.losses.triplet import TripletLoss
-
-        return TripletLoss.make(self, config)

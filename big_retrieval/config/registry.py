@@ -45,6 +45,12 @@ _SHIPPED = {  # kind -> modules that define its parts
         "big_retrieval.data.fields.texts",
     ),
     "head": ("big_retrieval.models.heads", "big_retrieval.models.lexical"),
+    "loss": (
+        "big_retrieval.losses.contrastive",
+        "big_retrieval.losses.ltd",
+        "big_retrieval.losses.triplet",
+        "big_retrieval.losses.vdr",
+    ),
     "optimizer": ("big_retrieval.train.rules",),
     "source": (
         "big_retrieval.data.synthetic.scenes",

@@ -11,7 +11,7 @@ from big_retrieval.config.data import HardNegatives, Loader
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.labels import PairLabels
-from big_retrieval.config.loss import Contrastive, Loss
+from big_retrieval.config.loss import Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Seed, Steps
 from big_retrieval.config.registry import Plugin
@@ -87,7 +87,9 @@ class Config:
     # how embeddings are scored: the type of a topology, or the group of its keys if it has some
     topology: TopologyKey = "sphere"
     labels: PairLabels = field(default_factory=PairLabels)
-    losses: dict[str, Loss] = field(default_factory=lambda: {"main": Contrastive()})  # added up
+    losses: dict[str, Loss] = field(  # added up
+        default_factory=lambda: {"main": registry.default("loss", "contrastive")()}
+    )
     optimizer: Optimizer = field(default_factory=Optimizer)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     data: Source = field(default_factory=registry.default("source", "scenes"))

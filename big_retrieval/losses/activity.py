@@ -1,17 +1,42 @@
 """How many terms lexical representations use, and when that is too few or too many."""
 
+import functools
 import sys
 from collections.abc import Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
 
+from big_retrieval.losses.context import Context, metrics_if_logged
+from big_retrieval.losses.pairwise import PairBatch
 from big_retrieval.sparse import gate
 
 Metrics = dict[str, jax.Array]
 SATURATED = 0.9  # share of the vocabulary that a row has active
 ALL = sys.maxsize  # k of a gate that leaves all terms
 WATCHED = ("nonzero", "coverage", "neglected", "effective")
+
+
+def of_sides(
+    context: Context, pairs: PairBatch, words: Mapping[str, jax.Array], gates: Mapping[str, int]
+) -> Metrics:
+    """Returns `activity` of both sides as `<metric>_<side>`, if the step is logged.
+
+    Args:
+      pairs: lexical embeddings [B, V].
+      words: see `PairLoss.words`.
+      gates: k of the gate of each side; a side without a gate is left out.
+    """
+    out, labels = {}, pairs.labels
+    for side, embeddings, valid in (
+        ("query", pairs.query, labels.queries_counted()),
+        ("document", pairs.document, labels.documents_counted()),
+    ):
+        inputs = jax.lax.stop_gradient((embeddings, words.get(side), valid))
+        measure = functools.partial(activity, *inputs, gates.get(side))
+        found = metrics_if_logged(context.logged, measure)
+        out |= {f"{metric}_{side}": value for metric, value in found.items()}
+    return out
 
 
 def activity(

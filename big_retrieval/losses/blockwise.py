@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import FalseNegatives
 from big_retrieval.config.topologies import Topology
 from big_retrieval.losses.tiles import (
+    FalseNegatives,
     Reduction,
     SavedRows,
     SideRows,

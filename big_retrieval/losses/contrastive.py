@@ -7,45 +7,110 @@ sharded over its axes data and fsdp and one of them visits all devices (`losses/
 Global batch semantics everywhere: N devices give what one gives.
 """
 
+import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import FalseNegatives
-from big_retrieval.config.topologies import Topology
-from big_retrieval.losses.function import Result
-from big_retrieval.losses.pairwise import (
-    AUTO,
-    Execution,
-    Negatives,
-    PairBatch,
-    Present,
-    accuracy,
-    mean,
-)
+from big_retrieval.config import AtLeast0, Config, NotNegative, register
+from big_retrieval.losses import activity
+from big_retrieval.losses.context import Context, Result
+from big_retrieval.losses.pairs import PairLoss, Terms
+from big_retrieval.losses.pairwise import PairBatch, accuracy, mean
 from big_retrieval.losses.tiles import SigmoidReduction, SoftmaxReduction, positive_cost
-from big_retrieval.sparse.gate import SparseRows
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """Factors of the FLOPS regulariser of lexical representations (SPLADE), for each side."""
+
+    query: NotNegative = 0.0
+    document: NotNegative = 0.0
+    warmup_steps: AtLeast0 = 0  # over which they grow, with the square of the steps
+
+    def penalty(self, pairs: PairBatch, step: jax.Array | int) -> Result:
+        """Returns lambda FLOPS(side) of both sides, [], and FLOPS of those with a factor.
+
+        Args:
+          pairs: lexical embeddings [B, V].
+          step: number of finished steps.
+        """
+        total, metrics, labels = jnp.zeros(()), {}, pairs.labels
+        share = jnp.minimum(1.0, step / self.warmup_steps) ** 2 if self.warmup_steps else 1.0
+        if self.query:
+            metrics["flops_query"] = activity.flops(pairs.query_values, labels.queries_counted())
+            total = total + share * self.query * metrics["flops_query"]
+        if self.document:
+            metrics["flops_document"] = activity.flops(pairs.document, labels.documents_counted())
+            total = total + share * self.document * metrics["flops_document"]
+        return total, metrics
+
+
+@register("loss")
+@dataclass(frozen=True)
+class Contrastive(PairLoss):
+    """Symmetric cross-entropy over the global batch; over several fields, GCL's Eq. 5."""
+
+    type: Literal["contrastive"] = "contrastive"
+    divide_by: Literal["weights", "rows"] = (
+        "weights"  # the sum of weighted losses; rows: GCL, Eq. 4
+    )
+    # with several fields a side: of their average, of every pair of them, or the sum of both
+    terms: Terms = "all"
+    directions: Literal["both", "query"] = "both"  # query: of queries over documents alone
+    sparsity: Sparsity = field(default_factory=Sparsity)  # of lexical representations
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from super().check(config, path)
+        for side in ("query", "document"):
+            value, key = getattr(self.sparsity, side), f"{path}.sparsity.{side}"
+            if value and not self.lexical(config):
+                yield f"{key} is {value}, but there are no lexical heads; set it to 0."
+
+    def __call__(self, context: Context) -> Result:
+        one = functools.partial(
+            contrastive_loss, divide_by=self.divide_by, directions=self.directions
+        )
+        loss, metrics = self.sum_of_terms(context, one, self.terms)
+        if self.lexical(context.config):
+            pairs = self.pair_batch(context).flat()
+            penalty, found = self.sparsity.penalty(pairs, context.step)
+            loss, metrics = loss + penalty, metrics | found
+            metrics |= activity.of_sides(context, pairs, self.words(context), {})
+        return loss, {**metrics, "logit_scale": self.multiplier(context)}
+
+
+@register("loss")
+@dataclass(frozen=True)
+class Sigmoid(PairLoss):
+    """Sigmoid loss of all pairs of the global batch (SigLIP); weighted, GCL's Eq. 6."""
+
+    type: Literal["sigmoid"] = "sigmoid"
+    bias: float = -10.0  # start of the learned `scalars/<loss>/bias`; minus the b of GCL's Eq. 6
+    weight_inside: bool = False  # a weight multiplies the logit of its pair (Eq. 6), not the loss
+    terms: Terms = "all"
+
+    def scalars(self) -> dict[str, float]:
+        return {**super().scalars(), "bias": self.bias}
+
+    def __call__(self, context: Context) -> Result:
+        bias = context.scalars["bias"]
+
+        def one(pairs: PairBatch) -> Result:
+            return sigmoid_loss(dataclasses.replace(pairs, bias=bias), self.weight_inside)
+
+        loss, metrics = self.sum_of_terms(context, one, self.terms)
+        return loss, {**metrics, "logit_scale": self.multiplier(context), "bias": bias}
 
 
 def contrastive_loss(
-    query: jax.Array | SparseRows,
-    document: jax.Array,
-    *,
-    topology: Topology,
-    logit_scale: jax.Array | float,
-    weight: jax.Array | None = None,
-    valid: jax.Array | None = None,
-    present: Present = (None, None),
+    pairs: PairBatch,
     divide_by: Literal["weights", "rows"] = "weights",
     directions: Literal["both", "query"] = "both",
-    negatives: Negatives | None = None,
-    query_id: jax.Array | None = None,
-    document_id: jax.Array | None = None,
-    false_negatives: FalseNegatives = "keep",
-    execution: Execution = AUTO,
 ) -> Result:
     """Symmetric cross-entropy over all pairs of a batch.
 
@@ -58,31 +123,15 @@ def contrastive_loss(
     H the cross-entropy, t the target: all on the positive. Extra negatives are further columns of
     the first softmax; the sides may change places, e.g. for negatives among the queries.
 
-    Where two different pairs have the same query or the same document, the query of one with the
+    If two different pairs have the same query or the same document, the query of one with the
     document of the other is a false negative by id. "keep": it counts as a negative, as in the
     papers. "mask": it leaves the denominators. "positives": the target is shared among all
     positives of a row in proportion to their weights: t_ij ~ w of the pair that (query_i,
     document_j) is.
 
     Args:
-      query: projected embeddings, [B, M, N] or [B, V]; sparse rows of V columns are sent as they
-        are.
-      document: projected embeddings of the same shape; [B, V] with sparse queries.
-      topology: scores them; higher is closer; not yet scaled.
-      logit_scale: multiplier of the scores, []; differentiable.
-      weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
-        0 stays a negative of the others.
-      valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
-        hold.
-      present: bool [B] of the queries and of the documents, None where all are: one that is
-        absent is neither anchor nor negative and its pair adds nothing, but it counts as a row.
       divide_by: sum w of the pairs that are present, or the number of valid rows (GCL, Eq. 4).
       directions: L_i as above, or the first entropy alone, without the half.
-      negatives: extra documents.
-      query_id: int [B], equal for equal queries; negative where unknown.
-      document_id: int [B], the same of documents.
-      false_negatives: what false negatives by id count as.
-      execution: how it is computed.
 
     Returns:
       The loss [] in the embeddings' type (0 when no row counts), and metrics [] without gradient:
@@ -90,15 +139,9 @@ def contrastive_loss(
       averaged over the directions.
 
     Raises:
-      UserError: sides of different shapes; ids that are missing; rows that do not divide over the
-        devices of the mesh.
+      UserError: see `PairBatch.statistics`.
     """
-    pairs = PairBatch(
-        query, document, topology, logit_scale, weight=weight, valid=valid, present=present,
-        negatives=negatives, query_id=query_id, document_id=document_id,
-        false_negatives=false_negatives, execution=execution,
-    )  # fmt: skip
-    shared_target = false_negatives == "positives"
+    shared_target = pairs.false_negatives == "positives"
     found, positive = pairs.statistics(SoftmaxReduction(shared_target))
     weights, counted = pairs.weights(positive), pairs.labels.pairs_counted()
     sides = ("query", "document") if directions == "both" else ("query",)
@@ -116,10 +159,9 @@ def _entropy(
     """Cross-entropy [B] of the rows of one side, from the statistics of their logits.
 
     Args:
-      stats: of the side.
       positive: logits of the positives, [B].
       weights: weights of the pairs, [B].
-      shared_target: whether the target is shared among all positives of a row.
+      shared_target: True if the target is shared among all positives of a row.
     """
     partition = jnp.logaddexp(stats["others"], positive)
     if not shared_target:
@@ -128,23 +170,7 @@ def _entropy(
     return partition - (weights * positive + stats["dot"]) / jnp.where(total > 0, total, 1)
 
 
-def sigmoid_loss(
-    query: jax.Array,
-    document: jax.Array,
-    *,
-    topology: Topology,
-    logit_scale: jax.Array | float,
-    bias: jax.Array | float,
-    weight: jax.Array | None = None,
-    weight_inside: bool = False,
-    valid: jax.Array | None = None,
-    present: Present = (None, None),
-    negatives: Negatives | None = None,
-    query_id: jax.Array | None = None,
-    document_id: jax.Array | None = None,
-    false_negatives: FalseNegatives = "keep",
-    execution: Execution = AUTO,
-) -> Result:
+def sigmoid_loss(pairs: PairBatch, weight_inside: bool = False) -> Result:
     """Every pair of a query and a document of the batch as a binary decision.
 
     "Sigmoid Loss for Language Image Pre-Training", Algorithm 1. With the logits
@@ -159,20 +185,14 @@ def sigmoid_loss(
     as negatives, not at all, or as positives with the weight of the pair that they are.
 
     Args:
-      bias: added to the scaled scores, []; differentiable.
-      query: see `contrastive_loss`, as for all arguments that are not listed here.
       weight_inside: as Eq. 6 has it; a pair of weight 0 adds nothing then, too.
 
     Returns:
       The loss [] and the metrics of `contrastive_loss`.
 
     Raises:
-      UserError: see `contrastive_loss`.
+      UserError: see `PairBatch.statistics`.
     """
-    pairs = PairBatch(
-        query, document, topology, logit_scale, bias, weight, valid, present, negatives, query_id,
-        document_id, false_negatives, execution,
-    )  # fmt: skip
     found, positive = pairs.statistics(SigmoidReduction(weight_inside))
     weights, counted = pairs.weights(positive), pairs.labels.pairs_counted()
     cost = found["query"]["cost"] + jnp.where(

@@ -3,17 +3,17 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import flax.struct
 import jax
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config import Exchange
 from big_retrieval.errors import UserError
 from big_retrieval.losses.blockwise import SweepSettings
 from big_retrieval.losses.tiles import Axes, SideRows
 
+Exchange = Literal["auto", "gather", "ring"]
 ROW_AXES = ("data", "fsdp")
 GATHER_BYTES = 2**28  # "auto": largest rotating side that every device holds whole
 

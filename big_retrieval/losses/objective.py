@@ -1,7 +1,6 @@
 """The training loss: the losses of a config, weighted or as constraints, as one number.
 
-A new loss is a part of its own (`big_retrieval.config.Loss`) in a file of its own; nothing here
-knows which losses there are.
+A new loss is a `big_retrieval.config.Loss` in its own file; nothing here knows which losses exist.
 """
 
 import dataclasses
@@ -15,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config, Constraint, Field
+from big_retrieval.config import Config, Constraint
 from big_retrieval.errors import UserError
 from big_retrieval.losses import constraint
 from big_retrieval.losses.constraint import Multiplier
-from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.losses.context import Context, Result
 
 NOTHING: Mapping[str, jax.Array] = {}
 
@@ -29,34 +28,34 @@ class Objective:
     """Weighted losses and constraints as one number: sum weight * L + sum lambda * (L / bound - 1).
 
     Attributes:
-      losses: by name.
-      weights: of the losses that are no constraints.
-      constraints: settings of the losses that are constraints.
-      fields: all fields of a batch, targets included, which the losses' modules read.
+      config: checked config; its `tokenizer.vocab_size` is the size of the tokenizer itself.
     """
 
-    losses: Mapping[str, LossFunction]
-    weights: Mapping[str, float]
-    constraints: Mapping[str, Constraint]
-    fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
+    config: Config
+
+    @property
+    def constraints(self) -> dict[str, Constraint]:
+        """Settings of the losses that are constraints, by name."""
+        found = {name: loss.constraint for name, loss in self.config.losses.items()}
+        return {name: limits for name, limits in found.items() if limits.bound is not None}
 
     def scalars(self) -> dict[str, dict[str, float]]:
-        """Loss -> its learned scalars and their initial values; losses without any are left out."""
-        found = {name: loss.scalars() for name, loss in self.losses.items()}
+        """Returns loss -> initial values of its learned scalars, of the losses that have some."""
+        found = {name: loss.scalars() for name, loss in self.config.losses.items()}
         return {name: scalars for name, scalars in found.items() if scalars}
 
     def bound(self, scalars: Mapping[str, Any]) -> dict[str, dict[str, jax.Array]]:
-        """The scalars put back into their bounds, after the optimizer's update."""
-        return {name: self.losses[name].bound(own) for name, own in scalars.items()}
+        """Returns the scalars within their bounds, after the optimizer's update."""
+        return {name: self.config.losses[name].bound(own) for name, own in scalars.items()}
 
     def modules(self) -> dict[str, nn.Module]:
-        """Loss -> its module, of the losses that own one."""
-        found = {name: loss.module() for name, loss in self.losses.items()}
+        """Returns loss -> its module, of the losses that have one."""
+        found = {name: loss.module(self.config) for name, loss in self.config.losses.items()}
         return {name: module for name, module in found.items() if module is not None}
 
     def multipliers(self) -> dict[str, Multiplier]:
-        """Loss -> the state of its multiplier before the first step, of constraints."""
-        return {name: constraint.start(config) for name, config in self.constraints.items()}
+        """Returns constraint -> the state of its multiplier before the first step."""
+        return {name: constraint.start(limits) for name, limits in self.constraints.items()}
 
     def __call__(
         self,
@@ -67,14 +66,13 @@ class Objective:
         multipliers: Mapping[str, Multiplier] | None = None,
         logged: jax.Array | bool = True,
     ) -> Result:
-        """The total [] and metrics [] of a global batch; pure.
+        """Returns the total [] and metrics [] of a global batch; pure.
 
         Args:
           reps: embeddings of all fields, and the outputs of the losses' modules.
-          batch: ids, weights and masks of its rows.
-          scalars: the learned ones, by loss.
+          scalars: learned scalars by loss.
           step: number of finished steps.
-          multipliers: of the constraints; None: there are none.
+          multipliers: states of the constraints' multipliers; None if there are no constraints.
           logged: see `Context`.
 
         Returns:
@@ -82,13 +80,15 @@ class Objective:
           `<loss>/<metric>`; metrics of a single loss have no prefix.
         """
         parts, metrics = [], {}
-        for name, loss in self.losses.items():
-            value, found = loss(Context(reps, batch, scalars.get(name, NOTHING), step, logged))
-            if name in self.constraints:
+        for name, loss in self.config.losses.items():
+            learned = scalars.get(name, NOTHING)
+            context = Context(reps, batch, self.config, name, learned, step, logged)
+            value, found = loss(context)
+            if loss.constraint.bound is not None:
                 assert multipliers is not None
-                part = constraint.penalty(self.constraints[name], multipliers[name], value)
+                part = constraint.penalty(loss.constraint, multipliers[name], value)
             else:  # times 1 would be exact, too, but another program
-                part = value if self.weights[name] == 1 else self.weights[name] * value
+                part = value if loss.weight == 1 else loss.weight * value
             parts.append(part)
             own = {f"{self._prefix(name)}{key}": x for key, x in found.items()}
             whole = {f"{name}/loss": value} if self._prefix(name) else {}
@@ -98,12 +98,7 @@ class Objective:
     def ascend(
         self, multipliers: Mapping[str, Multiplier], metrics: Mapping[str, jax.Array]
     ) -> tuple[dict[str, Multiplier], dict[str, jax.Array]]:
-        """The multipliers after a step, and their metrics `<loss>/<metric>`.
-
-        Args:
-          multipliers: as the step read them.
-          metrics: of the step.
-        """
+        """Returns the multipliers after a step with these metrics, and their own metrics."""
         states, found = {}, {}
         for name, config in self.constraints.items():
             states[name] = constraint.ascend(config, multipliers[name], metrics[f"{name}/loss"])
@@ -112,17 +107,17 @@ class Objective:
         return states, found
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
-        """Warnings for the user that follow from the metrics of a step."""
-        for name, loss in self.losses.items():
+        """Yields warnings for the user that follow from the metrics of a step."""
+        for name, loss in self.config.losses.items():
             prefix = self._prefix(name)
             own = {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
             yield from loss.warnings(own)
-            if name in self.constraints:
-                yield from constraint.warnings(self.constraints[name], name, own)
+            if loss.constraint.bound is not None:
+                yield from constraint.warnings(loss.constraint, name, own)
 
     def _prefix(self, name: str) -> str:
         """Prefix of the names of a loss's metrics; empty where it is the only loss."""
-        return f"{name}/" if len(self.losses) > 1 or name in self.constraints else ""
+        return f"{name}/" if len(self.config.losses) > 1 or name in self.constraints else ""
 
 
 def join_metrics(*groups: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,24 +138,15 @@ def join_metrics(*groups: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_vocabulary(config: Config, vocab_size: int) -> Config:
-    """The config that losses are built with: it says how many ids the tokenizer has."""
+    """Returns the config with the tokenizer's number of ids."""
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
     return dataclasses.replace(config, tokenizer=tokenizer)
 
 
 def make_objective(config: Config, vocab_size: int | None = None) -> Objective:
-    """The training loss of a checked config.
+    """Returns the training loss of a checked config.
 
     Args:
-      config: checked.
-      vocab_size: of the tokenizer; None: that of the config.
+      vocab_size: number of ids of the tokenizer; None for `config.tokenizer.vocab_size`.
     """
-    if vocab_size is not None:
-        config = with_vocabulary(config, vocab_size)
-    bounded = {name: loss.constraint for name, loss in config.losses.items()}
-    return Objective(
-        {name: loss.build(config, name) for name, loss in config.losses.items()},
-        {name: loss.weight for name, loss in config.losses.items()},
-        {name: found for name, found in bounded.items() if found.bound is not None},
-        config.fields,
-    )
+    return Objective(config if vocab_size is None else with_vocabulary(config, vocab_size))

@@ -1,143 +1,256 @@
-"""The base class of losses over all pairs of a batch, and the learned scale of their logits."""
+"""Base class of losses over all pairs (query, document) of a global batch.
+
+It averages the fields of each side and lists the terms of a loss. "Generalized contrastive
+learning", Eq. 5: with m query fields and n document fields a loss has m n + 1 terms, one for the
+averages of both sides and one for every pair of fields. The terms read the fields' embeddings as
+they are, without a stacked copy.
+"""
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config, FalseNegatives, PairLoss
-from big_retrieval.config.loss import LogitScale, Terms
+from big_retrieval.config import AtLeast1, Config, Loss, Positive, is_lexical
+from big_retrieval.config.topologies import Topology, check_topology, topology_part
 from big_retrieval.losses import activity
-from big_retrieval.losses.fields import QueryAndDocumentFields, make_sides, pair_weights
-from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
-from big_retrieval.losses.pairwise import Execution, Negatives
+from big_retrieval.losses.context import Context, Result, Scalars
+from big_retrieval.losses.core import Exchange
+from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
+from big_retrieval.losses.tiles import FalseNegatives
 from big_retrieval.sparse.sharded import term_axis
 
-P = TypeVar("P", bound=PairLoss)
+Side = Literal["query", "document"]
+Terms = Literal["all", "average", "pairs"]
+# [B, M, N], and bool [B]: the rows that have an embedding (None: all).
+Embeddings = tuple[jax.Array, jax.Array | None]
 
 
 @dataclass(frozen=True)
-class LearnedLogitScale:
-    """The multiplier of the scores, which is exp(t); t is learned unless `learnable` is False.
+class LogitScale:
+    """The multiplier of a loss's scores, the inverse of the temperature.
 
-    Attributes:
-      config: start and bounds of the multiplier.
+    The learned parameter `scalars/<loss>/logit_scale` is its logarithm, as in CLIP.
     """
 
-    config: LogitScale
+    init: Positive = 1 / 0.07
+    learnable: bool = True
+    min: Positive | None = None
+    max: Positive | None = 100.0
 
-    def scalars(self) -> dict[str, float]:
-        """`logit_scale`: t, the logarithm of the multiplier."""
-        return {"logit_scale": math.log(self.config.init)}
+    def check(self, path: str) -> Iterator[str]:
+        """Yields an error message if the start is out of bounds; `path` names the group."""
+        if self.max is not None and self.init > self.max * (1 + 1e-6):
+            yield (
+                f"{path}.init {self.init:g} lies above {path}.max {self.max:g}: the first step "
+                "would change it; lower the start or raise the bound."
+            )
+        if self.min is not None and self.init < self.min * (1 - 1e-6):
+            yield f"{path}.init {self.init:g} lies below {path}.min {self.min:g}."
 
-    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """t clipped to the logarithms of the bounds, as after every step in open_clip."""
-        t = scalars["logit_scale"]
-        if self.config.learnable:
-            low, high = self.config.min, self.config.max
-            low, high = (None if x is None else math.log(x) for x in (low, high))
-            t = jnp.clip(t, low, high)
-        return {**scalars, "logit_scale": t}
+    def bound(self, t: jax.Array) -> jax.Array:
+        """Clips the logarithm to the logarithms of the bounds, as after every step in open_clip."""
+        if not self.learnable:
+            return t
+        return jnp.clip(t, *(None if x is None else math.log(x) for x in (self.min, self.max)))
 
-    def value(self, scalars: Scalars) -> jax.Array:
-        """The multiplier, []."""
-        t = scalars["logit_scale"]
-        return jnp.exp(t if self.config.learnable else jax.lax.stop_gradient(t))
+    def value(self, t: jax.Array) -> jax.Array:
+        """Returns the multiplier [] of its logarithm."""
+        return jnp.exp(t if self.learnable else jax.lax.stop_gradient(t))
 
 
 @dataclass(frozen=True)
-class PairLossFunction(LossFunction, Generic[P]):
-    """The base class of losses over all pairs of a batch.
+class PairLoss(Loss):
+    """Base class of losses over all pairs (query, document) of the global batch."""
 
-    Attributes:
-      part: the part of the configuration.
-      sides: the fields of both sides; scores their embeddings.
-      logit_scale: the multiplier of the scores.
-      normalise: whether the weights of a batch are divided by their mean.
-      lexical: whether the fields have lexical heads.
-      by_content: whether ids of the rows, where there are some, say what records hold.
-    """
+    query: tuple[str, ...] = ()  # the query fields that it compares; (): all
+    document: tuple[str, ...] = ()  # the document fields; (): all
+    topology: str = ""  # type of the one by which it scores; empty: config.topology
+    logit_scale: LogitScale = field(default_factory=LogitScale)
+    # what false negatives by id count as; auto: by the columns of `labels` keep, by what records
+    # share (`labels.duplicates`) mask
+    false_negatives: Literal["auto", FalseNegatives] = "auto"
+    renormalise: bool = False  # the average of several fields is brought back onto the topology
+    exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
+    block: AtLeast1 | None = None  # rows and columns scored at a time; None: by the size of a score
 
-    part: P
-    sides: QueryAndDocumentFields
-    logit_scale: LearnedLogitScale
-    normalise: bool
-    lexical: bool
-    by_content: bool = False
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        for side in ("query", "document"):
+            available = config.side(side)
+            for name in getattr(self, side):
+                if name not in available:
+                    yield (
+                        f"{path}.{side} names {name!r}, which is no field of the side {side!r} "
+                        f"(there: {', '.join(available) or 'none'})."
+                    )
+        if self.topology:
+            yield from check_topology(self.topology, config, f"{path}.topology")
+        yield from self.logit_scale.check(f"{path}.logit_scale")
 
-    @classmethod
-    def make(cls, part: P, config: Config) -> Self:
-        """Builds the loss of one part of a checked config."""
-        sides, logit_scale = make_sides(config, part), LearnedLogitScale(part.logit_scale)
-        labels = config.labels
-        by_content = not (labels.query or labels.document)
-        return cls(part, sides, logit_scale, labels.normalise, part.lexical(config), by_content)
+    def fields(self, config: Config, side: Side) -> tuple[str, ...]:
+        """Returns the names of the fields of a side that it compares."""
+        return getattr(self, side) or config.side(side)
+
+    def compares(self, config: Config) -> tuple[str, ...]:
+        return (*self.fields(config, "query"), *self.fields(config, "document"))
+
+    def other_topology(self, config: Config) -> str:
+        of_fields = config.topology_of(*self.compares(config))
+        same = ("", getattr(of_fields, "type", of_fields))  # with the keys of the config's
+        return self.topology if self.topology not in same else ""
+
+    def lexical(self, config: Config) -> bool:
+        """Returns True if all of its fields have lexical heads."""
+        return is_lexical(config, *self.compares(config))
 
     def scalars(self) -> dict[str, float]:
-        """`logit_scale`."""
-        return self.logit_scale.scalars()
+        """Returns `logit_scale`. A loss without it scores with the multiplier 1."""
+        return {"logit_scale": math.log(self.logit_scale.init)}
 
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """Clips the logit scale to its bounds; other scalars have no bounds."""
-        return self.logit_scale.bound(scalars)
+        bounds = {"logit_scale": self.logit_scale.bound}
+        return {name: bounds[name](x) if name in bounds else x for name, x in scalars.items()}
+
+    def multiplier(self, context: Context) -> jax.Array:
+        """Returns the multiplier of the scores, []."""
+        t = context.scalars.get("logit_scale")
+        return jnp.ones(()) if t is None else self.logit_scale.value(t)
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
-        """See `activity.warnings`."""
         return activity.warnings(metrics, {})
 
     def sum_of_terms(
-        self, loss: Callable[..., Result], context: Context, terms: Terms, logit_scale: jax.Array
+        self, context: Context, loss: Callable[[PairBatch], Result], terms: Terms = "average"
     ) -> Result:
-        """A loss summed over the terms that the fields make (GCL, Eq. 5).
+        """Returns a loss summed over the terms of the fields (GCL, Eq. 5).
 
-        The metrics are those of the first term; of several terms also `loss_<term>` of each.
+        The metrics come from the first term. Several terms also have the metrics `loss_<term>`.
         """
-        part, batch, reps = self.part, context.batch, context.reps
-        axis = term_axis() if self.lexical else None
-        common = {
-            "topology": self.sides.topology,
-            "logit_scale": logit_scale,
-            "weight": pair_weights(batch, self.normalise),
-            "valid": batch.valid,
-            "query_id": batch.query_id,
-            "document_id": batch.document_id,
-            "false_negatives": self.false_negatives(batch),
-            "execution": Execution(part.exchange, part.block, axis),
-        }
-        chosen = self.sides.terms(terms)
+        selected = self.terms_of(context.config, terms)
         values, metrics = {}, {}
-        for term in chosen:
-            query, query_present = self.sides.embeddings(reps, batch, term.query)
-            document, document_present = self.sides.embeddings(reps, batch, term.document)
-            values[term.name], found = loss(
-                query,
-                document,
-                present=(query_present, document_present),
-                negatives=self._negatives(reps, batch),
-                **common,
-            )
+        for name, sides in selected.items():
+            values[name], found = loss(self.pair_batch(context, *sides))
             metrics = metrics or found
-        if len(chosen) > 1:
+        if len(selected) > 1:
             metrics = metrics | {f"loss_{name}": value for name, value in values.items()}
         return functools.reduce(jnp.add, values.values()), metrics
 
-    def false_negatives(self, batch: Batch) -> FalseNegatives:
-        """What false negatives by id count as in a batch; "auto" is decided here."""
-        if self.part.false_negatives != "auto":
-            return self.part.false_negatives
-        return "mask" if self.by_content and batch.query_id is not None else "keep"
+    def terms_of(
+        self, config: Config, terms: Terms
+    ) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Returns term -> its query fields and its document fields, the average first.
 
-    def _negatives(self, reps: Reps, batch: Batch) -> Negatives | None:
+        With one field on each side there is a single term, `<query field>_<document field>`.
+        """
+        query, document = self.fields(config, "query"), self.fields(config, "document")
+        pairs = {f"{q}_{d}": ((q,), (d,)) for q, d in itertools.product(query, document)}
+        if len(pairs) == 1:
+            return pairs
+        average = {"average": (query, document)} if terms != "pairs" else {}
+        return average | (pairs if terms != "average" else {})
+
+    def pair_batch(
+        self, context: Context, query: Sequence[str] = (), document: Sequence[str] = ()
+    ) -> PairBatch:
+        """Returns the averages of some fields of both sides, by default of all that it compares."""
+        batch, config = context.batch, context.config
+        queries = self.embeddings(context, query or self.fields(config, "query"))
+        documents = self.embeddings(context, document or self.fields(config, "document"))
+        false_negatives = self.false_negatives
+        if false_negatives == "auto":
+            labels = config.labels
+            by_content = not (labels.query or labels.document) and batch.query_id is not None
+            false_negatives = "mask" if by_content else "keep"
+        return PairBatch(
+            queries[0],
+            documents[0],
+            topology=self._scores_by(config),
+            logit_scale=self.multiplier(context),
+            weight=pair_weights(batch, config.labels.normalise),
+            valid=batch.valid,
+            present=(queries[1], documents[1]),
+            negatives=self._negatives(context),
+            query_id=batch.query_id,
+            document_id=batch.document_id,
+            false_negatives=false_negatives,
+            execution=Execution(
+                self.exchange, self.block, term_axis() if self.lexical(config) else None
+            ),
+        )
+
+    def embeddings(self, context: Context, names: Sequence[str]) -> Embeddings:
+        """Returns the weighted average of some fields of a side, or the only field as it is.
+
+        A field that a row lacks does not count for the row; the weights of its other fields are
+        divided by their sum. A row without any of the fields is absent.
+        """
+        config, fields = context.config, context.batch.fields
+        present = [fields[name].get("present") for name in names]
+        embeddings = [self._embedding(config, context.reps, name) for name in names]
+        if len(names) == 1:
+            return embeddings[0], present[0]
+        rows, dtype = embeddings[0].shape[0], embeddings[0].dtype
+        weights = [
+            jnp.full(rows, config.fields[name].weight, dtype) * (1 if mask is None else mask)
+            for name, mask in zip(names, present, strict=True)
+        ]
+        weights, topology = jnp.stack(weights), self._scores_by(config)  # [F, B]
+        average = topology.combine(embeddings, weights)  # [B, M, N]
+        if self.renormalise:
+            average = topology.project(average)
+        if any(mask is None for mask in present):  # a field that every row has
+            return average, None
+        return average, jnp.sum(weights, axis=0) > 0
+
+    def words(self, context: Context) -> dict[str, jax.Array]:
+        """Returns side -> int32 [B, L], the terms of all its texts, -1 for none; "negatives" too.
+
+        Sides without a text are left out.
+        """
+        reps, config, found = context.reps, context.config, {}
+        for side in ("query", "document"):
+            bow = [reps.bow[name] for name in self.fields(config, side) if name in reps.bow]
+            found |= {side: jnp.concatenate(bow, axis=1)} if bow else {}
+        if reps.negatives is not None and reps.negatives.bow:
+            (found["negatives"],) = reps.negatives.bow.values()  # [B, K, L]
+        return found
+
+    def _scores_by(self, config: Config) -> Topology:
+        other = self.other_topology(config)
+        return topology_part(other or config.topology_of(*self.compares(config)))
+
+    def _embedding(self, config: Config, reps: Reps, name: str) -> jax.Array:
+        """Embeddings of a field in the topology, [B, M, N]; of hard negatives [B, K, M, N]."""
+        if self.other_topology(config):
+            return self._scores_by(config).project(reps.raw[name])
+        return reps.embeddings[name]
+
+    def _negatives(self, context: Context) -> Negatives | None:
         """The hard negatives of the rows, if any; documents then have one field."""
-        if reps.negatives is None:
+        reps, batch = context.reps.negatives, context.batch
+        if reps is None:
             return None
-        (name,) = reps.negatives.embeddings
-        if name not in self.sides.document:
+        (name,) = reps.embeddings
+        if name not in self.fields(context.config, "document"):
             return None
-        embeddings = self.sides.embedding(reps.negatives, name)  # [B, K, M, N]
+        embeddings = self._embedding(context.config, reps, name)
         return Negatives(embeddings, batch.negatives_valid, batch.negatives_id)
+
+
+def pair_weights(batch: Batch, normalise: bool) -> jax.Array | None:
+    """Returns the weights of the batch's pairs [B], or None if all are 1.
+
+    Args:
+      normalise: divide them by their mean over the valid rows.
+    """
+    if batch.weight is None or not normalise:
+        return batch.weight
+    count = jnp.sum(batch.valid)
+    total = jnp.sum(jnp.where(batch.valid, batch.weight, 0))
+    return batch.weight * jnp.where(total > 0, count / jnp.where(total > 0, total, 1), 0)

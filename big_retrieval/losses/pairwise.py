@@ -13,12 +13,11 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import Exchange, FalseNegatives
 from big_retrieval.config.topologies import Topology
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
-from big_retrieval.losses.core import BlockwiseInputs, Labels, make_core
-from big_retrieval.losses.tiles import Reduction
+from big_retrieval.losses.core import BlockwiseInputs, Exchange, Labels, make_core
+from big_retrieval.losses.tiles import FalseNegatives, Reduction
 from big_retrieval.runtime.chips import LANES
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse.gate import SparseRows
@@ -66,15 +65,26 @@ class Negatives:
 
 @dataclasses.dataclass(frozen=True)
 class PairBatch:
-    """Both sides of a batch and what is known of its rows; row i of both is a pair.
+    """Both sides of a batch, and labels of its rows; row i of both sides is a pair.
 
     Attributes:
       query: projected embeddings, [B, M, N] or [B, V]; sparse rows of V columns are sent as they
         are.
       document: projected embeddings of the same shape; [B, V] with sparse queries.
       topology: scores them; higher is closer; not yet scaled.
+      logit_scale: multiplier of the scores, []; differentiable.
       bias: added to the scaled scores, []; differentiable. None: 0.
-      logit_scale: as all further attributes an argument of `contrastive_loss`.
+      weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
+        0 stays a negative of the others.
+      valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
+        hold.
+      present: bool [B] of the queries and of the documents, None where all are: one that is
+        absent is neither anchor nor negative and its pair adds nothing, but it counts as a row.
+      negatives: extra documents.
+      query_id: int [B], equal for equal queries; negative where unknown.
+      document_id: int [B], the same of documents.
+      false_negatives: what false negatives by id count as, see `contrastive_loss`.
+      execution: how it is computed.
     """
 
     query: jax.Array | SparseRows
@@ -91,6 +101,15 @@ class PairBatch:
     false_negatives: FalseNegatives = "keep"
     execution: Execution = AUTO
 
+    def flat(self) -> "PairBatch":
+        """Returns lexical embeddings as [B, V] instead of [B, 1, V], of negatives as [B, K, V]."""
+        query, document = (x.reshape(len(x), -1) for x in (self.query_values, self.document))
+        negatives = self.negatives
+        if negatives is not None:
+            flat = negatives.embeddings.reshape(*negatives.embeddings.shape[:2], -1)
+            negatives = dataclasses.replace(negatives, embeddings=flat)
+        return dataclasses.replace(self, query=query, document=document, negatives=negatives)
+
     @functools.cached_property
     def labels(self) -> Labels:
         """What the loss needs to know of the rows; ids only where they change something.
@@ -98,7 +117,7 @@ class PairBatch:
         Raises:
           UserError: ids are missing.
         """
-        rows = self._embeddings.shape[0]
+        rows = self.query_values.shape[0]
         if self.false_negatives != "keep" and self.query_id is None and self.document_id is None:
             raise UserError(
                 f"false_negatives {self.false_negatives!r} needs query_id or document_id: without "
@@ -134,7 +153,7 @@ class PairBatch:
             the devices of the mesh.
         """
         self._check_shapes()
-        query, document, negatives = self._embeddings, self.document, self.negatives
+        query, document, negatives = self.query_values, self.document, self.negatives
         dtype, bias = jnp.promote_types(jnp.result_type(query, document), jnp.float32), self.bias
         axis = self.execution.feature_axis
         sparse = isinstance(self.query, SparseRows)
@@ -166,12 +185,13 @@ class PairBatch:
         return jnp.ones_like(positive) if weight is None else weight.astype(positive.dtype)
 
     @property
-    def _embeddings(self) -> jax.Array:
+    def query_values(self) -> jax.Array:
+        """The queries' embeddings, of sparse rows their values [B, K]."""
         return self.query.values if isinstance(self.query, SparseRows) else self.query
 
     def _check_shapes(self) -> None:
         """Raises where the sides do not fit."""
-        mine, rest = self._embeddings.shape, self.document.shape[1:]
+        mine, rest = self.query_values.shape, self.document.shape[1:]
         extra = rest if self.negatives is None else self.negatives.embeddings.shape[2:]
         fits = mine == self.document.shape
         if isinstance(self.query, SparseRows):

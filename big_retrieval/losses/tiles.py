@@ -11,14 +11,13 @@ does not matter.
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import FalseNegatives
-
+FalseNegatives = Literal["keep", "mask", "positives"]
 Axes = tuple[str, ...]
 Stats = Mapping[str, jax.Array]
 
@@ -174,7 +173,6 @@ class SoftmaxReduction:
     positives: bool = False
 
     def start(self, side: SideRows) -> Stats:
-        """See `Reduction.start`."""
         zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
         stats = {"max": zeros + EXCLUDED, "sum": zeros}
         return stats | self._positives(zeros + EXCLUDED, zeros, zeros)
@@ -183,7 +181,6 @@ class SoftmaxReduction:
         return {"best": best, "dot": dot, "share": share} if self.positives else {}
 
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
-        """See `Reduction.read`."""
         counted = jnp.where(tile.counted, logits, EXCLUDED)
 
         def side(axis: int) -> dict[str, jax.Array]:
@@ -201,7 +198,6 @@ class SoftmaxReduction:
         return side(1), side(0)
 
     def merge(self, a: Stats, b: Stats) -> Stats:
-        """See `Reduction.merge`."""
         top = jnp.maximum(a["max"], b["max"])
         total = a["sum"] * jnp.exp(a["max"] - top) + b["sum"] * jnp.exp(b["max"] - top)
         out = {"max": top, "sum": total}
@@ -211,7 +207,6 @@ class SoftmaxReduction:
         return out
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
-        """See `Reduction.merge_devices`."""
         top = jax.lax.pmax(stats["max"], axes)  # [N]
         # Sums are over exp(logit - max), so they can only be added for one and the same maximum.
         total = scatter_sum(stats["sum"] * jnp.exp(stats["max"] - top), axes)  # [n]
@@ -222,7 +217,6 @@ class SoftmaxReduction:
         return out
 
     def finish(self, stats: Stats) -> Stats:
-        """See `Reduction.finish`."""
         others = stats["max"] + jnp.log(stats["sum"])
         # Where no false negative counts as a positive, every counted logit is a negative's.
         out = {"others": others, "best": stats["best" if self.positives else "max"]}
@@ -231,7 +225,6 @@ class SoftmaxReduction:
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
-        """See `Reduction.pull`."""
         counted = jnp.where(tile.counted, logits, EXCLUDED)
         r, t = local, rotating
         # A row without any counted logit has `others` near EXCLUDED, and with it gradient 0.
@@ -259,12 +252,10 @@ class SigmoidReduction:
     inside: bool = False
 
     def start(self, side: SideRows) -> Stats:
-        """See `Reduction.start`."""
         zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
         return {"best": zeros + EXCLUDED, "cost": zeros}
 
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
-        """See `Reduction.read`."""
         cost = jnp.where(tile.negative, jax.nn.softplus(logits), 0)
         if tile.share is not None:
             cost = cost + positive_cost(logits, tile.share, self.inside)
@@ -274,22 +265,18 @@ class SigmoidReduction:
         return local, {"best": jnp.max(rivals, axis=0), "cost": jnp.sum(cost, axis=0)}
 
     def merge(self, a: Stats, b: Stats) -> Stats:
-        """See `Reduction.merge`."""
         return {"best": jnp.maximum(a["best"], b["best"]), "cost": a["cost"] + b["cost"]}
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
-        """See `Reduction.merge_devices`."""
         best = own_rows(jax.lax.pmax(stats["best"], axes), axes)
         return {"best": best, "cost": scatter_sum(stats["cost"], axes)}
 
     def finish(self, stats: Stats) -> Stats:
-        """See `Reduction.finish`."""
         return stats
 
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
-        """See `Reduction.pull`."""
         del local
         slope = jnp.where(tile.negative, jax.nn.sigmoid(logits), 0)
         if tile.share is not None:

@@ -9,15 +9,18 @@ over all other rows j of the global batch; with all negatives, max_j stands befo
 is a sum. Scores are computed tile by tile (`tiles.py`), so that no matrix of them is ever held.
 """
 
+import dataclasses
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import Triplet
-from big_retrieval.losses.function import Context, Result, Scalars
-from big_retrieval.losses.pairs import PairLossFunction
+from big_retrieval.config import Config, NotNegative, register
+from big_retrieval.losses.context import Context, Result
+from big_retrieval.losses.pairs import PairLoss
 from big_retrieval.losses.pairwise import PairBatch, accuracy
 from big_retrieval.losses.tiles import (
     EXCLUDED,
@@ -33,55 +36,47 @@ from big_retrieval.losses.tiles import (
 SIDES = ("query", "document")
 
 
-class TripletLoss(PairLossFunction[Triplet]):
-    """See `triplet_loss`."""
+@register("loss")
+@dataclass(frozen=True)
+class Triplet(PairLoss):
+    """Hinges [margin + s(negative) - s(pair)]+ of every row in both directions (VSE++).
+
+    The scores are compared as they are; `logit_scale` is not read.
+    """
+
+    type: Literal["triplet"] = "triplet"
+    margin: NotNegative = 0.2  # by which a pair shall score above its negatives
+    negatives: Literal["hardest", "all"] = "hardest"  # of the global batch; of all, hinges add up
+    reduction: Literal["sum", "mean"] = "sum"  # over the rows; LTD and VSE++ sum
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from super().check(config, path)
+        if self.false_negatives == "positives":
+            yield (
+                f"{path}.false_negatives is 'positives', but a triplet has one positive; set it to "
+                "'mask', which leaves false negatives out."
+            )
 
     def scalars(self) -> dict[str, float]:
-        """None: the scores are compared as they are, without a logit scale."""
         return {}
 
-    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """Nothing to bound."""
-        return dict(scalars)
-
     def __call__(self, context: Context) -> Result:
-        """The loss and the share of rows whose pair scores above all negatives."""
-        part = self.part
-
-        def loss(query: jax.Array, document: jax.Array, **given: Any) -> Result:
-            how = part.margin, part.negatives, part.reduction
-            return triplet_loss(query, document, *how, **given)
-
-        return self.sum_of_terms(loss, context, "average", jnp.ones(()))
+        return self.sum_of_terms(context, functools.partial(triplet_loss, self))
 
 
-def triplet_loss(
-    query: jax.Array,
-    document: jax.Array,
-    margin: float,
-    which: Literal["hardest", "all"] = "hardest",
-    reduction: Literal["sum", "mean"] = "sum",
-    **given: Any,
-) -> Result:
-    """The loss [] of embeddings [B, M, N] of both sides, and `accuracy`.
+def triplet_loss(config: Triplet, pairs: PairBatch) -> Result:
+    """Returns the loss [] and `accuracy`, the share of rows whose pair scores above all negatives.
 
-    Args:
-      query: row i belongs to row i of `document`.
-      document: of the same shape.
-      margin: see `Triplet`.
-      which: negatives; `Triplet.negatives`.
-      reduction: see `Triplet`; a mean is weighted, and of the sum of both directions.
-      **given: further arguments of `PairBatch`: topology, valid rows, weights, hard negatives, ...
+    A mean over the rows is weighted, and of the sum of both directions.
     """
-    pairs = PairBatch(query, document, **given)
-    counted = pairs.labels.pairs_counted()
-    if which == "hardest":
+    margin, counted = config.margin, pairs.labels.pairs_counted()
+    if config.negatives == "hardest":
         found, positive = pairs.statistics(Hardest())
         hinges = [jax.nn.relu(margin + found[side]["best"] - positive) for side in SIDES]
     else:
         # Hinges are added up within tiles, which then have to know the scores of their rows' pairs.
-        own = jnp.where(counted, pairs.topology.paired(query, document), 0)
-        known = PairBatch(query, document, **{**given, "weight": own})
+        scores = jnp.where(counted, pairs.topology.paired(pairs.query_values, pairs.document), 0)
+        known = dataclasses.replace(pairs, weight=scores)
         found, positive = known.statistics(Hinges(margin))
         # The tiles do not differentiate by the pairs' scores: a hinge above 0 has the slope -1.
         lower = jax.lax.stop_gradient(positive) - positive
@@ -91,7 +86,7 @@ def triplet_loss(
         ]
     weights = jnp.where(counted, pairs.weights(positive), 0)
     total = jnp.sum(weights * (hinges[0] + hinges[1]))
-    if reduction == "mean":
+    if config.reduction == "mean":
         total = total / jnp.maximum(jnp.sum(weights), 1e-12)
     return total, {"accuracy": accuracy(found, positive, counted, SIDES)}
 
@@ -106,12 +101,10 @@ class Hardest:
     """
 
     def start(self, side: SideRows) -> Stats:
-        """See `Reduction.start`."""
         none = jnp.full(side.embeddings.shape[:1], EXCLUDED, side.embeddings.dtype)
         return {"best": none, "place": jnp.full_like(none, jnp.inf)}
 
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
-        """See `Reduction.read`."""
         scores = jnp.where(tile.negative, logits, EXCLUDED)
 
         def along(axis: int, numbers: jax.Array) -> Stats:
@@ -124,25 +117,22 @@ class Hardest:
         return along(1, columns), along(0, rows)
 
     def merge(self, a: Stats, b: Stats) -> Stats:
-        """See `Reduction.merge`."""
         first = (a["best"] > b["best"]) | ((a["best"] == b["best"]) & (a["place"] <= b["place"]))
         return {name: jnp.where(first, a[name], b[name]) for name in ("best", "place")}
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
-        """See `Reduction.merge_devices`."""
         best = jax.lax.pmax(stats["best"], axes)
         place = jnp.where(stats["best"] == best, stats["place"], jnp.inf)
         place = jax.lax.pmin(place, axes)
         return {"best": own_rows(best, axes), "place": own_rows(place, axes)}
 
     def finish(self, stats: Stats) -> Stats:
-        """See `Reduction.finish`."""
         return stats
 
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
-        """See `Reduction.pull`: each row's gradient goes to the entry of its hardest negative."""
+        """Each row's gradient goes to the entry of its hardest negative."""
         rows, columns = (x.astype(logits.dtype) for x in (tile.rows, tile.columns))
         of_rows = local.stats["place"][:, None] == columns[None, :]
         of_columns = rotating.stats["place"][None, :] == rows[:, None]
@@ -163,7 +153,6 @@ class Hinges:
     margin: float
 
     def start(self, side: SideRows) -> Stats:
-        """See `Reduction.start`."""
         zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
         return {"best": zeros + EXCLUDED, "cost": zeros, "count": zeros}
 
@@ -176,7 +165,6 @@ class Hinges:
         return jax.nn.relu(row), jax.nn.relu(column)
 
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
-        """See `Reduction.read`."""
         rivals = jnp.where(tile.negative, logits, EXCLUDED)
 
         def along(axis: int, excess: jax.Array) -> Stats:
@@ -188,23 +176,20 @@ class Hinges:
         return along(1, of_rows), along(0, of_columns)
 
     def merge(self, a: Stats, b: Stats) -> Stats:
-        """See `Reduction.merge`."""
         sums = {name: a[name] + b[name] for name in ("cost", "count")}
         return {"best": jnp.maximum(a["best"], b["best"]), **sums}
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
-        """See `Reduction.merge_devices`."""
         sums = {name: scatter_sum(stats[name], axes) for name in ("cost", "count")}
         return {"best": own_rows(jax.lax.pmax(stats["best"], axes), axes), **sums}
 
     def finish(self, stats: Stats) -> Stats:
-        """See `Reduction.finish`."""
         return stats
 
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
-        """See `Reduction.pull`: a hinge above 0 has the slope 1."""
+        """A hinge above 0 has the slope 1."""
         of_rows, of_columns = self._excess(logits, tile)
         grads = local.grads["cost"][:, None] * (of_rows > 0)
         return grads + rotating.grads["cost"][None, :] * (of_columns > 0)

@@ -20,19 +20,121 @@ of active terms a query and thousands of rows almost none are left.
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config.vdr import Vdr, top_k_of_documents
+from big_retrieval.config import AtLeast0, Config, NotNegative, register
+from big_retrieval.config.heads import LOCAL_TOP_K
+from big_retrieval.losses import activity
+from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.contrastive import contrastive_loss
-from big_retrieval.losses.function import Result
-from big_retrieval.losses.pairwise import Negatives
+from big_retrieval.losses.pairs import PairLoss
+from big_retrieval.losses.pairwise import PairBatch
 from big_retrieval.similarity import Product, unit
 from big_retrieval.sparse import gate
 from big_retrieval.sparse.gate import SparseRows
+
+
+@dataclass(frozen=True)
+class TermMask:
+    """The contrastive mask (VDR, section 3.3): inactive terms are shared out among the batch."""
+
+    # the terms that have it; the VDR paper's: "gated", its authors' code: "bag"
+    apply: Literal["none", "gated", "bag", "both"] = "none"
+    source: Literal["gate", "bag"] = "gate"  # what makes a query's term active
+    weight: NotNegative = 1.0  # of a term that a bag of words is given
+    normalise: bool = False  # a row's share to norm 1, before the weight
+
+
+@register("loss")
+@dataclass(frozen=True)
+class Vdr(PairLoss):
+    """The loss of VDR over lexical representations (Eq. 5): gated queries, dense documents."""
+
+    type: Literal["vdr"] = "vdr"
+    # k, terms that the gate of training leaves besides a text's own words; None: all
+    top_k: AtLeast0 | None = 768
+    symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
+    top_k_document: AtLeast0 | None = None  # k of the documents of four terms; None: as `top_k`
+    bag: bool = True  # the nonparametric entry: queries as bags of words
+    bag_norm: bool = False  # these to norm 1; else binary
+    mask: TermMask = field(default_factory=TermMask)
+    directions: Literal["both", "query"] = "both"
+    # the paper sums directions and terms, its authors' code takes means: a quarter of it
+    reduction: Literal["sum", "mean"] = "sum"
+    divide_by: Literal["weights", "rows"] = "weights"
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from super().check(config, path)
+        if not self.lexical(config):
+            mine = self.compares(config)
+            heads = {name: field.head for name, field in config.fields.items() if name in mine}
+            name = next(n for n, head in heads.items() if not head.lexical)
+            yield (
+                f"{path}.type 'vdr' compares lexical representations: set config.fields."
+                f"{name}.head.type to 'lexical', or take another loss."
+            )
+        mask = self.mask
+        if self.false_negatives == "positives" and mask.apply != "none":
+            yield f"{path}.mask.apply goes with false_negatives 'keep' or 'mask' only."
+        if mask.apply in ("bag", "both") and not self.bag:
+            yield f"{path}.mask.apply is {mask.apply!r}, but {path}.bag is False: set it to True."
+        yield from self._words(config, path)
+
+    def _words(self, config: Config, path: str) -> Iterator[str]:
+        """Checks that sides whose words the loss takes have a text field."""
+        masked = self.mask.apply != "none" and self.mask.source == "bag"
+        gates = self.top_k, self.top_k_of_documents
+        needs = {  # what takes words -> what to do about it
+            "query": {
+                f"{path}.bag to False": self.bag,
+                f"{path}.mask.source to 'gate'": masked,
+                f"{path}.top_k above 0": gates[0] == 0,
+            },
+            "document": {
+                f"{path}.symmetric to False": self.symmetric and (self.bag or gates[1] == 0),
+            },
+        }
+        for side in ("query", "document"):
+            fields = (config.fields[name] for name in self.fields(config, side))
+            texts = [field for field in fields if field.modality == "text"]
+            wanted = [remedy for remedy, needed in needs[side].items() if needed]
+            if wanted and not texts:
+                yield (
+                    f"{path} takes the words of the {side} side, which has no text field: turn "
+                    f"the sides around (config.fields.<field>.side), or set {' and '.join(wanted)}."
+                )
+
+    def __call__(self, context: Context) -> Result:
+        pairs, words = self.pair_batch(context).flat(), self.words(context)
+        loss, metrics = vdr_loss(self, pairs, words)
+        metrics |= activity.of_sides(context, pairs, words, self._gates)
+        return loss, {**metrics, "logit_scale": self.multiplier(context)}
+
+    def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
+        return activity.warnings(metrics, self._gates)
+
+    @property
+    def _gates(self) -> dict[str, int]:
+        """k of both sides; documents that are compared dense are only watched."""
+        tops = {"query": self.top_k, "document": self.top_k_of_documents}
+        return {side: activity.ALL if top_k is None else top_k for side, top_k in tops.items()}
+
+    @property
+    def top_k_of_documents(self) -> int | None:
+        """k of the documents' gate; None if it leaves all terms."""
+        return self.top_k if self.top_k_document is None else self.top_k_document
+
+    def runlocal(self) -> "Vdr":
+        """Returns gates for the vocabulary of generated scenes."""
+        tops = {"top_k": self.top_k, "top_k_document": self.top_k_document}
+        smaller = {key: min(top_k, LOCAL_TOP_K) for key, top_k in tops.items() if top_k is not None}
+        return dataclasses.replace(self, **smaller)
 
 
 @flax.struct.dataclass
@@ -70,34 +172,38 @@ class LexicalBatch:
         return jnp.any(gate.dense_mask(rows, self.width), axis=0)
 
 
-def vdr_loss(
-    config: Vdr,
-    query: LexicalBatch,
-    document: LexicalBatch,
-    negatives: LexicalBatch | None = None,
-    **common: Any,
-) -> Result:
-    """The loss of a global batch.
+def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> Result:
+    """Returns the loss [] of a global batch, and metrics [].
+
+    The metrics are `accuracy` of the first term; `accuracy_bag` of the second, which is the
+    accuracy of search by bag-of-words queries; `loss_<term>`, the share of each term in the loss;
+    and with a mask `shared_out`, the number of terms that the mask gives to queries.
 
     Args:
-      config: which terms, gates and mask.
-      query: row i belongs to row i of `document`.
-      document: the positives.
-      negatives: hard negatives, embeddings [B, K, V] and words [B, K, L] or None.
-      **common: of `contrastive_loss`: logit_scale, weight, valid, present, query_id, document_id,
-        false_negatives, execution; and negatives_valid, bool [B, K], and negatives_id.
-
-    Returns:
-      The loss [] and metrics: `accuracy` of the first term; `accuracy_bag` of the second, which is
-      the accuracy of search by bag-of-words queries; `loss_<term>`, what each term adds to the
-      loss; and with a mask `shared_out`, the number of terms that the mask gives to queries.
+      pairs: dense representations [B, V], of hard negatives [B, K, V]; without a topology.
+      words: term ids int32 [B, L] of "query", "document" and [B, K, L] of "negatives", if any.
     """
-    terms = LossTerms(config, query, document, negatives)
-    operands = terms.operands()
-    share = 1 / len(operands)
+    negatives = pairs.negatives
+    sides = {"query": pairs.query, "document": pairs.document}
+    if negatives is not None:
+        sides["negatives"] = negatives.embeddings
+    terms = LossTerms(config, **{k: LexicalBatch(x, words.get(k)) for k, x in sides.items()})
+    found = {}
+    for name, (query, document, others) in terms.operands().items():
+        width = document.shape[1]
+        if isinstance(query, SparseRows) and 2 * query.terms.shape[1] >= width:
+            query = gate.to_dense(query, width)  # no smaller as sparse rows
+        term = dataclasses.replace(
+            pairs,
+            query=query,
+            document=document,
+            topology=Product(),
+            negatives=None if negatives is None else negatives.replace(embeddings=others),  # type: ignore
+        )
+        found[name] = contrastive_loss(term, config.divide_by, config.directions)
+    share = 1 / len(found)
     if config.reduction == "sum":
         share = 2 if config.directions == "both" else 1
-    found = {name: _sce(config, *sides, **common) for name, sides in operands.items()}
     values = {name: share * value for name, (value, _) in found.items()}
     metrics = {"accuracy": found["gated"][1]["accuracy"]}
     if "bag" in found:
@@ -106,31 +212,6 @@ def vdr_loss(
     if config.mask.apply != "none":
         metrics["shared_out"] = jnp.sum(~terms.active, dtype=jnp.float32)
     return functools.reduce(jnp.add, values.values()), metrics
-
-
-def _sce(
-    config: Vdr,
-    query: jax.Array | SparseRows,
-    document: jax.Array,
-    others: jax.Array | None,
-    *,
-    negatives_valid: jax.Array | None = None,
-    negatives_id: jax.Array | None = None,
-    **common: Any,
-) -> Result:
-    """The mean of both directions, or the first alone."""
-    width = document.shape[1]
-    if isinstance(query, SparseRows) and 2 * query.terms.shape[1] >= width:
-        query = gate.to_dense(query, width)  # no smaller as sparse rows
-    return contrastive_loss(
-        query,
-        document,
-        topology=Product(),
-        negatives=None if others is None else Negatives(others, negatives_valid, negatives_id),
-        directions=config.directions,
-        divide_by=config.divide_by,
-        **common,
-    )
 
 
 def contrastive_mask(
@@ -225,7 +306,7 @@ class LossTerms:
 
     def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
         """E_p of the positives and of the hard negatives, dense."""
-        width, top_k = self.document.width, top_k_of_documents(self.config)
+        width, top_k = self.document.width, self.config.top_k_of_documents
         own = gate.to_dense(self.document.gated(top_k), width)
         if self.negatives is None:
             return own, None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.config.checks.fields import embedding_shape
-from big_retrieval.losses.function import Context
+from big_retrieval.losses.context import Context
 from big_retrieval.losses.objective import with_vocabulary
 from big_retrieval.models.flops import traced_flops
 from big_retrieval.models.towers import make_model
@@ -25,11 +25,12 @@ def loss_flops(config: Config, name: str, vocab_size: int) -> int:
       name: of the loss.
       vocab_size: of the tokenizer.
     """
-    function = config.losses[name].build(with_vocabulary(config, vocab_size), name)
+    config = with_vocabulary(config, vocab_size)
+    part = config.losses[name]
     batch = abstract_batch(config, None)
     reps = _abstract_reps(config, vocab_size)
-    scalars = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in function.scalars()}
-    module = function.module()
+    scalars = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in part.scalars()}
+    module = part.module(config)
     params: Any = {}
     if module is not None:
         init = functools.partial(module.init, train=False, rows=None)
@@ -46,7 +47,7 @@ def loss_flops(config: Config, name: str, vocab_size: int) -> int:
             rows = jnp.arange(config.batch_size, dtype=jnp.int32)
             made, _ = module.apply(params, found, batch.fields, train=True, rows=rows, **options)
             found = found.replace(extra={name: made})
-        return function(Context(found, batch, scalars, 0))[0]
+        return part(Context(found, batch, config, name, scalars))[0]
 
     hard = {} if reps.negatives is None else reps.negatives.embeddings
     learned = params, (reps.embeddings, reps.vectors, hard), scalars

@@ -65,8 +65,8 @@ def init_variables(model: RetrievalModel, objective: Objective, key: jax.Array) 
     }
     if scalars:
         params["scalars"] = scalars
-    whole = {**example_row(objective.fields), **inputs}  # as a batch has them, with targets
-    for name, field in objective.fields.items():
+    whole = {**example_row(objective.config.fields), **inputs}  # as a batch has them, with targets
+    for name, field in objective.config.fields.items():
         whole[name] |= {"present": jnp.ones(1, jnp.bool_)} if field.optional else {}
     modules = {
         name: module.init(_key_of(key, name), reps, whole, train=False, rows=None)

@@ -15,7 +15,7 @@ from big_retrieval.config import registry
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
 from big_retrieval.losses.contrastive import contrastive_loss
-from big_retrieval.losses.pairwise import Execution
+from big_retrieval.losses.pairwise import Execution, PairBatch
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, results
 
@@ -62,14 +62,8 @@ def loss(x: dict[str, jax.Array], how: Execution | None, valid: np.ndarray) -> j
     topology = example("late_interaction").MaxSim()
     query, document = topology.project(x["query"]), topology.project(x["document"])
     if how is not None:
-        return contrastive_loss(
-            query,
-            document,
-            topology=topology,
-            logit_scale=5.0,
-            valid=jnp.asarray(valid),
-            execution=how,
-        )[0]
+        given = {"valid": jnp.asarray(valid), "execution": how}
+        return contrastive_loss(PairBatch(query, document, topology, 5.0, **given))[0]
     logits = 5.0 * topology.score(query[valid], document[valid])
     positive = jnp.diag(logits)
     each = jax.nn.logsumexp(logits, axis=1) + jax.nn.logsumexp(logits, axis=0) - 2 * positive

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.losses.pairwise import Execution
+from big_retrieval.losses.pairwise import Execution, PairBatch
 from big_retrieval.similarity import TOPOLOGIES
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import losses, rows
@@ -36,8 +36,8 @@ def test_value_and_gradients_are_those_of_the_definition(exchange: Any) -> None:
     def blockwise(x: jax.Array) -> jax.Array:
         given: dict[str, Any] = {"valid": jnp.asarray(VALID), "weight": jnp.asarray(WEIGHT)}
         sides, how = map(SPHERE.project, x), Execution(exchange, 3)
-        loss = example("margins").margins_loss
-        return loss(*sides, 0.6, 0.1, topology=SPHERE, execution=how, **given)[0]
+        margins = example("margins").Margins(positive=0.6, negative=0.1)
+        return margins.pull_and_push(PairBatch(*sides, SPHERE, execution=how, **given))[0]
 
     mesh = jax.make_mesh((2, 2), ("data", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:4])
     with jax.set_mesh(mesh):

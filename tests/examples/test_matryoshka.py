@@ -11,9 +11,9 @@ import pytest
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import registry
 from big_retrieval.inference.load import load
+from big_retrieval.losses.context import Context
 from big_retrieval.losses.contrastive import contrastive_loss
-from big_retrieval.losses.function import Context
-from big_retrieval.losses.pairwise import Negatives
+from big_retrieval.losses.pairwise import Negatives, PairBatch
 from big_retrieval.similarity import TOPOLOGIES
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, losses, results, rows, tiny
@@ -42,13 +42,13 @@ def test_it_is_the_sum_over_prefixes() -> None:
     raw = {name: jnp.asarray(rng.normal(size=(6, 1, 8)), jnp.float32) for name in ("text", "image")}
     reps = Reps(embeddings={name: TOPOLOGIES["sphere"].project(x) for name, x in raw.items()})
     batch = Batch(fields={n: {} for n in raw}, valid=jnp.ones(6, bool), document_id=jnp.arange(6))
-    part = m.Matryoshka(dims=(8, 3), factors=(1.0, 0.25))
-    loss = part.build(tiny(), "main")
-    value, metrics = loss(Context(reps, batch, {"logit_scale": jnp.asarray(1.0)}))
+    loss = m.Matryoshka(dims=(8, 3), factors=(1.0, 0.25))
+    scalars = {"logit_scale": jnp.asarray(1.0)}
+    value, metrics = loss(Context(reps, batch, tiny(), scalars=scalars))
     expected = 0.0
     for dim, factor in ((8, 1.0), (3, 0.25)):
         text, image = (TOPOLOGIES["sphere"].project(raw[n][..., :dim]) for n in ("text", "image"))
-        each = contrastive_loss(text, image, topology=TOPOLOGIES["sphere"], logit_scale=np.e)[0]
+        each = contrastive_loss(PairBatch(text, image, TOPOLOGIES["sphere"], np.e))[0]
         expected += factor * float(each)
         assert float(metrics[f"loss_{dim}"]) == pytest.approx(float(each), rel=1e-5)
     assert float(value) == pytest.approx(expected, rel=1e-5)
@@ -65,14 +65,13 @@ def test_hard_negatives_have_prefixes_too() -> None:
         fields={n: {} for n in embeddings}, valid=jnp.ones(6, bool), document_id=jnp.arange(6),
         negatives_valid=jnp.ones((6, 2), bool),
     )  # fmt: skip
-    loss = m.Matryoshka(dims=(3,), factors=(1.0,)).build(tiny(), "main")
+    loss = m.Matryoshka(dims=(3,), factors=(1.0,))
     scalars = {"logit_scale": jnp.asarray(1.0)}
-    value, _ = loss(Context(Reps(embeddings=embeddings, negatives=negatives), batch, scalars))
+    reps = Reps(embeddings=embeddings, negatives=negatives)
+    value, _ = loss(Context(reps, batch, tiny(), scalars=scalars))
     cut = {name: sphere.project(x[..., :3]) for name, x in raw.items()}
-    extra = Negatives(cut["extra"])
-    expected, _ = contrastive_loss(
-        cut["text"], cut["image"], topology=sphere, logit_scale=np.e, negatives=extra
-    )
+    pairs = PairBatch(cut["text"], cut["image"], sphere, np.e, negatives=Negatives(cut["extra"]))
+    expected, _ = contrastive_loss(pairs)
     assert float(value) == pytest.approx(float(expected), rel=1e-5)
 
 

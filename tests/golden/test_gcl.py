@@ -15,18 +15,16 @@ import numpy as np
 import pytest
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Contrastive, LogitScale, PairLabels
+from big_retrieval.config import Config, Contrastive, LogitScale, PairLabels, TextField
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.judged.weights import make_weight
 from big_retrieval.evals.encoding import average
 from big_retrieval.evals.graded import graded_metrics, mean_metrics, order
 from big_retrieval.evals.judged import relevance_of
 from big_retrieval.evals.ranks import DocumentScorer
+from big_retrieval.losses.context import Context
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
-from big_retrieval.losses.fields import QueryAndDocumentFields
-from big_retrieval.losses.function import Context
-from big_retrieval.losses.pair_losses import ContrastiveLoss
-from big_retrieval.losses.pairs import LearnedLogitScale
+from big_retrieval.losses.pairwise import PairBatch
 
 Case = Mapping[str, np.ndarray]
 SPHERE = topology_part("sphere")
@@ -63,10 +61,10 @@ def test_weighted_cross_entropy(case: Case, precision: str) -> None:
     """Eq. 4; with weights of 1 also open_clip's loss."""
 
     def loss(queries: jax.Array, docs: jax.Array, log_logit_scale: jax.Array) -> jax.Array:
-        return contrastive_loss(
-            unit(queries), unit(docs), topology=SPHERE, logit_scale=jnp.exp(log_logit_scale),
-            weight=jnp.asarray(case["weights"], queries.dtype), divide_by="rows",
-        )[0]  # fmt: skip
+        weight = jnp.asarray(case["weights"], queries.dtype)
+        sides = unit(queries), unit(docs), SPHERE
+        pairs = PairBatch(*sides, logit_scale=jnp.exp(log_logit_scale), weight=weight)
+        return contrastive_loss(pairs, divide_by="rows")[0]
 
     inputs = {name: case[name] for name in ("queries", "docs", "log_logit_scale")}
     value, grads = with_gradients(loss, inputs, precision)
@@ -87,9 +85,8 @@ def test_gradient_of_the_logits(case: Case) -> None:
     def loss(z: jax.Array) -> jax.Array:
         columns = jnp.eye(rows, dtype=z.dtype)[:, None]
         weight = jnp.asarray(case["weights"], z.dtype)
-        return contrastive_loss(
-            z[:, None], columns, topology=inner, logit_scale=1.0, weight=weight, divide_by="rows"
-        )[0]
+        pairs = PairBatch(z[:, None], columns, inner, weight=weight)
+        return contrastive_loss(pairs, divide_by="rows")[0]
 
     value, grads = with_gradients(loss, {"z": case["Z"]}, "float64")
     close(value, case["loss"], "float64")
@@ -122,11 +119,16 @@ def test_multi_field_loss(case: Case, precision: str) -> None:
             weight=jnp.asarray(case["weights"], scale.dtype),
         )  # type: ignore
         reps: Any = Reps(embeddings={name: unit(x) for name, x in inputs.items()})  # type: ignore
-        sides = QueryAndDocumentFields(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
-        logit_scale = LearnedLogitScale(LogitScale(max=None))
-        config = Contrastive(divide_by="rows")
-        run = ContrastiveLoss(config, sides, logit_scale, PairLabels().normalise, False)
-        return run(Context(reps, batch, {"logit_scale": scale}))
+        fields = {
+            name: TextField(side=side, weight=gammas[name])
+            for side, of_side in (("query", "lhs"), ("document", "rhs"))
+            for name in names[of_side]
+        }
+        config = Config(topology="sphere", fields=fields)
+        run = Contrastive(
+            divide_by="rows", renormalise=renormalise, logit_scale=LogitScale(max=None)
+        )
+        return run(Context(reps, batch, config, scalars={"logit_scale": scale}))
 
     inputs = {name: case[name] for name in (*names["lhs"], *names["rhs"], "log_logit_scale")}
     value, grads = with_gradients(lambda **x: objective(x, False)[0], inputs, precision)
@@ -153,10 +155,11 @@ def test_weighted_sigmoid(case: Case, precision: str) -> None:
     def loss(
         queries: jax.Array, docs: jax.Array, log_t: jax.Array, b: jax.Array, inside: bool = True
     ) -> jax.Array:
-        return sigmoid_loss(
-            unit(queries), unit(docs), topology=SPHERE, logit_scale=jnp.exp(log_t), bias=-b,
-            weight=jnp.asarray(case["weights"], queries.dtype), weight_inside=inside,
-        )[0]  # fmt: skip
+        pairs = PairBatch(
+            unit(queries), unit(docs), SPHERE, jnp.exp(log_t), bias=-b,
+            weight=jnp.asarray(case["weights"], queries.dtype),
+        )  # fmt: skip
+        return sigmoid_loss(pairs, inside)[0]
 
     inputs = {name: case[name] for name in ("queries", "docs", "log_t")}
     inputs["b"] = case["b_eq6_sign"]

@@ -1,6 +1,7 @@
 """Latent target decoding: reference values of its losses and of the multiplier of a constraint."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
@@ -9,14 +10,23 @@ import numpy as np
 import pytest
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Constraint, InputTarget, LatentTarget
+from big_retrieval.config import (
+    Config,
+    Constraint,
+    InputTarget,
+    LatentTarget,
+    Loss,
+    TextField,
+    Tokenizer,
+    Triplet,
+)
 from big_retrieval.losses import constraint
+from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.contrastive import contrastive_loss
-from big_retrieval.losses.function import Context, LossFunction, Result
-from big_retrieval.losses.ltd import InputTargetLoss, LatentTargetLoss
+from big_retrieval.losses.ltd import TargetDecoder
 from big_retrieval.losses.objective import Objective
+from big_retrieval.losses.pairwise import PairBatch
 from big_retrieval.losses.triplet import triplet_loss
-from big_retrieval.models.decoders import TargetDecoder
 from big_retrieval.similarity import Inner
 from tests.golden.test_ltd_models import gru
 
@@ -33,8 +43,8 @@ def test_triplets(case: Case, name: str, which: Literal["hardest", "all"]) -> No
     with jax.enable_x64(True):
 
         def loss(captions: jax.Array, images: jax.Array) -> jax.Array:
-            sides, margin = (captions[:, None], images[:, None]), float(case[f"{name}.margin"])
-            return triplet_loss(*sides, margin, which, topology=Inner())[0]
+            part = Triplet(margin=float(case[f"{name}.margin"]), negatives=which)
+            return triplet_loss(part, PairBatch(captions[:, None], images[:, None], Inner()))[0]
 
         embeddings = jnp.asarray(case[f"{name}.captions"]), jnp.asarray(case[f"{name}.images"])
         value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*embeddings)
@@ -49,7 +59,7 @@ def test_infonce(case: Case) -> None:
 
         def loss(captions: jax.Array, images: jax.Array) -> jax.Array:
             sides, scale = (captions[:, None], images[:, None]), 1 / float(case["tau"])
-            return contrastive_loss(*sides, topology=Inner(), logit_scale=scale)[0]
+            return contrastive_loss(PairBatch(*sides, Inner(), scale))[0]
 
         embeddings = jnp.asarray(case["captions"]), jnp.asarray(case["images"])
         value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*embeddings)
@@ -130,12 +140,12 @@ def test_the_target_decoder(case: Case) -> None:
 def reconstruction(decoded: jax.Array, targets: jax.Array, distance: Distance) -> jax.Array:
     """The loss of what a decoder has made, with padding at the end of the batch."""
     rows, size = targets.shape
-    loss = LatentTargetLoss(LatentTarget(distance=distance), "name", False, size)
+    loss = LatentTarget(distance=distance)
     padded = [jnp.concatenate([x, jnp.ones((1, size))]) for x in (decoded, targets)]
     fields = {"text": {}, "target": {"values": padded[1]}}
     valid = jnp.arange(rows + 1) < rows
     batch = Batch(fields=fields, valid=valid, document_id=jnp.arange(rows + 1))
-    return loss(Context(Reps(embeddings={}, extra={"name": padded[0]}), batch))[0]
+    return loss(Context(Reps(embeddings={}, extra={"main": padded[0]}), batch, Config()))[0]
 
 
 @pytest.mark.golden("ltd", "target_reconstruction.npz", prefixes=".")
@@ -167,19 +177,20 @@ def test_the_input_decoder(case: Case, over: Literal["time", "vocabulary"]) -> N
     with jax.enable_x64(True):
         params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), input_decoder_params(case))
         rows, vocabulary = len(case["tokens"]), len(case["param.token_prediction_layer.bias"])
-        part = InputTarget(words=case["param.embed.weight"].shape[1], softmax_over=over)
-        loss = InputTargetLoss(part, "name", False, vocabulary)
+        loss = InputTarget(words=case["param.embed.weight"].shape[1], softmax_over=over)
+        tokenizer = Tokenizer(vocab_size=vocabulary)
+        config = Config(fields={"text": TextField()}, tokenizer=tokenizer)
         ids, mask = jnp.asarray(case["tokens"]), jnp.asarray(case["mask"], bool)
         fields = {"text": {"ids": ids, "mask": mask}}
         batch = Batch(fields=fields, valid=jnp.ones(rows, bool), document_id=jnp.arange(rows))
-        module: Any = loss.module()
+        module: Any = loss.module(config)
 
         def value(captions: jax.Array, params: Any) -> tuple[jax.Array, jax.Array]:
             reps, how = Reps(embeddings={"text": captions[:, None]}), {"params": params}
             logits = module.apply(how, reps, fields, method="logits")
             made = module.apply(how, reps, fields, train=True, rows=None)
-            reps = reps.replace(extra={"name": made})  # type: ignore
-            return loss(Context(reps, batch))[0], logits
+            reps = reps.replace(extra={"main": made})  # type: ignore
+            return loss(Context(reps, batch, config))[0], logits
 
         run = jax.value_and_grad(value, has_aux=True)
         (found, logits), grad = run(jnp.asarray(case["z_captions"]), params)
@@ -190,18 +201,18 @@ def test_the_input_decoder(case: Case, over: Literal["time", "vocabulary"]) -> N
         np.testing.assert_allclose(grad, wanted, rtol=1e-5, atol=1e-6)
 
 
-class OfEmbeddings(LossFunction):
+@dataclass(frozen=True)
+class OfEmbeddings(Loss):
     """A contrastive part of the total loss: captions against images."""
 
-    def __init__(self, triplet: bool) -> None:
-        self.triplet = triplet
+    triplet: bool = False
 
     def __call__(self, context: Context) -> Result:
         """InfoNCE with a temperature of 0.05, or triplets with a margin of 0.2."""
         sides = context.reps.embeddings["text"], context.reps.embeddings["image"]
         if self.triplet:
-            return triplet_loss(*sides, 0.2, topology=Inner())
-        return contrastive_loss(*sides, topology=Inner(), logit_scale=20.0)
+            return triplet_loss(Triplet(margin=0.2), PairBatch(*sides, Inner()))
+        return contrastive_loss(PairBatch(*sides, Inner(), 20.0))
 
 
 MODES = ("con_infonce", "dual_infonce", "lag_infonce", "lag_triplet")
@@ -213,15 +224,14 @@ def test_the_total_by_the_objective(case: Case, name: str) -> None:
     """A contrastive loss alone, with the decoder's by a weight, and with it as a constraint."""
     of = {key.removeprefix(f"{name}."): x for key, x in case.items() if key.startswith(f"{name}.")}
     tolerance = {"rtol": 1e-4, "atol": 1e-5} if "bound" in of else {"rtol": 1e-5, "atol": 1e-6}
-    losses: dict[str, LossFunction] = {"main": OfEmbeddings(name.endswith("triplet"))}
-    constraints, multipliers = {}, {}
-    if "targets" in of:
-        size = of["targets"].shape[1]
-        losses["target"] = LatentTargetLoss(LatentTarget(), "target", False, size)
+    losses: dict[str, Loss] = {"main": OfEmbeddings(triplet=name.endswith("triplet"))}
+    limits = Constraint()
     if "bound" in of:
-        constraints["target"] = Constraint(bound=float(of["bound"]), start=float(of["multiplier"]))
-        multipliers["target"] = constraint.start(constraints["target"])
-    objective = Objective(losses, dict.fromkeys(losses, 1.0), constraints)
+        limits = Constraint(bound=float(of["bound"]), start=float(of["multiplier"]))
+    if "targets" in of:
+        losses["target"] = LatentTarget(constraint=limits)
+    objective = Objective(Config(losses=losses))
+    multipliers = objective.multipliers()
     with jax.enable_x64(True):
         rows = len(of["images"])
         fields: dict[str, Any] = {"text": {}, "image": {}}
@@ -250,5 +260,5 @@ def test_the_total_by_the_objective(case: Case, name: str) -> None:
         np.testing.assert_allclose(metrics["target/loss"], rebuilt, **tolerance)
         np.testing.assert_allclose(metrics["main/loss"], of["contrastive_loss"], **tolerance)
     if "bound" in of:
-        by_lambda = constraint.slope(constraints["target"], np.asarray(metrics["target/loss"]))
+        by_lambda = constraint.slope(limits, np.asarray(metrics["target/loss"]))
         np.testing.assert_allclose(by_lambda, of["grad_multiplier"][0], **tolerance)

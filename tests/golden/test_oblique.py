@@ -21,6 +21,7 @@ from big_retrieval.inference.gradcam import program
 from big_retrieval.interop.kinds import MTOB
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.pairwise import PairBatch
 from big_retrieval.models.towers import RetrievalModel
 from tests.helpers import built
 
@@ -125,7 +126,7 @@ class Model:
         a, b = OBLIQUE.project(out["image_features"]), OBLIQUE.project(out["text_features"])
         out["logits_per_image"] = OBLIQUE.score(a, b)
         rows, scale = min(len(a), len(b)), jnp.exp(params["scale"])
-        out["loss"], _ = contrastive_loss(b[:rows], a[:rows], topology=OBLIQUE, logit_scale=scale)
+        out["loss"], _ = contrastive_loss(PairBatch(b[:rows], a[:rows], OBLIQUE, scale))
         return out["loss"], out
 
 
@@ -219,7 +220,7 @@ def test_topology(case: Case, precision: str) -> None:
 
     def loss(top: Any, image: jax.Array, text: jax.Array, t: jax.Array) -> Any:
         a, b = top.project(image.reshape(shape)), top.project(text.reshape(shape))
-        value, _ = contrastive_loss(b, a, topology=top, logit_scale=jnp.exp(t))
+        value, _ = contrastive_loss(PairBatch(b, a, top, jnp.exp(t)))
         scores = top.score(a, b)
         logits = jnp.exp(t) * scores
         directions = {"loss_i2t": cross_entropy(logits), "loss_t2i": cross_entropy(logits.T)}

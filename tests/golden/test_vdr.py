@@ -21,7 +21,7 @@ from scipy import sparse
 from big_retrieval.config import Schedule, TermMask, Vdr
 from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.losses.contrastive import contrastive_loss
-from big_retrieval.losses.pairwise import Execution, Negatives
+from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
 from big_retrieval.losses.vdr import LexicalBatch, LossTerms, contrastive_mask, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
@@ -221,10 +221,9 @@ def test_sce(case: Case) -> None:
 
     def loss(q: Any, p: Any, temperature: Any, directions: Any = "both") -> Any:
         rest = p[n:].reshape(n, -1, p.shape[1])
-        return contrastive_loss(
-            q, p[:n], topology=Product(), logit_scale=1 / temperature, directions=directions,
-            negatives=Negatives(rest) if rest.size else None,
-        )  # fmt: skip
+        negatives = Negatives(rest) if rest.size else None
+        pairs = PairBatch(q, p[:n], Product(), 1 / temperature, negatives=negatives)
+        return contrastive_loss(pairs, directions=directions)
 
     def both(*inputs: Any) -> Any:
         value, _ = loss(*inputs)
@@ -276,6 +275,20 @@ def sides_of(
     return query, document, LexicalBatch(p[n:].reshape(shape), words[n:].reshape(shape))
 
 
+def loss_of(config: Vdr, *sides: LexicalBatch | None, **common: Any) -> Any:
+    """`vdr_loss` of queries, positives and hard negatives."""
+    query, document, negatives = sides
+    assert query is not None
+    assert document is not None
+    if negatives is not None:
+        common["negatives"] = Negatives(negatives.embeddings)
+    named = zip(("query", "document", "negatives"), sides, strict=True)
+    words = {k: side.bow for k, side in named if side is not None and side.bow is not None}
+    return vdr_loss(
+        config, PairBatch(query.embeddings, document.embeddings, Product(), **common), words
+    )
+
+
 @pytest.mark.golden("vdr", "vdr_loss_case*.npz", quick=1)
 def test_loss(case: Case) -> None:
     modes = [mode for mode in MODES if f"{mode}/loss" in case]
@@ -312,7 +325,7 @@ def test_loss_in_other_forms(case: Case, form: str) -> None:
         )
         sides = [side and side.replace(embeddings=encoded[str(k)]) for k, side in enumerate(sides)]
         execution: Any = Execution(exchange, 2, term_axis())
-        return vdr_loss(config_of(case, mode), *sides, logit_scale=1.0, execution=execution)[0]
+        return loss_of(config_of(case, mode), *sides, execution=execution)[0]
 
     @jax.jit
     def run(*inputs: Any) -> Any:
@@ -360,9 +373,7 @@ def losses_of(case: Case, modes: Sequence[str]) -> list[Any]:
         def loss(mode: str, q: Any, p: Any) -> Any:
             sides = sides_of(case, q, p, *words)
             execution = Execution(block=3)
-            value, metrics = vdr_loss(
-                config_of(case, mode), *sides, logit_scale=1.0, execution=execution
-            )
+            value, metrics = loss_of(config_of(case, mode), *sides, execution=execution)
             parts = [value, *(metrics[f"loss_{name}"] for name in loss_terms_of(mode))]
             return jnp.stack(parts), metrics
 
@@ -461,7 +472,7 @@ def test_training(case: Case) -> None:
         others = [x[n:].reshape(n, len(x) // n - 1, x.shape[1]) for x in (p, p_words)]
         negatives = LexicalBatch(*others) if others[0].size else None
         sides = LexicalBatch(q, q_words), LexicalBatch(p[:n], p_words[:n]), negatives
-        value, metrics = vdr_loss(config, *sides, logit_scale=1.0)
+        value, metrics = loss_of(config, *sides)
         return value, (metrics, q, p)
 
     params = {side: encoder.params for side, encoder in encoders.items()}

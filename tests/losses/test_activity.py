@@ -10,13 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Contrastive, LogitScale, Sparsity, Vdr
-from big_retrieval.config.topologies import topology_part
+from big_retrieval.config import Config, Contrastive, Lexical, Sparsity, TextField, Vdr
 from big_retrieval.losses.activity import ALL, WATCHED, activity, flops, warnings
-from big_retrieval.losses.fields import QueryAndDocumentFields
-from big_retrieval.losses.function import Context
-from big_retrieval.losses.pair_losses import ContrastiveLoss, VdrLoss, lexical_side
-from big_retrieval.losses.pairs import LearnedLogitScale
+from big_retrieval.losses.context import Context
 
 ROWS, WIDTH, WORDS = 5, 7, 4
 EMBEDDINGS = np.array([[1, 0, 2], [3, 0, 0], [9, 9, 9]], np.float32)
@@ -86,31 +82,39 @@ def reps(query: np.ndarray, title: np.ndarray, bow: Any = None) -> Reps:
     return Reps(embeddings=embeddings, bow=jax.tree.map(jnp.asarray, bow or {}))
 
 
-SIDES = QueryAndDocumentFields(
-    topology_part("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",)
-)
-LOGIT_SCALE = LearnedLogitScale(LogitScale())
+def config_of(**documents: float) -> Config:
+    """A query and document fields of these weights, after lexical heads."""
+    fields = {"query": TextField(side="query", head=Lexical())}
+    for name, weight in documents.items():
+        fields[name] = TextField(side="document", weight=weight, head=Lexical())
+    return Config(topology="inner", fields=fields)
 
 
-def contrastive(**factors: Any) -> ContrastiveLoss:
-    config = Contrastive(sparsity=Sparsity(**factors))
-    return ContrastiveLoss(config, SIDES, LOGIT_SCALE, False, True)
+CONFIG = config_of(title=1.0)
+
+
+def contrastive(**factors: Any) -> Contrastive:
+    return Contrastive(sparsity=Sparsity(**factors))
+
+
+def context(reps: Reps, batch: Batch, step: int = 0, logged: Any = True) -> Context:
+    return Context(reps, batch, CONFIG, scalars=SCALARS, step=step, logged=logged)
 
 
 def test_the_regulariser_grows_with_the_square_of_the_steps() -> None:
     query, _, valid = arrays(0)
     title, _, _ = arrays(1)
     given_batch = batch(valid, None)
-    plain, _ = contrastive()(Context(reps(query, title), given_batch, SCALARS))
+    plain, _ = contrastive()(context(reps(query, title), given_batch))
     means = [np.square(x[valid].mean(0)).sum() for x in (query, title)]
     whole = 0.2 * means[0] + 0.01 * means[1]
     objective = contrastive(query=0.2, document=0.01, warmup_steps=10)
     for step, share in ((0, 0.0), (1, 0.01), (5, 0.25), (10, 1.0), (25, 1.0)):
-        found, metrics = objective(Context(reps(query, title), given_batch, SCALARS, step))
+        found, metrics = objective(context(reps(query, title), given_batch, step))
         assert float(found - plain) == pytest.approx(share * whole, rel=1e-4, abs=1e-6)
     assert float(metrics["flops_query"]) == pytest.approx(means[0], rel=1e-6)
     assert float(metrics["flops_document"]) == pytest.approx(means[1], rel=1e-6)
-    at_once, metrics = contrastive(document=0.01)(Context(reps(query, title), given_batch, SCALARS))
+    at_once, metrics = contrastive(document=0.01)(context(reps(query, title), given_batch))
     assert float(at_once - plain) == pytest.approx(0.01 * means[1], rel=1e-4)
     assert "flops_query" not in metrics
 
@@ -120,7 +124,7 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
     """Of both objectives: whatever these rows hold, loss and metrics are the same."""
     objective: Any = contrastive(query=0.2, document=0.1)
     if gated:
-        objective = VdrLoss(Vdr(top_k=2), SIDES, LOGIT_SCALE, False, True)
+        objective = Vdr(top_k=2)
     valid = np.array([True, True, False, True, True])
     present = np.array([True, False, True, True, True])
     found = []
@@ -130,7 +134,7 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
         query[~valid], title[~(valid & present)] = filling, filling
         bow[~valid], others[~(valid & present)] = (-1, 6) if filling else (0, -1)
         given_reps = reps(query, title, {"query": bow, "title": others})
-        loss, metrics = objective(Context(given_reps, batch(valid, present), SCALARS))
+        loss, metrics = objective(context(given_reps, batch(valid, present)))
         found.append({"loss": float(loss)} | {name: float(x) for name, x in metrics.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
     assert found[0]["nonzero_document"] > 0
@@ -140,13 +144,13 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
 def test_steps_that_are_not_logged_have_the_same_loss_and_no_activity(gated: bool) -> None:
     objective: Any = contrastive(query=0.2, document=0.1)
     if gated:
-        objective = VdrLoss(Vdr(top_k=2), SIDES, LOGIT_SCALE, False, True)
+        objective = Vdr(top_k=2)
     (query, bow, valid), (title, others, _) = arrays(2), arrays(3)
 
     @jax.jit
     def run(query: jax.Array, logged: Any) -> Any:
         embedded = reps(query, title, {"query": bow, "title": others})  # type: ignore
-        return objective(Context(embedded, batch(valid, None), SCALARS, 0, logged))
+        return objective(context(embedded, batch(valid, None), 0, logged))
 
     step = jax.value_and_grad(run, has_aux=True)
     (loss, metrics), slope = step(jnp.asarray(query), jnp.asarray(False))
@@ -161,25 +165,22 @@ def test_steps_that_are_not_logged_have_the_same_loss_and_no_activity(gated: boo
 
 def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     """And the average of their embeddings; a field that a row lacks has no part in it."""
-    of = QueryAndDocumentFields(
-        topology_part("inner"),
-        {"query": 1.0, "title": 3.0, "text": 1.0},
-        ("query",),
-        ("title", "text"),
-    )
     title, first, _ = arrays(4)
     text, second, _ = arrays(5)
     present = np.array([True, False, True, True, False])
     embeddings = {"title": jnp.asarray(title)[:, None], "text": jnp.asarray(text)[:, None]}
+    embeddings["query"] = embeddings["title"]
     bow = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
-    fields: Any = {"title": {}, "text": {"present": jnp.asarray(present)}}
+    fields: Any = {"query": {}, "title": {}, "text": {"present": jnp.asarray(present)}}
     given_batch = Batch(fields=fields, valid=jnp.ones(ROWS, bool), document_id=jnp.arange(ROWS))
-    side, anything = lexical_side(of, Reps(embeddings=embeddings, bow=bow), given_batch, "document")
-    assert anything is None
+    config, both = config_of(title=3.0, text=1.0), Reps(embeddings=embeddings, bow=bow)
+    given = Context(both, given_batch, config, scalars=SCALARS)
+    side = Contrastive().pair_batch(given).flat()
+    assert side.present == (None, None)
     shares = np.where(present, 0.25, 0.0)[:, None]
-    np.testing.assert_allclose(side.embeddings, (1 - shares) * title + shares * text, rtol=1e-6)
-    assert side.bow is not None
-    np.testing.assert_array_equal(side.bow, np.concatenate([first, second], axis=1))
+    np.testing.assert_allclose(side.document, (1 - shares) * title + shares * text, rtol=1e-6)
+    words = Contrastive().words(given)["document"]
+    np.testing.assert_array_equal(words, np.concatenate([first, second], axis=1))
 
 
 def metrics_of(embeddings: np.ndarray, top_k: int | None = None) -> dict[str, float]:

@@ -17,7 +17,7 @@ from big_retrieval.config.topologies import topology_part
 from big_retrieval.losses import core
 from big_retrieval.losses.blockwise import block_size
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
-from big_retrieval.losses.pairwise import Execution
+from big_retrieval.losses.pairwise import Execution, PairBatch
 
 MIB = 2**20
 DIM = 512
@@ -29,8 +29,8 @@ def ours(name: str, exchange: Any = "auto", sigmoid: bool = False) -> Any:
     def loss(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
         common: Any = {"topology": top, "logit_scale": jnp.exp(t), "execution": execution}
         if sigmoid:
-            return sigmoid_loss(query, document, bias=-10.0, **common)[0]
-        return contrastive_loss(query, document, **common)[0]
+            return sigmoid_loss(PairBatch(query, document, bias=-10.0, **common))[0]
+        return contrastive_loss(PairBatch(query, document, **common))[0]
 
     return loss
 

@@ -1,7 +1,5 @@
 """The contrastive loss against its definition, with weights, padding, ties and many devices."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 from big_retrieval.losses.contrastive import contrastive_loss
-from big_retrieval.losses.pairwise import Execution
+from big_retrieval.losses.pairwise import Execution, PairBatch
 
 TOP = topology_part("oblique")
 
@@ -40,7 +38,7 @@ def run(a: np.ndarray, b: np.ndarray, scale: float = 3.0, **rest: np.ndarray | N
 @jax.jit
 def _loss(a: jax.Array, b: jax.Array, scale: float, rest: dict[str, jax.Array | None]) -> tuple:
     p, q = TOP.project(a), TOP.project(b)
-    return contrastive_loss(p, q, topology=TOP, logit_scale=scale, **rest)  # type: ignore
+    return contrastive_loss(PairBatch(p, q, TOP, scale, **rest))  # type: ignore
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -64,7 +62,7 @@ def test_padding_is_as_if_absent(padding: float) -> None:
         b[~valid] = padding
 
         def loss(a: jax.Array, b: jax.Array, t: jax.Array, w: jax.Array, v: jax.Array | None):
-            return contrastive_loss(a, b, topology=TOP, logit_scale=jnp.exp(t), weight=w, valid=v)
+            return contrastive_loss(PairBatch(a, b, TOP, jnp.exp(t), weight=w, valid=v))
 
         grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
         t = jnp.asarray(1.1)
@@ -104,7 +102,7 @@ def test_accuracy_has_no_gradient_and_scale_has() -> None:
     a, b = (TOP.project(jnp.asarray(x, jnp.float32)) for x in pair(0, 5))
 
     def both(scale: jax.Array) -> tuple[jax.Array, jax.Array]:
-        loss, metrics = contrastive_loss(a, b, topology=TOP, logit_scale=scale)
+        loss, metrics = contrastive_loss(PairBatch(a, b, TOP, scale))
         return loss, metrics["accuracy"]
 
     slopes = jax.jit(jax.jacrev(both))(jnp.asarray(2.0))
@@ -121,7 +119,7 @@ def test_eight_devices_equal_one(name: str) -> None:
 
     def loss(a: jax.Array, b: jax.Array, t: jax.Array, valid: jax.Array) -> jax.Array:
         p, q = top.project(a), top.project(b)
-        return contrastive_loss(p, q, topology=top, logit_scale=jnp.exp(t), valid=valid)[0]
+        return contrastive_loss(PairBatch(p, q, top, jnp.exp(t), valid=valid))[0]
 
     grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
     with jax.enable_x64(True):
@@ -149,9 +147,7 @@ def test_edges_are_finite(name: str) -> None:
 
     def loss(a: jax.Array, b: jax.Array) -> jax.Array:
         p, q = top.project(a), top.project(b)
-        return contrastive_loss(p, q, topology=top, logit_scale=10.0, execution=Execution(block=4))[
-            0
-        ]
+        return contrastive_loss(PairBatch(p, q, top, 10.0, execution=Execution(block=4)))[0]
 
     value, grads = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(a, a)
     assert np.isfinite(value)
@@ -161,16 +157,14 @@ def test_edges_are_finite(name: str) -> None:
 def test_ids_are_needed() -> None:
     a, b = pair(0, 4)
     with pytest.raises(UserError, match="false_negatives 'mask' needs query_id or document_id"):
-        contrastive_loss(
-            jnp.asarray(a), jnp.asarray(b), topology=TOP, logit_scale=1.0, false_negatives="mask"
-        )
+        contrastive_loss(PairBatch(jnp.asarray(a), jnp.asarray(b), TOP, false_negatives="mask"))
 
 
 def test_rows_that_do_not_divide_over_the_mesh() -> None:
     mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
     a, b = (jnp.asarray(x, jnp.float32) for x in pair(0, 6))
     with jax.set_mesh(mesh), pytest.raises(UserError, match="6 rows does not divide over 4"):
-        contrastive_loss(a, b, topology=TOP, logit_scale=1.0)
+        contrastive_loss(PairBatch(a, b, TOP))
 
 
 def test_twice_the_pair_is_its_own_positive() -> None:
@@ -181,8 +175,13 @@ def test_twice_the_pair_is_its_own_positive() -> None:
         ids = jnp.asarray([0, 1, 2, 3, 4] * 2)
 
         def loss(rows: int, mode: str) -> float:
-            core = partial(contrastive_loss, topology=TOP, logit_scale=4.0, false_negatives=mode)
-            return float(jax.jit(core)(q[:rows], p[:rows], document_id=ids[:rows])[0])
+            given = TOP, 4.0
+            rest = {"document_id": ids[:rows], "false_negatives": mode}
+            return float(
+                jax.jit(lambda q, p: contrastive_loss(PairBatch(q, p, *given, **rest))[0])(
+                    q[:rows], p[:rows]
+                )
+            )
 
         once = loss(5, "keep")
         assert loss(10, "keep") == pytest.approx(once + np.log(2))

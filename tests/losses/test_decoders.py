@@ -12,9 +12,8 @@ from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.losses.function import Context
-from big_retrieval.losses.ltd import InputTargetLoss, LatentTargetLoss
-from big_retrieval.models.decoders import InputDecoder, decoder_input
+from big_retrieval.losses.context import Context
+from big_retrieval.losses.ltd import InputDecoder, decoder_input
 from tests.helpers import tiny
 
 ROWS = 5
@@ -30,10 +29,10 @@ def test_rows_without_a_caption_or_a_target_do_not_count(distance: Any) -> None:
     text, target, valid = (np.arange(ROWS) != missing for missing in (0, 2, 4))
     fields = {"text": {"present": text}, "target": {"values": targets, "present": target}}
     batch = Batch(fields=fields, valid=jnp.asarray(valid), document_id=jnp.arange(ROWS))
-    loss = LatentTargetLoss(configs.LatentTarget(distance=distance), "name", False, 6)
+    loss, config = configs.LatentTarget(distance=distance), configs.Config()
 
     def value(decoded: jax.Array) -> jax.Array:
-        return loss(Context(Reps(embeddings={}, extra={"name": decoded}), batch))[0]
+        return loss(Context(Reps(embeddings={}, extra={"main": decoded}), batch, config))[0]
 
     found, grad = jax.value_and_grad(value)(decoded)
     a, b = np.asarray(decoded[3], np.float64), np.asarray(targets[3], np.float64)
@@ -48,9 +47,8 @@ def test_rows_without_a_caption_or_a_target_do_not_count(distance: Any) -> None:
         False,
     ]
 
-    costs = Reps(embeddings={}, extra={"name": jnp.arange(ROWS, dtype=jnp.float32)})
-    words = InputTargetLoss(configs.InputTarget(), "name", False, 9)
-    assert words(Context(costs, batch))[0] == (1 + 2 + 3) / 3
+    costs = Reps(embeddings={}, extra={"main": jnp.arange(ROWS, dtype=jnp.float32)})
+    assert configs.InputTarget()(Context(costs, batch, config))[0] == (1 + 2 + 3) / 3
 
 
 def test_what_a_decoder_reads() -> None:

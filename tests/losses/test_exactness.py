@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config.topologies import Topology
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
-from big_retrieval.losses.pairwise import Execution, Negatives
+from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
 from big_retrieval.similarity import TOPOLOGIES, Product
 from big_retrieval.train.microbatch import in_slices
 
@@ -251,10 +251,10 @@ def ours(
     if kind.absent:
         common["present"] = of["query_present"], of["document_present"]
     if kind.sigmoid:
-        common["weight_inside"] = kind.inside
-        return sigmoid_loss(query, document, bias=x["bias"], **common)[0]
-    divide_by = "rows" if kind.rows else "weights"
-    return contrastive_loss(query, document, divide_by=divide_by, **common)[0]
+        pairs = PairBatch(query, document, bias=x["bias"], **common)
+        return sigmoid_loss(pairs, kind.inside)[0]
+    pairs = PairBatch(query, document, **common)
+    return contrastive_loss(pairs, "rows" if kind.rows else "weights")[0]
 
 
 @functools.cache

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Contrastive, LogitScale, Sigmoid
+from big_retrieval.config import Config, Contrastive, Sigmoid, TextField
 from big_retrieval.config.topologies import topology_part
+from big_retrieval.losses.context import Context
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
-from big_retrieval.losses.fields import QueryAndDocumentFields, pair_weights
-from big_retrieval.losses.function import Context
-from big_retrieval.losses.pair_losses import ContrastiveLoss, SigmoidLoss
-from big_retrieval.losses.pairs import LearnedLogitScale
+from big_retrieval.losses.pairs import pair_weights
+from big_retrieval.losses.pairwise import PairBatch
 from big_retrieval.similarity import TOPOLOGIES
 
 ROWS = 12
@@ -40,27 +39,30 @@ def batch(weight: Any = None, **present: np.ndarray) -> Any:
     return Batch(fields=fields, valid=valid, document_id=jnp.arange(ROWS), weight=weight)  # type: ignore
 
 
-def sides(
-    name: str, documents: tuple[str, ...] = ("image", "title"), again: bool = False
-) -> QueryAndDocumentFields:
-    return QueryAndDocumentFields(topology_part(name), GAMMA, ("query",), documents, again)
+def sides(name: str, documents: tuple[str, ...] = ("image", "title")) -> Config:
+    fields = {"query": TextField(side="query", weight=GAMMA["query"])}
+    fields |= {n: TextField(side="document", weight=GAMMA[n]) for n in documents}
+    return Config(topology=name, fields=fields)
 
 
-def objective(of: QueryAndDocumentFields, config: Any) -> Any:
-    kind: Any = SigmoidLoss if isinstance(config, Sigmoid) else ContrastiveLoss
-    loss = kind(config, of, LearnedLogitScale(LogitScale()), False, False)
-    return lambda reps, batch, scalars: loss(Context(reps, batch, scalars))
+def objective(of: Config, loss: Any) -> Any:
+    return lambda reps, batch, scalars: loss(Context(reps, batch, of, scalars=scalars))
+
+
+def average(of: Config, reps: Reps, batch: Any, renormalise: bool = False) -> Any:
+    loss = Contrastive(renormalise=renormalise)
+    return loss.embeddings(Context(reps, batch, of), ("image", "title"))
 
 
 SCALARS = {"logit_scale": jnp.asarray(1.5), "bias": jnp.asarray(-2.0)}
 
 
 def test_terms() -> None:
-    of = sides("sphere")
-    assert [t.name for t in of.terms("all")] == ["average", "query_image", "query_title"]
-    assert [t.name for t in of.terms("average")] == ["average"]
-    assert [t.name for t in of.terms("pairs")] == ["query_image", "query_title"]
-    assert [t.name for t in sides("sphere", ("title",)).terms("average")] == ["query_title"]
+    of, loss = sides("sphere"), Contrastive()
+    assert [*loss.terms_of(of, "all")] == ["average", "query_image", "query_title"]
+    assert [*loss.terms_of(of, "average")] == ["average"]
+    assert [*loss.terms_of(of, "pairs")] == ["query_image", "query_title"]
+    assert [*loss.terms_of(sides("sphere", ("title",)), "average")] == ["query_title"]
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -74,10 +76,10 @@ def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
     mixed = 0.7 * p["image"] + 0.3 * p["title"]
     mixed = TOPOLOGIES[name].project(mixed) if name == "geodesic" else mixed
     how: Any = {"topology": topology_part(name), "logit_scale": jnp.exp(1.5), "weight": weight}
-    how["divide_by"] = "rows"
-    each = [contrastive_loss(p["query"], d, **how)[0] for d in (mixed, p["image"], p["title"])]
+    documents = mixed, p["image"], p["title"]
+    each = [contrastive_loss(PairBatch(p["query"], d, **how), "rows")[0] for d in documents]
     np.testing.assert_allclose(loss, sum(each), rtol=1e-5)
-    found = [metrics[f"loss_{t.name}"] for t in of.terms("all")]
+    found = [metrics[f"loss_{name}"] for name in config.terms_of(of, "all")]
     np.testing.assert_allclose(found, each, rtol=1e-5)
 
 
@@ -89,10 +91,10 @@ def test_weights_of_one_change_nothing(config: Any) -> None:
     one, _ = objective(of, config)(reps, batch(jnp.ones(ROWS)), SCALARS)
     none, _ = objective(of, config)(reps, batch(), SCALARS)
     how: Any = {"topology": topology_part("sphere"), "logit_scale": jnp.exp(SCALARS["logit_scale"])}
-    plain = contrastive_loss
+    plain: Any = contrastive_loss
     if isinstance(config, Sigmoid):
         plain, how["bias"] = sigmoid_loss, SCALARS["bias"]
-    expected, _ = plain(reps.embeddings["query"], reps.embeddings["title"], **how)
+    expected, _ = plain(PairBatch(reps.embeddings["query"], reps.embeddings["title"], **how))
     assert float(one) == float(none) == float(expected)
 
 
@@ -114,21 +116,20 @@ def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
     (_, metrics), grad = run(p["image"])
     np.testing.assert_array_equal(np.asarray(grad)[~present], 0)
     assert np.abs(np.asarray(grad)[present]).min() > 0
-    average, mask = of.embeddings(reps, batch(image=present), ("image", "title"))
-    np.testing.assert_allclose(average[~present], p["title"][~present], rtol=1e-6)
+    found, mask = average(of, reps, batch(image=present))
+    np.testing.assert_allclose(found[~present], p["title"][~present], rtol=1e-6)
     mixed = 0.7 * p["image"] + 0.3 * p["title"]
-    np.testing.assert_allclose(average[present], mixed[present], rtol=1e-6)
+    np.testing.assert_allclose(found[present], mixed[present], rtol=1e-6)
     assert mask is None  # the title is always there
     how: Any = {"topology": topology_part("sphere"), "logit_scale": jnp.exp(1.5)}
     some = np.flatnonzero(present)
     rows = contrastive_loss(
-        p["query"][some], p["image"][some], weight=weight[some], divide_by="rows", **how
+        PairBatch(p["query"][some], p["image"][some], weight=weight[some], **how), "rows"
     )[0]
     # Queries without an image stay negatives of the images: none of them may be left out.
-    both = contrastive_loss(
-        p["query"], p["image"], weight=weight, present=(None, jnp.asarray(present)),
-        divide_by="rows", **how,
-    )[0]  # fmt: skip
+    there = (None, jnp.asarray(present))
+    every = PairBatch(p["query"], p["image"], weight=weight, present=there, **how)
+    both = contrastive_loss(every, "rows")[0]
     np.testing.assert_allclose(metrics["loss_query_image"], both, rtol=1e-6)
     assert float(both) > float(rows) * len(some) / ROWS
 
@@ -137,11 +138,9 @@ def test_a_row_without_any_field_is_not_there() -> None:
     p = embeddings("sphere")
     image, title = np.arange(ROWS) != 2, np.arange(ROWS) > 3
     reps: Any = Reps(embeddings=p)  # type: ignore
-    average, mask = sides("sphere").embeddings(
-        reps, batch(image=image, title=title), ("image", "title")
-    )
+    found, mask = average(sides("sphere"), reps, batch(image=image, title=title))
     np.testing.assert_array_equal(mask, image | title)
-    np.testing.assert_array_equal(average[2], 0)
+    np.testing.assert_array_equal(found[2], 0)
     for config in (Contrastive(), Sigmoid(weight_inside=True)):
         grad = jax.grad(
             lambda x, config=config: objective(sides("sphere"), config)(
@@ -155,8 +154,8 @@ def test_a_row_without_any_field_is_not_there() -> None:
 
 def test_the_average_is_renormalised_where_asked() -> None:
     reps: Any = Reps(embeddings=embeddings("oblique"))  # type: ignore
-    plain, _ = sides("oblique").embeddings(reps, batch(), ("image", "title"))
-    again, _ = sides("oblique", again=True).embeddings(reps, batch(), ("image", "title"))
+    plain, _ = average(sides("oblique"), reps, batch())
+    again, _ = average(sides("oblique"), reps, batch(), renormalise=True)
     norms = jnp.linalg.norm(jnp.asarray(plain), axis=-1)
     assert float(norms.mean()) < 0.9
     np.testing.assert_allclose(jnp.linalg.norm(jnp.asarray(again), axis=-1), 1, rtol=1e-5)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.pairwise import PairBatch
 from big_retrieval.similarity import Inner
 
 TAU = 0.3
@@ -51,10 +52,9 @@ def query() -> Query:
     with jax.enable_x64(True):
 
         def loss(queries: jax.Array, documents: jax.Array) -> jax.Array:
-            return contrastive_loss(
-                queries[:, None], documents[:, None], topology=Inner(), logit_scale=1 / TAU,
-                weight=jnp.arange(6) == 0, directions="query",
-            )[0]  # fmt: skip
+            sides = queries[:, None], documents[:, None]
+            pairs = PairBatch(*sides, Inner(), 1 / TAU, weight=jnp.arange(6) == 0)
+            return contrastive_loss(pairs, directions="query")[0]
 
         value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*map(jnp.asarray, sides))
     assert not np.any(grads[0][1:])

@@ -10,8 +10,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.losses.pairwise import Execution, Negatives
-from big_retrieval.losses.triplet import triplet_loss
+from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
+from big_retrieval.losses.triplet import Triplet, triplet_loss
 from big_retrieval.similarity import TOPOLOGIES
 
 Which = Literal["hardest", "all"]
@@ -59,12 +59,12 @@ def blockwise(
 ) -> jax.Array:
     topology = TOPOLOGIES[name]
     embeddings = {key: topology.project(value) for key, value in x.items()}
-    loss, _ = triplet_loss(
-        embeddings["query"], embeddings["document"], MARGIN, which, topology=topology,
+    pairs = PairBatch(
+        embeddings["query"], embeddings["document"], topology,
         valid=jnp.asarray(VALID), weight=jnp.asarray(WEIGHT),
         negatives=Negatives(embeddings["extra"]) if extra else None, execution=how,
     )  # fmt: skip
-    return loss
+    return triplet_loss(Triplet(margin=MARGIN, negatives=which), pairs)[0]
 
 
 FORMS = [(1, "gather", 7), (2, "ring", 4), (4, "gather", 5), (8, "gather", 2), (8, "ring", 3)]
@@ -103,11 +103,9 @@ def test_of_equal_scores_one_negative_is_pulled() -> None:
     same["query"][:, 0, 0] = same["document"][:, 0, 0] = 1.0
 
     def loss(document: jax.Array, block: int) -> jax.Array:
-        topology = TOPOLOGIES["inner"]
-        return triplet_loss(
-            jnp.asarray(same["query"]), document, MARGIN, topology=topology,
-            execution=Execution(block=block),
-        )[0]  # fmt: skip
+        sides = jnp.asarray(same["query"]), document, TOPOLOGIES["inner"]
+        pairs = PairBatch(*sides, execution=Execution(block=block))
+        return triplet_loss(Triplet(margin=MARGIN), pairs)[0]
 
     grads = [jax.grad(loss)(jnp.asarray(same["document"]), block)[:, 0, 0] for block in (2, 4, 16)]
     # documents: query 0's hardest is 1, all others' is 0; each pair pulls its own document by -2

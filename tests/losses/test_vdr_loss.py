@@ -14,10 +14,11 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config.vdr import TermMask, Vdr, top_k_of_documents
+from big_retrieval.config import TermMask, Vdr
 from big_retrieval.losses import blockwise, pairwise
-from big_retrieval.losses.pairwise import Execution
-from big_retrieval.losses.vdr import LexicalBatch, vdr_loss
+from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
+from big_retrieval.losses.vdr import vdr_loss
+from big_retrieval.similarity import Product
 from big_retrieval.sparse import gate, sharded
 from big_retrieval.sparse.sharded import term_axis
 from big_retrieval.train.microbatch import in_slices
@@ -89,12 +90,11 @@ def loss(x: Any, terms: Any, config: Vdr, execution: Execution, microbatch: int 
 
     rows = {name: x[name] for name in terms}
     dense, _ = in_slices(encode, x["kernel"], None, rows, microbatch, has_common=False)
-    sides = {name: LexicalBatch(dense[name], terms[name]) for name in terms}
-    valid = jnp.asarray(VALID)
-    return vdr_loss(
-        config, sides["query"], sides["document"], sides["negatives"], logit_scale=x["scale"],
-        valid=valid, negatives_valid=jnp.asarray(NEGATIVES_VALID), execution=execution,
-    )[0]  # fmt: skip
+    pairs = PairBatch(
+        dense["query"], dense["document"], Product(), x["scale"], valid=jnp.asarray(VALID),
+        negatives=Negatives(dense["negatives"], jnp.asarray(NEGATIVES_VALID)), execution=execution,
+    )  # fmt: skip
+    return vdr_loss(config, pairs, terms)[0]
 
 
 def dense_loss(x: Any, terms: Any, config: Vdr) -> Any:
@@ -137,7 +137,7 @@ def matrices(
         entry = weighed(config, bag, masked["bag"])
         out.append((entry, documents * ~own["bag"]))
     if config.symmetric:
-        gated = their_bag | strongest(documents, top_k_of_documents(config))
+        gated = their_bag | strongest(documents, config.top_k_of_documents)
         out.append((query, jnp.where(gated, documents, 0)))
     if config.symmetric and config.bag:
         active = their_bag.any(axis=0)
@@ -233,10 +233,8 @@ def test_queries_are_sent_as_sparse_rows() -> None:
     terms = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=sharded)
 
     def value(q: Any, p: Any, bow: Any) -> Any:
-        execution = Execution("gather", block=8)
-        return vdr_loss(
-            config, LexicalBatch(q, bow), LexicalBatch(p), logit_scale=1.0, execution=execution
-        )[0]
+        pairs = PairBatch(q, p, Product(), execution=Execution("gather", block=8))
+        return vdr_loss(config, pairs, {"query": bow})[0]
 
     with jax.set_mesh(mesh):
         program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(embeddings, embeddings, terms)

@@ -20,7 +20,7 @@ from big_retrieval.config.checks import check
 from big_retrieval.data.damage import record_at
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import evaluators as evals
-from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.losses.context import Context, Result
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.run import set_up
 from big_retrieval.train.step import abstract_batch
@@ -40,8 +40,14 @@ class Odd(configs.Loss):
     factors: dict[str, float] = field(default_factory=dict)
     topology: dict[str, str] = field(default_factory=dict)  # a name that losses of the package have
 
-    def build(self, config: configs.Config, name: str) -> "OddLoss":
-        return OddLoss(self, name)
+    def module(self, config: configs.Config) -> nn.Module | None:
+        return TargetReader(self.target) if self.target else None
+
+    def __call__(self, context: Context) -> Result:
+        value = jnp.mean(context.reps.embeddings["text"])
+        if self.target:
+            value += jnp.mean(context.output)
+        return value, dict.fromkeys(self.metrics, value)
 
 
 class TargetReader(nn.Module):
@@ -53,21 +59,6 @@ class TargetReader(nn.Module):
     def __call__(self, reps: Any, fields: Mapping[str, Any], *, train: bool, rows: Any) -> Any:
         target = fields[self.target]
         return nn.Dense(3)(target["values"]) * target["present"][:, None]
-
-
-@dataclass(frozen=True)
-class OddLoss(LossFunction):
-    loss: Odd
-    name: str
-
-    def module(self) -> nn.Module | None:
-        return TargetReader(self.loss.target) if self.loss.target else None
-
-    def __call__(self, context: Context) -> Result:
-        value = jnp.mean(context.reps.embeddings["text"])
-        if self.loss.target:
-            value += jnp.mean(context.reps.extra[self.name])
-        return value, dict.fromkeys(self.loss.metrics, value)
 
 
 def built(**changes: Any) -> BuiltModel:
@@ -100,13 +91,13 @@ def test_one_of_several_losses_cannot_replace_a_logged_number(
 
 def test_a_metric_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
     vector = jnp.zeros(3)
-    monkeypatch.setattr(OddLoss, "__call__", lambda self, _: (jnp.zeros(()), {"each": vector}))
+    monkeypatch.setattr(Odd, "__call__", lambda self, _: (jnp.zeros(()), {"each": vector}))
     with pytest.raises(UserError, match=r"returns 'each' with the shape \(3,\)"):
         built(losses={"main": recipe.entry(Odd())})
 
 
 def test_a_slash_in_the_name_of_a_scalar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OddLoss, "scalars", lambda self: {"a/b": 1.0})
+    monkeypatch.setattr(Odd, "scalars", lambda self: {"a/b": 1.0})
     with pytest.raises(UserError, match=r"slash in its name \('scalars', 'main', 'a/b'\)"):
         built(losses={"main": recipe.entry(Odd())})
 

@@ -18,7 +18,7 @@ from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load
 from big_retrieval.inference.saved import find, restore_params
-from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.train.loop import train
 from big_retrieval.train.step import LOGGED
@@ -36,9 +36,13 @@ class Decode(configs.Loss):
     type: Literal["test_decode"] = "test_decode"
     width: int = 8
 
-    def build(self, config: configs.Config, name: str) -> "DecodeLoss":
-        """See `Loss`."""
-        return DecodeLoss(name, self.width)
+    def module(self, config: configs.Config) -> nn.Module:
+        return Decoder(self.width)
+
+    def __call__(self, context: Context) -> Result:
+        """The mean squared error over the global batch."""
+        made = context.output
+        return jnp.mean(jnp.square(made["guess"] - made["colour"])), {}
 
 
 class Decoder(nn.Module):
@@ -53,23 +57,6 @@ class Decoder(nn.Module):
         guess = nn.Dense(3)(nn.relu(nn.Dense(self.width)(flat)))
         colour = jnp.mean(fields["image"]["pixels"].astype(jnp.float32) / 255, axis=(1, 2))
         return {"guess": guess, "colour": colour}
-
-
-@dataclass(frozen=True)
-class DecodeLoss(LossFunction):
-    """The mean squared error over the global batch."""
-
-    name: str
-    width: int
-
-    def module(self) -> nn.Module:
-        """The decoder."""
-        return Decoder(self.width)
-
-    def __call__(self, context: Context) -> Result:
-        """See `LossFunction`."""
-        made = context.reps.extra[self.name]
-        return jnp.mean(jnp.square(made["guess"] - made["colour"])), {}
 
 
 BOUND = 0.08  # between what the decoder starts at and what it reaches

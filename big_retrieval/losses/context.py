@@ -1,0 +1,59 @@
+"""What a loss is computed from. A loss never sees a tower, an optimizer or a mesh."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config import Config
+
+Scalars = Mapping[str, jax.Array]
+Result = tuple[jax.Array, dict[str, jax.Array]]  # the loss [] and metrics [], by name
+
+
+@flax.struct.dataclass
+class Context:
+    """What a loss is computed from.
+
+    Attributes:
+      reps: embeddings of all fields of the global batch, B rows; under `extra`, by the name of a
+        loss, the outputs of its module.
+      batch: ids, weights and masks of the rows, and the fields themselves.
+      config: checked config; its `tokenizer.vocab_size` is the size of the tokenizer itself.
+      name: key of the loss in `config.losses`.
+      scalars: learned scalars of this loss.
+      step: number of finished steps, for factors that are warmed up; int32 [].
+      logged: False at steps whose metrics nobody reads, where costly metrics may be left out
+        (`metrics_if_logged`); bool [].
+    """
+
+    reps: Reps
+    batch: Batch
+    config: Config = flax.struct.field(pytree_node=False)
+    name: str = flax.struct.field(default="main", pytree_node=False)
+    scalars: Scalars = flax.struct.field(default_factory=dict)
+    step: Any = 0
+    logged: Any = True
+
+    @property
+    def output(self) -> Any:
+        """Outputs of the loss's module for all rows, arrays [B, ...]."""
+        return self.reps.extra[self.name]
+
+
+def metrics_if_logged(
+    logged: jax.Array | bool, measure: Callable[[], dict[str, jax.Array]]
+) -> dict[str, jax.Array]:
+    """Returns the metrics of `measure` at logged steps, and NaN at all others without computing.
+
+    Args:
+      logged: see `Context`.
+      measure: computes metrics [] by name, of arrays without gradient (`jax.lax.stop_gradient`).
+    """
+    if logged is True:
+        return measure()
+    unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(measure))
+    return jax.lax.cond(logged, measure, lambda: unknown)
