@@ -53,7 +53,7 @@ class Margins(config.PairLoss):
     def pull_and_push(self, pairs: PairBatch) -> Result:
         """The loss [] of the embeddings of both sides, and `positive_loss`."""
         found, scores = pairs.statistics(SquaredExcess(self.negative))
-        weights = jnp.where(pairs.labels.pairs_counted(), pairs.weights(scores), 0)
+        weights = jnp.where(pairs.counted["pair"], pairs.weights(scores), 0)
         pull = mean(jnp.square(jax.nn.relu(self.positive - scores)), weights)
         push = mean(found["query"]["cost"], weights)
         return pull + push, {"positive_loss": pull}

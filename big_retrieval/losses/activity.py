@@ -27,10 +27,10 @@ def of_sides(
       words: see `PairLoss.words`.
       gates: k of the gate of each side; a side without a gate is left out.
     """
-    out, labels = {}, pairs.labels
+    out = {}
     for side, embeddings, valid in (
-        ("query", pairs.query, labels.queries_counted()),
-        ("document", pairs.document, labels.documents_counted()),
+        ("query", pairs.query, pairs.counted["query"]),
+        ("document", pairs.document, pairs.counted["document"]),
     ):
         inputs = jax.lax.stop_gradient((embeddings, words.get(side), valid))
         measure = functools.partial(activity, *inputs, gates.get(side))

@@ -14,15 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config.topologies import Topology
-from big_retrieval.losses.tiles import (
-    FalseNegatives,
-    Reduction,
-    SavedRows,
-    SideRows,
-    Stats,
-    Tile,
-    classify,
-)
+from big_retrieval.losses.core import Sweep
+from big_retrieval.losses.tiles import SavedRows, SideRows, Stats, Tile, classify
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse.sharded import dense_locally, take_locally, terms_here
 
@@ -34,30 +27,10 @@ TPU_ALL_ROWS_BYTES, TPU_ROWS_BYTES = 2**29, 2**26
 
 
 @dataclasses.dataclass(frozen=True)
-class SweepSettings:
-    """What a sweep does, static under jit.
-
-    Attributes:
-      topology: scores a tile.
-      reduction: what the loss reads of the tiles.
-      false_negatives: what a false negative by id counts as.
-      block: rows and columns of a tile; the last may be of any size.
-      feature_axis: mesh axis over which the last axis of the embeddings is sharded, if any: scores
-        are then summed over it, tile by tile.
-    """
-
-    topology: Topology
-    reduction: Reduction
-    false_negatives: FalseNegatives
-    block: int
-    feature_axis: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class _Block:
     """The rows of one side, n of them, block by block; two blocks make a tile."""
 
-    sweep: SweepSettings
+    sweep: Sweep
     rows: int
 
     @property
@@ -120,21 +93,20 @@ def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | 
 
 
 def forward(
-    sweep: SweepSettings,
+    sweep: Sweep,
     local: SideRows,
-    rotating: SideRows,
     logit_scale: Any,
     bias: Any,
+    rotating: SideRows,
     stats: tuple[Stats, Stats],
 ) -> tuple[Stats, Stats]:
     """Merges all tiles of two sides into the statistics of their rows.
 
     Args:
-      sweep: what to do.
       local: n rows.
-      rotating: m rows.
       logit_scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
+      rotating: m rows.
       stats: of the local rows [n] and the rotating rows [m], so far.
     """
     reduction = sweep.reduction
@@ -163,7 +135,7 @@ def forward(
 
 
 def _scores(
-    sweep: SweepSettings, local: jax.Array, rotating: jax.Array, terms: jax.Array | None
+    sweep: Sweep, local: jax.Array, rotating: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
     """Scores [R, T]; sparse rotating rows are made dense for this tile only."""
     if terms is not None:
@@ -174,7 +146,7 @@ def _scores(
 
 
 def paired_scores(
-    sweep: SweepSettings, documents: jax.Array, queries: jax.Array, terms: jax.Array | None
+    sweep: Sweep, documents: jax.Array, queries: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
     """`Topology.paired`, also of sparse queries [n, K] with documents [n, V]."""
     if terms is None:
@@ -186,7 +158,7 @@ def paired_scores(
 
 
 def _tile(
-    sweep: SweepSettings, scores: jax.Array, r: SideRows, t: SideRows, logit_scale: Any, bias: Any
+    sweep: Sweep, scores: jax.Array, r: SideRows, t: SideRows, logit_scale: Any, bias: Any
 ) -> tuple[jax.Array, Tile]:
     """The logits [R, T] of summed scores, and what each counts as."""
     logits = logit_scale * scores if bias is None else logit_scale * scores + bias
@@ -199,22 +171,21 @@ def summed(scores: jax.Array, axis: str | None) -> jax.Array:
 
 
 def backward(
-    sweep: SweepSettings,
+    sweep: Sweep,
     local: SideRows,
-    rotating: SideRows,
     logit_scale: Any,
     bias: Any,
+    rotating: SideRows,
     saved: tuple[SavedRows, SavedRows],
     grads: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Adds the gradients of all tiles; the scores of each are computed again.
 
     Args:
-      sweep: what to do.
       local: n rows.
-      rotating: m rows.
       logit_scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
+      rotating: m rows.
       saved: statistics and incoming gradients of the local and the rotating rows.
       grads: gradients so far of the local embeddings [n, ...], of the rotating embeddings [m, ...],
         of the logit scale [] and of the bias [].

@@ -39,13 +39,13 @@ class Sparsity:
           pairs: lexical embeddings [B, V].
           step: number of finished steps.
         """
-        total, metrics, labels = jnp.zeros(()), {}, pairs.labels
+        total, metrics = jnp.zeros(()), {}
         share = jnp.minimum(1.0, step / self.warmup_steps) ** 2 if self.warmup_steps else 1.0
         if self.query:
-            metrics["flops_query"] = activity.flops(pairs.query_values, labels.queries_counted())
+            metrics["flops_query"] = activity.flops(pairs.query_values, pairs.counted["query"])
             total = total + share * self.query * metrics["flops_query"]
         if self.document:
-            metrics["flops_document"] = activity.flops(pairs.document, labels.documents_counted())
+            metrics["flops_document"] = activity.flops(pairs.document, pairs.counted["document"])
             total = total + share * self.document * metrics["flops_document"]
         return total, metrics
 
@@ -143,12 +143,12 @@ def contrastive_loss(
     """
     shared_target = pairs.false_negatives == "positives"
     found, positive = pairs.statistics(SoftmaxReduction(shared_target))
-    weights, counted = pairs.weights(positive), pairs.labels.pairs_counted()
+    weights, counted = pairs.weights(positive), pairs.counted["pair"]
     sides = ("query", "document") if directions == "both" else ("query",)
     losses = [_entropy(found[side], positive, weights, shared_target) for side in sides]
     losses = functools.reduce(jnp.add, losses) / len(losses)  # [B]
     losses, weights = jnp.where(counted, losses, 0), jnp.where(counted, weights, 0)
-    total = jnp.sum(weights if divide_by == "weights" else pairs.labels.valid.astype(weights.dtype))
+    total = jnp.sum(weights if divide_by == "weights" else pairs.valid_rows.astype(weights.dtype))
     loss = jnp.sum(weights * losses) / jnp.where(total > 0, total, 1)
     return loss, {"accuracy": accuracy(found, positive, counted, sides)}
 
@@ -194,10 +194,10 @@ def sigmoid_loss(pairs: PairBatch, weight_inside: bool = False) -> Result:
       UserError: see `PairBatch.statistics`.
     """
     found, positive = pairs.statistics(SigmoidReduction(weight_inside))
-    weights, counted = pairs.weights(positive), pairs.labels.pairs_counted()
+    weights, counted = pairs.weights(positive), pairs.counted["pair"]
     cost = found["query"]["cost"] + jnp.where(
         counted, positive_cost(positive, weights, weight_inside), 0
     )
-    valid = pairs.labels.valid
+    valid = pairs.valid_rows
     loss = mean(jnp.where(valid, cost, 0), valid.astype(positive.dtype))
     return loss, {"accuracy": accuracy(found, positive, counted, ("query", "document"))}

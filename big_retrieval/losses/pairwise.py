@@ -1,7 +1,7 @@
 """All pairs of a batch for a loss: labels, statistics of every row, and the means over pairs.
 
-What a loss over pairs of one's own is made of: a `Reduction` (`losses/tiles.py`) says what it reads
-of the logits, and `Pairs.statistics` computes that tile by tile on any mesh.
+A custom loss over pairs defines a `Reduction` (`losses/tiles.py`), which reads the logits;
+`PairBatch.statistics` computes it tile by tile on any mesh.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from big_retrieval.config.topologies import Topology
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
-from big_retrieval.losses.core import BlockwiseInputs, Exchange, Labels, make_core
-from big_retrieval.losses.tiles import FalseNegatives, Reduction
+from big_retrieval.losses.core import Exchange, Sweep, on_mesh
+from big_retrieval.losses.tiles import FalseNegatives, Reduction, SideRows
 from big_retrieval.runtime.chips import LANES
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse.gate import SparseRows
@@ -111,38 +111,27 @@ class PairBatch:
         return dataclasses.replace(self, query=query, document=document, negatives=negatives)
 
     @functools.cached_property
-    def labels(self) -> Labels:
-        """What the loss needs to know of the rows; ids only where they change something.
+    def valid_rows(self) -> jax.Array:
+        """bool [B]: rows that are not padding."""
+        rows = len(self.document)
+        return jnp.ones(rows, bool) if self.valid is None else jnp.asarray(self.valid).astype(bool)
 
-        Raises:
-          UserError: ids are missing.
-        """
-        rows = self.query_values.shape[0]
-        if self.false_negatives != "keep" and self.query_id is None and self.document_id is None:
-            raise UserError(
-                f"false_negatives {self.false_negatives!r} needs query_id or document_id: without "
-                "ids no false negative can be found."
-            )
-        keep, negatives, valid = self.false_negatives == "keep", self.negatives, self.valid
-        query, document = (None if x is None else jnp.asarray(x, bool) for x in self.present)
-        weight = self.weight
-        return Labels(
-            valid=jnp.ones(rows, bool) if valid is None else jnp.asarray(valid).astype(bool),
-            query_present=query,
-            document_present=document,
-            negatives_valid=None if negatives is None else negatives.valid,
-            query_id=None if keep else self.query_id,
-            document_id=None if keep else self.document_id,
-            negatives_id=None if negatives is None or keep else negatives.document_id,
-            weight=None if weight is None else jax.lax.stop_gradient(jnp.asarray(weight)),
-            query_terms=self.query.terms if isinstance(self.query, SparseRows) else None,
+    @functools.cached_property
+    def counted(self) -> dict[str, jax.Array]:
+        """bool [B] of "query", "document" and "pair": rows where they are valid and present."""
+        query, document = (
+            self.valid_rows if mask is None else self.valid_rows & jnp.asarray(mask, bool)
+            for mask in self.present
         )
+        return {"query": query, "document": document, "pair": query & document}
+
+    def weights(self, positive: jax.Array) -> jax.Array:
+        """Returns the weights of the pairs, [B], in the type of the positives' logits [B]."""
+        weight = self._anchor_weight
+        return jnp.ones_like(positive) if weight is None else weight.astype(positive.dtype)
 
     def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:
-        """What a loss reads of all logits but the positives', and the positives' logits [B].
-
-        Args:
-          reduction: of the loss.
+        """Returns statistics of all logits except the positives', and the positives' logits [B].
 
         Returns:
           `query` and `document`, the reduction's finished statistics [B] of both sides; and
@@ -152,45 +141,85 @@ class PairBatch:
           UserError: sides of different shapes; ids that are missing; rows that do not divide over
             the devices of the mesh.
         """
-        self._check_shapes()
-        query, document, negatives = self.query_values, self.document, self.negatives
-        dtype, bias = jnp.promote_types(jnp.result_type(query, document), jnp.float32), self.bias
-        axis = self.execution.feature_axis
-        sparse = isinstance(self.query, SparseRows)
-        # Queries that a TPU makes dense come in whole registers, so documents do, too.
-        lanes = LANES if sparse and traced_platform() == "tpu" else 1
-        pad = functools.partial(pad_terms, axis=axis, lanes=lanes)
-        inputs = BlockwiseInputs(
-            documents=pad(document.astype(dtype)),
-            queries=query.astype(dtype) if sparse else pad(query.astype(dtype)),
-            negatives=None if negatives is None else pad(negatives.embeddings.astype(dtype)),
-            logit_scale=jnp.asarray(self.logit_scale, dtype),
-            bias=None if bias is None else jnp.asarray(bias, dtype),
+        self._check()
+        documents, queries, negatives = self._sides()
+        execution, dtype = self.execution, documents.embeddings.dtype
+        scale, bias = jnp.asarray(self.logit_scale, dtype), self.bias
+        bias = None if bias is None else jnp.asarray(bias, dtype)
+        block = execution.block or blockwise.block_size(self.topology, self.document.shape)
+        sweep = Sweep(self.topology, reduction, self.false_negatives, block, execution.feature_axis)
+        sweep = on_mesh(sweep, execution.exchange, queries)
+        found: dict[str, Any] = exchange.statistics(
+            sweep, (scale, bias), (documents, queries, negatives)
         )
-        sweep = blockwise.SweepSettings(
-            topology=self.topology,
-            reduction=reduction,
-            false_negatives=self.false_negatives,
-            block=self.execution.block or blockwise.block_size(self.topology, document.shape),
-            feature_axis=axis,
-        )
-        core = make_core(sweep, inputs, self.execution.exchange)
-        found: dict[str, Any] = exchange.statistics(core, inputs, self.labels)
-        positive = inputs.logit_scale * found["positive"]
-        return found, positive if inputs.bias is None else positive + inputs.bias
+        positive = scale * found["positive"]
+        return found, positive if bias is None else positive + bias
 
-    def weights(self, positive: jax.Array) -> jax.Array:
-        """Weights of the pairs, [B], in the type of the positives' logits [B]."""
-        weight = self.labels.weight
-        return jnp.ones_like(positive) if weight is None else weight.astype(positive.dtype)
+    def _sides(self) -> exchange.Sides:
+        """Documents, queries and extra negatives [B, K, ...]; ids only where they change a loss."""
+        dtype = jnp.promote_types(jnp.result_type(self.query_values, self.document), jnp.float32)
+        terms = self.query.terms if isinstance(self.query, SparseRows) else None
+        # Queries that a TPU makes dense come in whole registers, so documents do, too.
+        lanes = LANES if terms is not None and traced_platform() == "tpu" else 1
+        pad = functools.partial(pad_terms, axis=self.execution.feature_axis, lanes=lanes)
+        keep, values = self.false_negatives == "keep", self.query_values.astype(dtype)
+        query_id, document_id = (None, None) if keep else (self.query_id, self.document_id)
+        # A pair is recognized by its index in the global batch, wherever its query has travelled.
+        documents = SideRows(
+            pad(self.document.astype(dtype)),
+            index=jnp.arange(len(self.document), dtype=jnp.int32),
+            counted=self.counted["document"],
+            query_id=query_id,
+            document_id=_first(document_id),
+            weight=self._anchor_weight,
+        )
+        queries = documents.replace(  # type: ignore
+            embeddings=values if terms is not None else pad(values),
+            counted=self.counted["query"],
+            query_id=_first(query_id),
+            document_id=document_id,
+            terms=terms,
+        )
+        if self.negatives is None:
+            return documents, queries, None
+        embeddings, valid, ids = (
+            getattr(self.negatives, key) for key in ("embeddings", "valid", "document_id")
+        )
+        shape = embeddings.shape[:2]  # [B, K]
+        counted = jnp.broadcast_to(self.valid_rows[:, None], shape)
+        # Different for each and below 0, so that none is taken for the positive of a query.
+        index = -1 - (documents.index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32))
+        nobody, weight = jnp.full(shape, -1, jnp.int32), self._anchor_weight
+        negatives = SideRows(
+            pad(embeddings.astype(dtype)),
+            index,
+            counted if valid is None else counted & valid,
+            # The id -1 equals no id; their documents' ids may be known.
+            query_id=None
+            if query_id is None
+            else jnp.full((*shape, *query_id.shape[1:]), -1, jnp.int32),
+            document_id=None if document_id is None else nobody if ids is None else ids,
+            # Never read: a weight of a document's row counts for equal queries only.
+            weight=None if weight is None else jnp.zeros(shape, weight.dtype),
+        )
+        return documents, queries, negatives
+
+    @property
+    def _anchor_weight(self) -> jax.Array | None:
+        return None if self.weight is None else jax.lax.stop_gradient(jnp.asarray(self.weight))
 
     @property
     def query_values(self) -> jax.Array:
         """The queries' embeddings, of sparse rows their values [B, K]."""
         return self.query.values if isinstance(self.query, SparseRows) else self.query
 
-    def _check_shapes(self) -> None:
-        """Raises where the sides do not fit."""
+    def _check(self) -> None:
+        """Raises a UserError if the sides do not fit, or ids are missing."""
+        if self.false_negatives != "keep" and self.query_id is None and self.document_id is None:
+            raise UserError(
+                f"false_negatives {self.false_negatives!r} needs query_id or document_id: without "
+                "ids no false negative can be found."
+            )
         mine, rest = self.query_values.shape, self.document.shape[1:]
         extra = rest if self.negatives is None else self.negatives.embeddings.shape[2:]
         fits = mine == self.document.shape
@@ -203,6 +232,11 @@ class PairBatch:
                 f"the loss pairs rows of the same shape, but was given queries of shape {mine}, "
                 f"documents of {self.document.shape}{others}: give both sides one row per pair."
             )
+
+
+def _first(ids: jax.Array | None) -> jax.Array | None:
+    """The id [B] of each row's own query or document, of one or several [B, K]."""
+    return ids if ids is None or ids.ndim == 1 else ids[:, 0]
 
 
 def mean(values: jax.Array, weights: jax.Array) -> jax.Array:

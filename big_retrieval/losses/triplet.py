@@ -69,7 +69,7 @@ def triplet_loss(config: Triplet, pairs: PairBatch) -> Result:
 
     A mean over the rows is weighted, and of the sum of both directions.
     """
-    margin, counted = config.margin, pairs.labels.pairs_counted()
+    margin, counted = config.margin, pairs.counted["pair"]
     if config.negatives == "hardest":
         found, positive = pairs.statistics(Hardest())
         hinges = [jax.nn.relu(margin + found[side]["best"] - positive) for side in SIDES]
