@@ -1,5 +1,8 @@
 """What is known of a record's pair: ids, scores and weights; see `big_retrieval.config`."""
 
+import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,3 +28,36 @@ class PairLabels:
     s_max: float = 100.0  # the best score that there can be
     table: tuple[tuple[float, float], ...] = ()  # (score, weight); linear in between
     normalise: bool = False  # divide the weights of a batch by their mean
+
+    def check(self) -> Iterator[str]:
+        """Yields an error message for every bad key of the weight; scores are checked when read."""
+        key, table = "config.labels.table", self.table
+        if self.weight != "constant" and not self.score:
+            yield (
+                f"config.labels.weight is {self.weight!r}, but config.labels.score is empty; name "
+                "the column of the scores, or leave the weight 'constant'."
+            )
+        if not 0 < self.s_max < math.inf:
+            yield f"config.labels.s_max is {self.s_max}; it must be positive and finite."
+        if self.weight != "table":
+            if table:
+                yield (
+                    f"{key} is set, but config.labels.weight is {self.weight!r}; set the weight to "
+                    "'table', or leave the table empty."
+                )
+            return
+        if not table:
+            yield (
+                f"{key} is empty, but config.labels.weight is 'table'; give it pairs such as "
+                "((1, 0.1), (100, 1))."
+            )
+        for (before, _), (after, _) in itertools.pairwise(table):
+            if not before < after:
+                yield (
+                    f"{key} has the score {after:g} behind {before:g}; order it by increasing "
+                    "scores, each once."
+                )
+        if not all(math.isfinite(score) and 0 <= weight < math.inf for score, weight in table):
+            yield f"{key}: scores and weights must be finite, weights not < 0."
+        if table and not any(weight for _, weight in table):
+            yield f"{key} is 0 for every score; no pair would count."

@@ -18,7 +18,7 @@ from big_retrieval.config import Config, Constraint
 from big_retrieval.errors import UserError
 from big_retrieval.losses import constraint
 from big_retrieval.losses.constraint import Multiplier
-from big_retrieval.losses.context import Context, Result
+from big_retrieval.losses.context import Context
 
 NOTHING: Mapping[str, jax.Array] = {}
 
@@ -65,8 +65,8 @@ class Objective:
         step: jax.Array | int = 0,
         multipliers: Mapping[str, Multiplier] | None = None,
         logged: jax.Array | bool = True,
-    ) -> Result:
-        """Returns the total [] and metrics [] of a global batch; pure.
+    ) -> tuple[jax.Array, tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
+        """Returns the total [], metrics [] and the L of each constraint for a global batch; pure.
 
         Args:
           reps: embeddings of all fields, and the outputs of the losses' modules.
@@ -79,13 +79,14 @@ class Objective:
           With several losses `<loss>/loss` is L of each, and metrics are named
           `<loss>/<metric>`; metrics of a single loss have no prefix.
         """
-        parts, metrics = [], {}
+        parts, metrics, limited = [], {}, {}
         for name, loss in self.config.losses.items():
             learned = scalars.get(name, NOTHING)
             context = Context(reps, batch, self.config, name, learned, step, logged)
             value, found = loss(context)
             if loss.constraint.bound is not None:
                 assert multipliers is not None
+                limited[name] = value
                 part = constraint.penalty(loss.constraint, multipliers[name], value)
             else:  # times 1 would be exact, too, but another program
                 part = value if loss.weight == 1 else loss.weight * value
@@ -93,15 +94,15 @@ class Objective:
             own = {f"{self._prefix(name)}{key}": x for key, x in found.items()}
             whole = {f"{name}/loss": value} if self._prefix(name) else {}
             metrics = join_metrics(metrics, own, whole)
-        return functools.reduce(jnp.add, parts), metrics
+        return functools.reduce(jnp.add, parts), (metrics, limited)
 
     def ascend(
-        self, multipliers: Mapping[str, Multiplier], metrics: Mapping[str, jax.Array]
+        self, multipliers: Mapping[str, Multiplier], values: Mapping[str, jax.Array]
     ) -> tuple[dict[str, Multiplier], dict[str, jax.Array]]:
-        """Returns the multipliers after a step with these metrics, and their own metrics."""
+        """Returns the multipliers after a step with these L of the constraints, and metrics."""
         states, found = {}, {}
         for name, config in self.constraints.items():
-            states[name] = constraint.ascend(config, multipliers[name], metrics[f"{name}/loss"])
+            states[name] = constraint.ascend(config, multipliers[name], values[name])
             logged = constraint.metrics(config, states[name])
             found |= {f"{name}/{key}": value for key, value in logged.items()}
         return states, found

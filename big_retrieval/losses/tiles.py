@@ -3,7 +3,7 @@
 A tile is a block of the matrix of logits of the global batch. Its rows are local (documents, which
 stay on their device), its columns rotating (queries, which visit all devices); a logit is
 logit_scale * score (+ bias). The positives, on the diagonal of the matrix, do not count in tiles:
-the losses add them from `Similarity.paired`. A `Reduction` says what a loss reads of tiles:
+the losses add them from `Topology.paired`. A `Reduction` says what a loss reads of tiles:
 statistics of each row that merge in any order, so the order of tiles, devices and hops of a ring
 does not matter.
 """
@@ -61,7 +61,7 @@ class Tile:
       rows: int32 [R], a number for each local row that no other of its side has: that of its
         pair in the global batch, or of an extra negative a number below 0.
       columns: int32 [T], the same of the rotating rows.
-      row_weight: [R] or None, the weight of each local row's pair, see `Labels.weight`.
+      row_weight: [R] or None, the weight of each local row's pair.
       column_weight: [T] or None, the same of the rotating rows.
       share: [R, T] or None; weights of the false negatives that count as positives, 0
         elsewhere.

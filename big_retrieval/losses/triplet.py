@@ -145,7 +145,7 @@ class Hardest:
 class Hinges:
     """The sum over the negatives of a row of [margin + logit - own]+; a `Reduction`.
 
-    `own`, the score of the row's pair, comes as the weight of the row (`Labels.weight`), which has
+    `own`, the score of the row's pair, is the weight of the row (`SideRows.weight`), which has
     no gradient. Finished: `cost`, the sum; `count`, how many hinges are above 0, without gradient;
     `best`, the largest negative, without gradient.
     """

@@ -53,8 +53,8 @@ def make_loss(
 ) -> Callable[..., Any]:
     """Returns the loss of (parameters, batch, key, batch_stats, steps done, multipliers, logged).
 
-    It returns (scalar, (metrics, batch_stats)). Running averages of batch norms move once, by the
-    mean over all slices.
+    It returns (scalar, ((metrics, L of constraints), batch_stats)). Running averages of batch norms
+    move once, by the mean over all slices.
 
     Args:
       microbatch: rows encoded at a time; None for all.
@@ -69,7 +69,7 @@ def make_loss(
         step: jax.Array | int = 0,
         multipliers: Any = None,
         logged: jax.Array | bool = True,
-    ) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
+    ) -> tuple[jax.Array, tuple[Any, Any]]:
         count = batch.valid.shape[0]
 
         def encode(params: Any, shared: Any, part: tuple[Any, Any, jax.Array]) -> tuple[Reps, Any]:
@@ -99,8 +99,8 @@ def make_loss(
         averages = bool(jax.tree.leaves(batch_stats))
         reps, moved = in_slices(encode, encoded, shared, inputs, microbatch, has_common=averages)
         scalars = params.get("scalars", {})
-        value, metrics = objective(reps, batch, scalars, step, multipliers, logged)
-        return value, (metrics, moved)
+        value, found = objective(reps, batch, scalars, step, multipliers, logged)
+        return value, (found, moved)
 
     return loss
 
@@ -165,15 +165,15 @@ def make_step(
         key = jax.random.fold_in(state.key, state.step)
         # True at every step needs no branch in the program.
         logged = config.log_every == 1 or is_logged(config, state.step + 1, total_steps)
-        (loss, (metrics, batch_stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            state.params, batch, key, state.batch_stats, state.step, state.multipliers, logged
-        )
+        (loss, ((metrics, limited), batch_stats)), grads = jax.value_and_grad(
+            loss_fn, has_aux=True
+        )(state.params, batch, key, state.batch_stats, state.step, state.multipliers, logged)
         params, opt_state, moved = updates.update(
             phase, grads, state.opt_state, state.params, state.step
         )
         if "scalars" in params:
             params = {**params, "scalars": objective.bound(params["scalars"])}
-        multipliers, logged = objective.ascend(state.multipliers, metrics)
+        multipliers, logged = objective.ascend(state.multipliers, limited)
         params, ema, swa, averaged = average.update(params, state.ema, state.swa, state.step + 1)
         new = state.replace(  # type: ignore
             step=state.step + 1,
