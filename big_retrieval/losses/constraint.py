@@ -24,7 +24,7 @@ Multiplier = dict[str, jax.Array]
 
 
 def start(config: Constraint) -> Multiplier:
-    """The state of a multiplier before the first step.
+    """Returns the state of a multiplier before the first step.
 
     Returns:
       `raw` and `momentum`, float32 []; `steps`, updates done, `violations`, how many of these steps
@@ -37,30 +37,24 @@ def start(config: Constraint) -> Multiplier:
 
 
 def effective(config: Constraint, raw: jax.Array) -> jax.Array:
-    """lambda, []: the raw value within its range."""
+    """Returns lambda, []: the raw value within its range."""
     return jnp.clip(raw, config.min, config.max)
 
 
 def slope(config: Constraint, value: jax.Array) -> jax.Array:
-    """L / bound - 1, []: the gradient by the raw value, also where the clip is at its end."""
+    """Returns L / bound - 1, []: the gradient by the raw value, also at the ends of the clip."""
     assert config.bound is not None
     return value / config.bound - 1
 
 
 def penalty(config: Constraint, multiplier: Multiplier, value: jax.Array) -> jax.Array:
-    """lambda * (L / bound - 1), []; lambda has no gradient.
-
-    Args:
-      config: with a bound.
-      multiplier: its state.
-      value: L.
-    """
+    """Returns lambda * (L / bound - 1) of L = `value`, []; lambda has no gradient."""
     factor = jax.lax.stop_gradient(effective(config, multiplier["raw"]))
     return factor * slope(config, value)
 
 
 def ascend(config: Constraint, multiplier: Multiplier, value: jax.Array) -> Multiplier:
-    """The state after a step whose loss was `value`, L []."""
+    """Returns the state after a step whose loss was `value`, L []."""
     assert config.bound is not None
     gradient, above = slope(config, value).astype(jnp.float32), value > config.bound
     dampened = config.momentum * multiplier["momentum"] + (1 - config.dampening) * gradient
@@ -76,7 +70,7 @@ def ascend(config: Constraint, multiplier: Multiplier, value: jax.Array) -> Mult
 
 
 def metrics(config: Constraint, multiplier: Multiplier) -> dict[str, Any]:
-    """What is logged of a multiplier after a step.
+    """Returns the metrics of a multiplier after a step.
 
     Returns:
       `multiplier`, lambda; `multiplier_raw`; `violations`, the share of all steps that had L above
@@ -92,13 +86,7 @@ def metrics(config: Constraint, multiplier: Multiplier) -> dict[str, Any]:
 
 
 def warnings(config: Constraint, name: str, found: Mapping[str, float]) -> Iterator[str]:
-    """A sentence about a bound that is not reached.
-
-    Args:
-      config: with a bound.
-      name: of the loss.
-      found: `loss` and `metrics` of a step.
-    """
+    """Yields a warning about a bound that is not reached, from `loss` and `metrics` of a step."""
     steps, now = int(found["violated_for"]), found["multiplier"]
     full = config.max is not None and now >= config.max and steps > 0
     if full or steps >= config.warn_after:

@@ -31,8 +31,7 @@ class SideRows:
 
     Attributes:
       embeddings: [n, M, N] or [n, V]; of sparse rows the values [n, K].
-      index: int32 [n], the number of the row's pair in the global batch; extra negatives have
-        numbers below 0.
+      index: int32 [n], index of the row's pair in the global batch; below 0 for extra negatives.
       counted: bool [n]; False for padding.
       query_id: int32 [n] or None; a negative number is no id. Of documents [n] or [n, K]: all
         queries that the document is known to answer.
@@ -53,13 +52,13 @@ class SideRows:
 
 @flax.struct.dataclass
 class Tile:
-    """What the entries of a tile count as.
+    """Labels of the entries of a tile.
 
     Attributes:
       counted: bool [R, T]; negatives, and false negatives that count as positives.
       negative: bool [R, T].
-      rows: int32 [R], a number for each local row that no other of its side has: that of its
-        pair in the global batch, or of an extra negative a number below 0.
+      rows: int32 [R], a unique number of each local row: the index of its pair in the global
+        batch, or of an extra negative a number below 0.
       columns: int32 [T], the same of the rotating rows.
       row_weight: [R] or None, the weight of each local row's pair.
       column_weight: [T] or None, the same of the rotating rows.
@@ -85,7 +84,6 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
     Args:
       local: documents.
       rotating: queries.
-      false_negatives: what false negatives count as.
     """
     r, t = local, rotating
     positive = r.index[:, None] == t.index[None, :]  # [R, T]

@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -33,6 +32,11 @@ from big_retrieval.config.heads import LOCAL_TOP_K
 from big_retrieval.losses import activity
 from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.lexical import (
+    LexicalBatch,
+    contrastive_mask,
+    contrastive_mask_terms,
+)
 from big_retrieval.losses.pairs import PairLoss
 from big_retrieval.losses.pairwise import PairBatch
 from big_retrieval.similarity import Product, unit
@@ -137,41 +141,6 @@ class Vdr(PairLoss):
         return dataclasses.replace(self, **smaller)
 
 
-@flax.struct.dataclass
-class LexicalBatch:
-    """One side of a batch.
-
-    Attributes:
-      embeddings: dense V(x), [B, V].
-      bow: int32 [B, L], term ids of the row's words, -1 for none; None: it has none (images).
-    """
-
-    embeddings: jax.Array
-    bow: jax.Array | None = None
-
-    @property
-    def width(self) -> int:
-        """V."""
-        return self.embeddings.shape[-1]
-
-    def gated(self, top_k: int | None, more: jax.Array | None = None) -> SparseRows:
-        """E(x), with `more` terms int32 [B, L'] of each row open, -1 for none."""
-        bow = [each for each in (self.bow, more) if each is not None]
-        together = jnp.concatenate(bow, axis=1) if bow else None
-        return gate.sparsify(self.embeddings, self.width if top_k is None else top_k, together)
-
-    def bag(self, normalise: bool) -> SparseRows:
-        """bow(x)."""
-        assert self.bow is not None
-        return gate.bag_of_words(self.bow, normalise)
-
-    def active(self, source: Literal["gate", "bag"], top_k: int | None) -> jax.Array:
-        """bool [V]: the terms that some row has active, T(B)."""
-        rows = self.gated(top_k).terms if source == "gate" else self.bow
-        assert rows is not None
-        return jnp.any(gate.dense_mask(rows, self.width), axis=0)
-
-
 def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> Result:
     """Returns the loss [] of a global batch, and metrics [].
 
@@ -212,31 +181,6 @@ def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> R
     if config.mask.apply != "none":
         metrics["shared_out"] = jnp.sum(~terms.active, dtype=jnp.float32)
     return functools.reduce(jnp.add, values.values()), metrics
-
-
-def contrastive_mask(
-    active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0
-) -> jax.Array:
-    """The contrastive mask: which inactive terms fall to which row, bool [rows, V].
-
-    Args:
-      active: bool [V].
-      rows: number of rows.
-      first: number of the first row in the batch.
-      of: B, rows of the batch; 0: `rows`.
-    """
-    number = first + jnp.arange(rows)
-    # Term v falls to row v modulo B, so that every row gets about as many terms.
-    turn = jnp.arange(len(active)) % (of or rows)
-    return (turn[None, :] == number[:, None]) & ~active[None, :]
-
-
-def contrastive_mask_terms(active: jax.Array, rows: int) -> jax.Array:
-    """`contrastive_mask` as terms int32 [rows, K], -1 for none."""
-    width = len(active)
-    terms = jnp.arange(rows)[:, None] + rows * jnp.arange(-(-width // rows))[None, :]
-    free = (terms < width) & ~active[jnp.minimum(terms, width - 1)]
-    return jnp.where(free, terms, -1).astype(jnp.int32)
 
 
 Operands = tuple[jax.Array | SparseRows, jax.Array, jax.Array | None]
@@ -310,7 +254,7 @@ class LossTerms:
         own = gate.to_dense(self.document.gated(top_k), width)
         if self.negatives is None:
             return own, None
-        flat = _flat(self.negatives)
+        flat = self.negatives.flat()
         others = gate.to_dense(flat.gated(top_k), width)
         return own, others.reshape(self.negatives.embeddings.shape)
 
@@ -319,7 +263,7 @@ class LossTerms:
         width, norm = self.document.width, self.config.bag_norm
         rows = len(self.document.embeddings)
         own, others = gate.to_dense(self.document.bag(norm), width), None
-        flat = None if self.negatives is None else _flat(self.negatives)
+        flat = None if self.negatives is None else self.negatives.flat()
         if flat is not None:
             others = gate.to_dense(flat.bag(norm), width)  # [B K, V]
         query = self.query.embeddings
@@ -335,8 +279,3 @@ class LossTerms:
         if others is not None and self.negatives is not None:
             others = others.reshape(self.negatives.embeddings.shape)
         return query, own, others
-
-
-def _flat(side: LexicalBatch) -> LexicalBatch:
-    """[B, K, ...] -> [B K, ...]."""
-    return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), side)

@@ -21,8 +21,9 @@ from scipy import sparse
 from big_retrieval.config import Schedule, TermMask, Vdr
 from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.lexical import LexicalBatch, contrastive_mask
 from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
-from big_retrieval.losses.vdr import LexicalBatch, LossTerms, contrastive_mask, vdr_loss
+from big_retrieval.losses.vdr import LossTerms, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
 from big_retrieval.sparse import gate, listing

@@ -1,0 +1,73 @@
+"""Lexical representations of one side of a batch, and the contrastive mask of VDR."""
+
+from typing import Literal
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.sparse import gate
+from big_retrieval.sparse.gate import SparseRows
+
+
+@flax.struct.dataclass
+class LexicalBatch:
+    """Lexical representations of one side of a batch.
+
+    Attributes:
+      embeddings: dense V(x), [B, V].
+      bow: int32 [B, L], term ids of the row's words, -1 for none; None for images.
+    """
+
+    embeddings: jax.Array
+    bow: jax.Array | None = None
+
+    @property
+    def width(self) -> int:
+        """V."""
+        return self.embeddings.shape[-1]
+
+    def gated(self, top_k: int | None, more: jax.Array | None = None) -> SparseRows:
+        """E(x), with `more` terms int32 [B, L'] of each row open, -1 for none."""
+        bow = [each for each in (self.bow, more) if each is not None]
+        together = jnp.concatenate(bow, axis=1) if bow else None
+        return gate.sparsify(self.embeddings, self.width if top_k is None else top_k, together)
+
+    def bag(self, normalise: bool) -> SparseRows:
+        """bow(x)."""
+        assert self.bow is not None
+        return gate.bag_of_words(self.bow, normalise)
+
+    def active(self, source: Literal["gate", "bag"], top_k: int | None) -> jax.Array:
+        """bool [V]: the terms that some row has active, T(B)."""
+        rows = self.gated(top_k).terms if source == "gate" else self.bow
+        assert rows is not None
+        return jnp.any(gate.dense_mask(rows, self.width), axis=0)
+
+    def flat(self) -> "LexicalBatch":
+        """Returns rows [B, K, ...] as [B K, ...]."""
+        return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), self)
+
+
+def contrastive_mask(
+    active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0
+) -> jax.Array:
+    """Returns which inactive terms fall to which row, bool [rows, V].
+
+    Args:
+      active: bool [V].
+      first: index of the first row in the batch.
+      of: B, rows of the batch; 0 for `rows`.
+    """
+    number = first + jnp.arange(rows)
+    # Term v falls to row v modulo B, so that every row gets about as many terms.
+    turn = jnp.arange(len(active)) % (of or rows)
+    return (turn[None, :] == number[:, None]) & ~active[None, :]
+
+
+def contrastive_mask_terms(active: jax.Array, rows: int) -> jax.Array:
+    """Returns `contrastive_mask` as terms int32 [rows, K], -1 for none."""
+    width = len(active)
+    terms = jnp.arange(rows)[:, None] + rows * jnp.arange(-(-width // rows))[None, :]
+    free = (terms < width) & ~active[jnp.minimum(terms, width - 1)]
+    return jnp.where(free, terms, -1).astype(jnp.int32)
