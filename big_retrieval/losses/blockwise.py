@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config.topologies import Topology
-from big_retrieval.losses.core import Sweep
+from big_retrieval.losses.core import TileSweep
 from big_retrieval.losses.tiles import SavedRows, SideRows, Stats, Tile, classify
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse.sharded import dense_locally, take_locally, terms_here
@@ -30,7 +30,7 @@ TPU_ALL_ROWS_BYTES, TPU_ROWS_BYTES = 2**29, 2**26
 class _Block:
     """The rows of one side, n of them, block by block; two blocks make a tile."""
 
-    sweep: Sweep
+    sweep: TileSweep
     rows: int
 
     @property
@@ -93,7 +93,7 @@ def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | 
 
 
 def forward(
-    sweep: Sweep,
+    sweep: TileSweep,
     local: SideRows,
     logit_scale: Any,
     bias: Any,
@@ -135,7 +135,7 @@ def forward(
 
 
 def _scores(
-    sweep: Sweep, local: jax.Array, rotating: jax.Array, terms: jax.Array | None
+    sweep: TileSweep, local: jax.Array, rotating: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
     """Scores [R, T]; sparse rotating rows are made dense for this tile only."""
     if terms is not None:
@@ -146,7 +146,7 @@ def _scores(
 
 
 def paired_scores(
-    sweep: Sweep, documents: jax.Array, queries: jax.Array, terms: jax.Array | None
+    sweep: TileSweep, documents: jax.Array, queries: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
     """`Topology.paired`, also of sparse queries [n, K] with documents [n, V]."""
     if terms is None:
@@ -158,7 +158,7 @@ def paired_scores(
 
 
 def _tile(
-    sweep: Sweep, scores: jax.Array, r: SideRows, t: SideRows, logit_scale: Any, bias: Any
+    sweep: TileSweep, scores: jax.Array, r: SideRows, t: SideRows, logit_scale: Any, bias: Any
 ) -> tuple[jax.Array, Tile]:
     """The logits [R, T] of summed scores, and what each counts as."""
     logits = logit_scale * scores if bias is None else logit_scale * scores + bias
@@ -171,7 +171,7 @@ def summed(scores: jax.Array, axis: str | None) -> jax.Array:
 
 
 def backward(
-    sweep: Sweep,
+    sweep: TileSweep,
     local: SideRows,
     logit_scale: Any,
     bias: Any,

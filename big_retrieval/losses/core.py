@@ -19,7 +19,7 @@ GATHER_BYTES = 2**28  # "auto": largest rotating side that every device holds wh
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep:
+class TileSweep:
     """The work on each tile, and the use of the mesh; static under jit.
 
     Attributes:
@@ -66,7 +66,7 @@ class Sweep:
         return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
-def on_mesh(sweep: Sweep, exchange: Exchange, queries: SideRows) -> Sweep:
+def on_mesh(sweep: TileSweep, exchange: Exchange, queries: SideRows) -> TileSweep:
     """Returns a sweep on the mesh of the context (`jax.set_mesh`), if there is one.
 
     Args:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.losses import blockwise
-from big_retrieval.losses.core import Sweep
+from big_retrieval.losses.core import TileSweep
 from big_retrieval.losses.tiles import SavedRows, SideRows
 
 Scales = tuple[jax.Array, jax.Array | None]  # logit scale and bias, [] each
@@ -29,7 +29,7 @@ Sides = tuple[
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def statistics(sweep: Sweep, scales: Scales, sides: Sides) -> dict[str, Any]:
+def statistics(sweep: TileSweep, scales: Scales, sides: Sides) -> dict[str, Any]:
     """Returns statistics of every row of the batch over its logits with all rows but its positive.
 
     Only scales and embeddings have a gradient.
@@ -42,14 +42,14 @@ def statistics(sweep: Sweep, scales: Scales, sides: Sides) -> dict[str, Any]:
     return _forward(sweep, scales, sides)[0]
 
 
-def _forward(sweep: Sweep, scales: Scales, sides: Sides) -> tuple[dict[str, Any], Any]:
+def _forward(sweep: TileSweep, scales: Scales, sides: Sides) -> tuple[dict[str, Any], Any]:
     in_specs, saved_specs = _specs(sweep, sides)
     run = sweep.run(_local_forward, in_specs, (P(sweep.axes or None), saved_specs))
     out, saved = run(scales, sides)
     return out, (scales, sides, saved)
 
 
-def _backward(sweep: Sweep, residuals: Any, grads: dict[str, Any]) -> tuple[Any, Any]:
+def _backward(sweep: TileSweep, residuals: Any, grads: dict[str, Any]) -> tuple[Any, Any]:
     scales, sides, saved = residuals
     in_specs, saved_specs = _specs(sweep, sides)
     out_specs = P(), tuple(spec and spec.embeddings for spec in in_specs[1])
@@ -61,7 +61,7 @@ def _backward(sweep: Sweep, residuals: Any, grads: dict[str, Any]) -> tuple[Any,
 statistics.defvjp(_forward, _backward)
 
 
-def _specs(sweep: Sweep, sides: Sides) -> tuple[Any, Any]:
+def _specs(sweep: TileSweep, sides: Sides) -> tuple[Any, Any]:
     """Layouts of scales and sides, and of what `_local_forward` saves."""
     rows, gathered = P(sweep.axes or None), None
     if sweep.gathers:
@@ -77,7 +77,7 @@ def _with_negatives(documents: SideRows, negatives: SideRows | None) -> SideRows
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), documents, flat)
 
 
-def _positive(sweep: Sweep, documents: SideRows, queries: SideRows) -> Callable[..., jax.Array]:
+def _positive(sweep: TileSweep, documents: SideRows, queries: SideRows) -> Callable[..., jax.Array]:
     """This device's part of the positives' scores [b], as a function of both sides' embeddings."""
     counted = documents.counted & queries.counted
     mask = counted.reshape(-1, *(1,) * (queries.embeddings.ndim - 1))
@@ -90,7 +90,7 @@ def _positive(sweep: Sweep, documents: SideRows, queries: SideRows) -> Callable[
     return positive
 
 
-def _shift(sweep: Sweep, tree: Any) -> Any:
+def _shift(sweep: TileSweep, tree: Any) -> Any:
     """Passes arrays on to the next device of the ring."""
     if sweep.devices == 1:
         return tree
@@ -98,12 +98,12 @@ def _shift(sweep: Sweep, tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.ppermute(x, sweep.axes, hops), tree)
 
 
-def _gather(sweep: Sweep, tree: Any) -> Any:
+def _gather(sweep: TileSweep, tree: Any) -> Any:
     """All devices' rows of every array."""
     return jax.tree.map(lambda x: jax.lax.all_gather(x, sweep.axes, tiled=True), tree)
 
 
-def _local_forward(sweep: Sweep, scales: Scales, sides: Sides) -> tuple[dict[str, Any], Any]:
+def _local_forward(sweep: TileSweep, scales: Scales, sides: Sides) -> tuple[dict[str, Any], Any]:
     """The part of `statistics` of one device."""
     reduction, (documents, queries, negatives) = sweep.reduction, sides
     local = _with_negatives(documents, negatives)
@@ -135,13 +135,13 @@ def _local_forward(sweep: Sweep, scales: Scales, sides: Sides) -> tuple[dict[str
     return out, (of_local, of_queries, everyone)
 
 
-def _around(sweep: Sweep, hop: Callable[..., Any], start: Any) -> Any:
+def _around(sweep: TileSweep, hop: Callable[..., Any], start: Any) -> Any:
     """Once around the ring; a loop, because unrolled hops would all be held at once."""
     return jax.lax.fori_loop(0, sweep.devices, hop, start) if sweep.devices > 1 else hop(0, start)
 
 
 def _local_backward(
-    sweep: Sweep, scales: Scales, sides: Sides, saved: Any, grads: dict[str, Any]
+    sweep: TileSweep, scales: Scales, sides: Sides, saved: Any, grads: dict[str, Any]
 ) -> tuple[Scales, tuple[jax.Array, jax.Array, jax.Array | None]]:
     """The part of one device of the gradients of `statistics`."""
     (of_local, of_queries, everyone), (documents, queries, negatives) = saved, sides

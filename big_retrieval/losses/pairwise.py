@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from big_retrieval.config.topologies import Topology
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
-from big_retrieval.losses.core import Exchange, Sweep, on_mesh
+from big_retrieval.losses.core import Exchange, TileSweep, on_mesh
 from big_retrieval.losses.tiles import FalseNegatives, Reduction, SideRows
 from big_retrieval.runtime.chips import LANES
 from big_retrieval.runtime.platform import traced_platform
@@ -147,7 +147,9 @@ class PairBatch:
         scale, bias = jnp.asarray(self.logit_scale, dtype), self.bias
         bias = None if bias is None else jnp.asarray(bias, dtype)
         block = execution.block or blockwise.block_size(self.topology, self.document.shape)
-        sweep = Sweep(self.topology, reduction, self.false_negatives, block, execution.feature_axis)
+        sweep = TileSweep(
+            self.topology, reduction, self.false_negatives, block, execution.feature_axis
+        )
         sweep = on_mesh(sweep, execution.exchange, queries)
         found: dict[str, Any] = exchange.statistics(
             sweep, (scale, bias), (documents, queries, negatives)
