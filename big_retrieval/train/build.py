@@ -23,7 +23,8 @@ from big_retrieval.models.towers import RetrievalModel, make_model
 from big_retrieval.sparse.terms import Words
 from big_retrieval.train import averaging
 from big_retrieval.train.averaging import Average
-from big_retrieval.train.optimizer import Updates, make_updates, names_of
+from big_retrieval.train.groups import make_updates
+from big_retrieval.train.optimizer import Updates, names_of
 from big_retrieval.train.schedules import Timeline
 from big_retrieval.train.state import (
     TrainState,

@@ -1,21 +1,78 @@
-"""Groups of parameters: their members, and rule, rate and decay of a member in a phase."""
+"""Groups of parameters: `make_updates` gives each group its rule, rates and weight decay.
+
+Patterns are regular expressions that must match a full name. A pattern without a match is an error,
+as it is usually a misspelling.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import flax.linen as nn
+import jax
 import jax.numpy as jnp
+import optax
 
 from big_retrieval.config import GroupRate, Optimizer, ParameterGroup, Schedule, UpdateRule
 from big_retrieval.config.optimizer import SAME
 from big_retrieval.errors import UserError
-from big_retrieval.train.schedules import Rate, Span, Timeline, make_schedule
+from big_retrieval.train.optimizer import (
+    Partition,
+    UpdateRuleContext,
+    Updates,
+    names_of,
+    tree_of,
+)
+from big_retrieval.train.schedules import Rate, Span, Timeline, make_schedule, spans
 
 PATH = "config.optimizer"
 # Tables of learned vectors, which decay would pull to 0: by their first logical axis, or by name in
 # towers without logical axes.
 NEVER_DECAYED_AXES = ("class_token", "position", "relative")
 NEVER_DECAYED = r".*(class|end|position)_embedding"
+# Logical first axes of weights stored by row; other weights are stored by column.
+_TABLES = ("vocab", "position", "class_token")
+_REST = ParameterGroup(pattern=".*")  # for parameters without a group
+
+
+def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
+    """Returns the optimizer of a run.
+
+    Args:
+      config: checked.
+      params: parameters or their abstract form, optionally boxed with their logical axis names.
+
+    Raises:
+      UserError: a pattern without a match, overlapping groups or phases, nothing to train, or an
+        error of a rule.
+    """
+    found = spans(config.phases, timeline)
+    axes, params = _first_axes(params), nn.unbox(params)
+    outputs = {name: 0 if axis in _TABLES else -1 for name, axis in axes.items()}
+    flat = names_of(params)
+    owner = assign(config, list(flat))
+    groups = {"": _REST, **config.groups}
+    trained = [trained_by(span, owner, groups) for span in found]
+    own = {name for name in config.groups if has_own_rate(config, name)}
+    rates = tuple(
+        {name: rate_of(config, name, groups[name], span, timeline) for name in sorted(own | {""})}
+        for span in found
+    )
+    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for name in flat:
+        phases = tuple(i for i, names in enumerate(trained) if name in names)
+        if phases:
+            # By the rule's text: groups with equal rules share one state.
+            together.setdefault((repr(rule_of(config, owner[name])[1]), phases), []).append(name)
+    partitions = {}
+    for number, ((_, phases), names) in enumerate(together.items()):
+        path, rule = rule_of(config, owner[names[0]])
+        decay = {n: decay_of(config, groups[owner[n]], n, flat[n], axes[n]) for n in names}
+        context = UpdateRuleContext(path, tree_of(decay), tree_of({n: outputs[n] for n in names}))
+        tx = _with_decay(rule, context)
+        partitions[f"{rule.type}_{number}"] = Partition(tuple(names), frozenset(phases), tx)
+    clipped = frozenset(name for name in flat if groups[owner[name]].clip)
+    return Updates(timeline, found, partitions, owner, rates, clipped, config.clip_norm)
 
 
 def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
@@ -134,3 +191,27 @@ def decay_of(config: Optimizer, group: ParameterGroup, name: str, x: Any, axis: 
     rate = config.weight_decay if group.weight_decay is None else group.weight_decay
     spared = x.ndim < 2 or axis in NEVER_DECAYED_AXES or re.fullmatch(NEVER_DECAYED, name)
     return 0.0 if spared and not group.decay_vectors else rate
+
+
+def _with_decay(rule: UpdateRule, context: UpdateRuleContext) -> optax.GradientTransformation:
+    """Returns a rule, followed by weight decay unless the rule applies it."""
+    tx, decays = rule.build(context), context.weight_decay
+    if rule.applies_decay or not any(jax.tree.leaves(decays)):
+        return tx
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        # Also with a decay of 0: without + 0 p, XLA would round later operations differently.
+        return jax.tree.map(lambda u, p, decay: u + decay * p, updates, params, decays), state
+
+    decay = optax.GradientTransformation(lambda params: optax.EmptyState(), update)  # type: ignore
+    return optax.chain(tx, decay)
+
+
+def _first_axes(params: Any) -> dict[str, str]:
+    """Returns name -> first logical axis; "" if the parameter has none."""
+
+    def axis(x: Any) -> str:
+        names = x.names if isinstance(x, nn.Partitioned | nn.LogicallyPartitioned) else ()
+        return (names[0] if names else None) or ""
+
+    return {name: axis(x) for name, x in names_of(params).items()}

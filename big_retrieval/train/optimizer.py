@@ -1,8 +1,6 @@
-"""The optimizer: from gradients to new parameters, by groups with a rule, a rate and a decay.
+"""The optimizer of a run, which `groups.py` puts together: from gradients to new parameters.
 
 Names are the paths of the parameter tree joined by slashes, e.g. `image/layers_3/mlp/fc1/kernel`.
-Patterns are regular expressions that must match a full name. A pattern without a match is an error,
-as it is usually a misspelling.
 
 Parameters with one update rule that are trained in the same phases share a state, a *partition*.
 States have the same structure in all phases, so that a checkpoint fits each phase. Parameters that
@@ -14,19 +12,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 from flax import traverse_util
 
-from big_retrieval.config import Optimizer, ParameterGroup, UpdateRule
-from big_retrieval.train.groups import assign, decay_of, has_own_rate, rate_of, rule_of, trained_by
-from big_retrieval.train.schedules import Rate, Span, Timeline, spans
-
-# Logical first axes of weights stored by row; other weights are stored by column.
-_TABLES = ("vocab", "position", "class_token")
-_REST = ParameterGroup(pattern=".*")  # for parameters without a group
+from big_retrieval.train.schedules import Rate, Span, Timeline
 
 
 def names_of(params: Any) -> dict[str, Any]:
@@ -154,67 +145,3 @@ class Updates:
             group: jnp.asarray(rate(step) if group in moving else 0.0)
             for group, rate in self.rates[phase].items()
         }
-
-
-def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
-    """Returns the optimizer of a run.
-
-    Args:
-      config: checked.
-      params: parameters or their abstract form, optionally boxed with their logical axis names.
-
-    Raises:
-      UserError: a pattern without a match, overlapping groups or phases, nothing to train, or an
-        error of a rule.
-    """
-    found = spans(config.phases, timeline)
-    axes, params = _first_axes(params), nn.unbox(params)
-    outputs = {name: 0 if axis in _TABLES else -1 for name, axis in axes.items()}
-    flat = names_of(params)
-    owner = assign(config, list(flat))
-    groups = {"": _REST, **config.groups}
-    trained = [trained_by(span, owner, groups) for span in found]
-    own = {name for name in config.groups if has_own_rate(config, name)}
-    rates = tuple(
-        {name: rate_of(config, name, groups[name], span, timeline) for name in sorted(own | {""})}
-        for span in found
-    )
-    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-    for name in flat:
-        phases = tuple(i for i, names in enumerate(trained) if name in names)
-        if phases:
-            # By the rule's text: groups with equal rules share one state.
-            together.setdefault((repr(rule_of(config, owner[name])[1]), phases), []).append(name)
-    partitions = {}
-    for number, ((_, phases), names) in enumerate(together.items()):
-        path, rule = rule_of(config, owner[names[0]])
-        decay = {n: decay_of(config, groups[owner[n]], n, flat[n], axes[n]) for n in names}
-        context = UpdateRuleContext(path, tree_of(decay), tree_of({n: outputs[n] for n in names}))
-        tx = _with_decay(rule, context)
-        partitions[f"{rule.type}_{number}"] = Partition(tuple(names), frozenset(phases), tx)
-    clipped = frozenset(name for name in flat if groups[owner[name]].clip)
-    return Updates(timeline, found, partitions, owner, rates, clipped, config.clip_norm)
-
-
-def _with_decay(rule: UpdateRule, context: UpdateRuleContext) -> optax.GradientTransformation:
-    """Returns a rule, followed by weight decay unless the rule applies it."""
-    tx, decays = rule.build(context), context.weight_decay
-    if rule.applies_decay or not any(jax.tree.leaves(decays)):
-        return tx
-
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        # Also with a decay of 0: without + 0 p, XLA would round later operations differently.
-        return jax.tree.map(lambda u, p, decay: u + decay * p, updates, params, decays), state
-
-    decay = optax.GradientTransformation(lambda params: optax.EmptyState(), update)  # type: ignore
-    return optax.chain(tx, decay)
-
-
-def _first_axes(params: Any) -> dict[str, str]:
-    """Returns name -> first logical axis; "" if the parameter has none."""
-
-    def axis(x: Any) -> str:
-        names = x.names if isinstance(x, nn.Partitioned | nn.LogicallyPartitioned) else ()
-        return (names[0] if names else None) or ""
-
-    return {name: axis(x) for name, x in names_of(params).items()}

@@ -11,7 +11,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import Optimizer, ParameterGroup, Phase, Schedule
 from big_retrieval.train.averaging import Average, snapshots
-from big_retrieval.train.optimizer import make_updates
+from big_retrieval.train.groups import make_updates
 from big_retrieval.train.schedules import Timeline
 
 Case = Mapping[str, np.ndarray]

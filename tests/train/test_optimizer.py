@@ -19,7 +19,8 @@ from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
 from big_retrieval.train import optax_names
 from big_retrieval.train.averaging import Average, initial_share, snapshots
-from big_retrieval.train.optimizer import Updates, make_updates, names_of, tree_of
+from big_retrieval.train.groups import make_updates
+from big_retrieval.train.optimizer import Updates, names_of, tree_of
 from big_retrieval.train.schedules import Timeline, make_schedule, spans
 from big_retrieval.train.short_runs import short_run_warnings
 from big_retrieval.train.state import abstract_variables
