@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config.registry import register
-from big_retrieval.config.topologies import Topology, topology_part
+from big_retrieval.config.topologies import Topology
 from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.errors import UserError
 
@@ -188,9 +188,6 @@ class Product(FlatProduct):
 TOPOLOGIES: dict[str, Topology] = {
     x.type: x for x in (Sphere(), Euclidean(), Inner(), Oblique(), Geodesic())
 }
-
-
-topology = topology_part  # for parts of users' own: the topology of a config's key
 
 
 def _promote(x: jax.Array) -> jax.Array:
