@@ -123,7 +123,7 @@ class ViT(Transformer):
     dropout: ShareBelow1 = 0.0
     embedding_std: float | None = None  # of learned tables at the start; None: as published
     remat: Remat = "none"  # what the backward pass computes again
-    # one compiled layer instead of `depth` (same numbers, same names); on GPUs, no effect
+    # one compiled layer instead of `depth` (same numbers, same names); GPUs: with remat=block only
     scan: bool = False
     # how attention is computed; same parameters. "kernel": fused (Pallas on TPU, cuDNN on GPU), an
     # error where it cannot run; "plain": by XLA; "auto": the kernel where it can run

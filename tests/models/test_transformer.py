@@ -122,12 +122,13 @@ def test_executions_agree(norm: str) -> None:
         )
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_a_loop_is_unrolled_on_gpus(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformer, "traced_platform", lambda: platform)
-    stack, x = Stack(scan=True), inputs()[0]
-    program = jax.make_jaxpr(stack.apply)(variables(stack, x), x)
-    assert ("scan[" in str(program)) == (platform == "cpu")
+def test_loops_on_gpus_recompute(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = inputs()[0]
+    for platform, remat in itertools.product(["cpu", "gpu"], ["none", "block"]):
+        monkeypatch.setattr(transformer, "traced_platform", lambda platform=platform: platform)
+        stack = Stack(scan=True, remat=remat)
+        program = jax.make_jaxpr(stack.apply)(variables(stack, x), x)
+        assert ("scan[" in str(program)) == (platform == "cpu" or remat == "block")
 
 
 def test_layers_start_different() -> None:
