@@ -10,7 +10,7 @@ has one folder for each data set, named as BEIR's archives are:
 import dataclasses
 from collections.abc import Sequence
 
-from big_retrieval.config import Beir
+from big_retrieval import config as configs
 from big_retrieval.config.evals import Ranking
 from big_retrieval.config.fields import Field
 from big_retrieval.config.run import Config, is_lexical
@@ -29,7 +29,11 @@ METRICS = ("nDCG@10", "MRR@10", "R@100")
 
 
 def beir(
-    folder: str, sets: Sequence[str] = (), *, modes: Sequence[str] = (), columns: Beir | None = None
+    folder: str,
+    sets: Sequence[str] = (),
+    *,
+    modes: Sequence[str] = (),
+    columns: "configs.Beir | None" = None,
 ) -> dict[str, Ranking]:
     """An evaluator for each data set, `ranking/<set>/nDCG@10`, and their average.
 
@@ -52,7 +56,7 @@ def beir(
         how = f"see `big-retrieval data get beir/{name}`, or evaluate other data sets only"
         split = "dev" if name == TRAINED_ON else "test"
         source = dataclasses.replace(
-            columns or Beir(), path=f"{folder}/{name}", split=split, how_to_get=how
+            columns or configs.Beir(), path=f"{folder}/{name}", split=split, how_to_get=how
         )
         out[name] = Ranking(
             data=source, metrics=METRICS, modes=tuple(modes), traffic=float(name in ZERO_SHOT)
@@ -73,7 +77,7 @@ def with_beir(config: Config, folder: str, sets: Sequence[str] = ()) -> Config:
     """
     query, document = _text_field(config, "query"), _text_field(config, "document")
     lexical = is_lexical(config, *config.side("query"), *config.side("document"))
-    columns = Beir(query_column=query.column, text_column=document.column)
+    columns = configs.Beir(query_column=query.column, text_column=document.column)
     made = beir(folder, sets, modes=("bag",) if lexical else (), columns=columns)
     return dataclasses.replace(config, evals={**config.evals, **made})
 
