@@ -5,13 +5,14 @@
 
 The step is that of configs/emoji_gcl.py (query; title and image as the document) on generated
 judged scenes, against the same model with documents of an image alone and of a title alone. The
-evaluation ranks random documents for random queries as `evals.ranking.RankingEvaluator` does, about
+evaluation ranks random documents for random queries as `evals.ranking.Ranking` does, about
 twenty random qrels a query; "top_k" is the device's part of it, "rank" adds ties, averages and
 the lookup of relevance, "metrics" are nDCG, ERR and the others from these.
 """
 
 import argparse
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import measure
@@ -129,7 +130,7 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from big_retrieval.config import ImageField, TextField
     from big_retrieval.config.topologies import topology_part
     from big_retrieval.evals.encoding import EncodedFields
-    from big_retrieval.evals.ranking import RankingEvaluator
+    from big_retrieval.evals.evaluators import EvaluatorContext
     from big_retrieval.evals.ranks import DocumentScorer
     from big_retrieval.inference.encoder import Encoder
     from big_retrieval.models.towers import make_model
@@ -139,14 +140,10 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     encoder = Encoder(make_model(config, VOCAB), mesh, args.batch)  # encodes nothing here
     topology = topology_part("sphere")
     source: Any = _Judged(args.queries, args.documents)
-    evaluator = RankingEvaluator(
-        configs.Ranking(depth=args.depth, chunk=args.chunk),
-        source,
-        {"query": TextField(), "image": ImageField()},
-        {},
-        topology,
-        encoder,
-    )
+    evaluator = configs.Ranking(depth=args.depth, chunk=args.chunk)
+    fields = {"query": TextField(), "image": ImageField()}
+    readers: Any = {name: SimpleNamespace(field=field) for name, field in fields.items()}
+    context = EvaluatorContext("ranking", source, readers, topology, encoder)
 
     def draw(field: str, count: int, seed: int) -> EncodedFields:
         embeddings = np.random.default_rng(seed).standard_normal((count, 1, args.dim), np.float32)
@@ -157,14 +154,14 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     embeddings = queries.embeddings["query"]
 
     def rank() -> list[Any]:
-        return list(evaluator.rank(embeddings, queries, documents, {"image": 1.0}))
+        return list(evaluator.rank(context, embeddings, queries, documents, {"image": 1.0}))
 
     def top_k() -> Any:
         how: Any = {"score": topology.score, "encoder": encoder, "chunk": args.chunk}
         return DocumentScorer(documents.embeddings["image"], **how).best(embeddings, args.depth)
 
     ranked = rank()
-    values = evaluator.judged.values
+    values = evaluator.judgements(context).values
     return {"top_k": top_k, "rank": rank, "metrics": lambda: [values(r) for r in ranked]}
 
 

@@ -8,8 +8,8 @@ on the Hypersphere" (2020): a good embedding puts the two sides of a pair close 
 negative uniformity is better.
 
 An evaluator is a frozen dataclass: its fields are the keys that `--config.evals.<name>.<key>=value`
-sets, its `check` says what is wrong with them before the run starts, and its `build` returns an
-object with `check()` and `run(weights)`, whose numbers are logged as `<type>/<name>/<metric>`.
+sets, its `check` says what is wrong with them before the run starts, and its `run` returns numbers,
+which are logged as `<type>/<name>/<metric>`. Data that could be wrong are checked in `check_data`.
 """
 
 import logging
@@ -54,33 +54,18 @@ class Alignment(config.Evaluator):
         """With these, `config.best_metric` can name one of them."""
         return "alignment", f"uniformity_{self.query}", f"uniformity_{self.document}"
 
-    def build(self, context: Any) -> "Runner":
-        """See `big_retrieval.evals.evaluators.EvaluatorContext`."""
-        return Runner(self, context)
-
-
-@dataclass(frozen=True)
-class Runner:
-    """What the training loop calls."""
-
-    part: Alignment
-    context: Any
-
-    def check(self) -> None:
-        """Generated data need no check; data of one's own could be read here, before step 1."""
-
-    def run(self, weights: Any, show: Any = None) -> dict[str, float]:
-        """The numbers of these weights."""
-        documents, records = self.context.encode(weights, self.part.document)  # [n, M, N], [n]
-        queries, owners = self.context.encode(weights, self.part.query)  # several texts a record
+    def run(self, context: Any, weights: Any) -> dict[str, float]:
+        """The numbers of these weights; `context` has the data and the model."""
+        documents, records = context.encode(weights, self.document)  # [n, M, N], [n]
+        queries, owners = context.encode(weights, self.query)  # several texts a record
         queries, documents = (_flat(embeddings) for embeddings in (queries, documents))
         place = np.searchsorted(records, owners)  # the document of each query
         apart = np.linalg.norm(queries - documents[place], axis=1)
         log.info(f"{len(queries):,} pairs")
         return {
-            "alignment": float(np.mean(apart**self.part.power)),
-            f"uniformity_{self.part.query}": uniformity(queries, self.part.sharpness),
-            f"uniformity_{self.part.document}": uniformity(documents, self.part.sharpness),
+            "alignment": float(np.mean(apart**self.power)),
+            f"uniformity_{self.query}": uniformity(queries, self.sharpness),
+            f"uniformity_{self.document}": uniformity(documents, self.sharpness),
         }
 
 

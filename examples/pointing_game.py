@@ -46,25 +46,13 @@ class PointingGame(config.Evaluator):
         """The keys that name fields: whether these exist is checked elsewhere."""
         return {"query": self.query, "document": self.document}
 
-    def build(self, context: Any) -> "Runner":
-        """See `big_retrieval.evals.evaluators.EvaluatorContext`."""
-        return Runner(self, context)
-
-
-@dataclass(frozen=True)
-class Runner:
-    """What the training loop calls."""
-
-    part: PointingGame
-    context: Any
-
-    def check(self) -> None:
+    def check_data(self, context: Any) -> None:
         """Raises a UserError where the model has no Grad-CAM."""
-        why = self.context.encoder.gradcam_obstacle(self.part.query, self.part.document)
+        why = context.encoder.gradcam_obstacle(self.query, self.document)
         if why:
             raise UserError(why)
 
-    def run(self, weights: Any, show: Any = None) -> dict[str, float]:
+    def run(self, context: Any, weights: Any) -> dict[str, float]:
         """Means over scenes, of maps that are not 0 everywhere.
 
         Returns:
@@ -75,18 +63,18 @@ class Runner:
           captions, the share of the words' relevance on sizes, colours, shapes and relations. Names
           with `_uniform` are of uniform maps. `empty`: how many maps are 0 everywhere.
         """
-        source = self.context.source
+        source = context.source
         covers = np.stack([source.covers(i) for i in range(len(source))])  # [n, 2, S, S]
         captions = [source.texts(i, "captions")[0] for i in range(len(source))]
         found: dict[str, Any] = {}
-        both = self._maps(weights, captions)
+        both = self._maps(context, weights, captions)
         found["both"], found["both_uniform"] = _share(both.image.whole, covers.sum(1))
-        found["words"], found["words_uniform"] = self._words(captions, both.text.whole)
+        found["words"], found["words_uniform"] = self._words(context, captions, both.text.whole)
         single = [], [], [], []  # named and other, of whole maps and of pairs
         empty = [both.image.whole]
         for place in (0, 1):
             texts = [f"a {source.phrases(i)[place]}" for i in range(len(source))]
-            maps = self._maps(weights, texts).image
+            maps = self._maps(context, weights, texts).image
             empty.append(maps.whole)
             for objects, which in enumerate((place, 1 - place)):
                 cover = covers[:, which]
@@ -103,18 +91,20 @@ class Runner:
         found["empty"] = np.mean([x.max((-2, -1)) <= 0 for x in empty])
         return {name: float(value) for name, value in found.items()}
 
-    def _maps(self, weights: Any, texts: list[str]) -> Any:
+    def _maps(self, context: Any, weights: Any, texts: list[str]) -> Any:
         """Grad-CAM of text i with scene i."""
-        source, readers = self.context.source, self.context.readers
-        text, image = self.part.query, self.part.document
+        source, readers = context.source, context.readers
+        text, image = self.query, self.document
         pictures = [readers[image].value(source, i, 0) for i in range(len(source))]
         arrays = {text: stack(readers[text], texts), image: stack(readers[image], pictures)}
-        return self.context.encoder.gradcam(weights, arrays, text, image).positive()
+        return context.encoder.gradcam(weights, arrays, text, image).positive()
 
-    def _words(self, captions: list[str], relevance: np.ndarray) -> tuple[float, float]:
+    def _words(
+        self, context: Any, captions: list[str], relevance: np.ndarray
+    ) -> tuple[float, float]:
         """The share of relevances [n, L] on words that describe the scene, and that of uniform
         ones."""
-        reader = self.context.readers[self.part.query]
+        reader = context.readers[self.query]
         tokenizer, arrays = reader.tokenizer, stack(reader, captions)
         length = relevance.shape[1]
         tokens = [[tokenizer.id_to_token(int(i)) for i in row[:length]] for row in arrays["ids"]]

@@ -9,11 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from big_retrieval.config.batch_norms import BatchNormed
-from big_retrieval.config.captions import CaptionNdcg, CrisscrossedCaptions
 from big_retrieval.config.data import HardNegatives, Loader
-from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
+from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.config.fields import Field, Tokenizer, lexical_head
-from big_retrieval.config.geometry import Geometry
 from big_retrieval.config.heads import Head
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Constraint, Loss
@@ -27,7 +25,6 @@ from big_retrieval.config.optimizer import (
     Schedule,
     Swa,
 )
-from big_retrieval.config.probes import FewShotProbe, LinearProbe
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
 from big_retrieval.config.recurrent import Gru
 from big_retrieval.config.regions import RegionGraph, RegionTransformer
@@ -66,6 +63,13 @@ if TYPE_CHECKING:
     from big_retrieval.data.passages.triples import Triples
     from big_retrieval.data.synthetic.graded_scenes import GradedScenes
     from big_retrieval.data.synthetic.scenes import Scenes, SceneSplit
+    from big_retrieval.evals.caption_ndcg import CaptionNdcg
+    from big_retrieval.evals.crisscrossed import CrisscrossedCaptions
+    from big_retrieval.evals.geometry import Geometry
+    from big_retrieval.evals.probes import FewShotProbe, LinearProbe
+    from big_retrieval.evals.ranking import Ranking
+    from big_retrieval.evals.retrieval import Retrieval
+    from big_retrieval.evals.zeroshot import ZeroShot
     from big_retrieval.losses.contrastive import Contrastive, Sigmoid, Sparsity
     from big_retrieval.losses.core import Exchange
     from big_retrieval.losses.ltd import DecoderLoss, InputTarget, LatentTarget
@@ -93,6 +97,13 @@ _ELSEWHERE = {
     "big_retrieval.data.passages.triples": ("Triples",),
     "big_retrieval.data.synthetic.graded_scenes": ("GradedScenes",),
     "big_retrieval.data.synthetic.scenes": ("Scenes", "SceneSplit"),
+    "big_retrieval.evals.caption_ndcg": ("CaptionNdcg",),
+    "big_retrieval.evals.crisscrossed": ("CrisscrossedCaptions",),
+    "big_retrieval.evals.geometry": ("Geometry",),
+    "big_retrieval.evals.probes": ("FewShotProbe", "LinearProbe"),
+    "big_retrieval.evals.ranking": ("Ranking",),
+    "big_retrieval.evals.retrieval": ("Retrieval",),
+    "big_retrieval.evals.zeroshot": ("ZeroShot",),
     "big_retrieval.models.heads": ("Mlp", "Projection", "SharedTransformer"),
     "big_retrieval.models.lexical": ("Lexical",),
     "big_retrieval.losses.contrastive": ("Contrastive", "Sigmoid", "Sparsity"),

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from big_retrieval import config as configs
-from big_retrieval.config.evals import Ranking
+from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.fields import Field
 from big_retrieval.config.run import Config, is_lexical
 from big_retrieval.errors import UserError
@@ -34,7 +34,7 @@ def beir(
     *,
     modes: Sequence[str] = (),
     columns: "configs.Beir | None" = None,
-) -> dict[str, Ranking]:
+) -> dict[str, Evaluator]:
     """An evaluator for each data set, `ranking/<set>/nDCG@10`, and their average.
 
     The twelve zero-shot sets have the same `traffic`, so that `ranking/traffic/nDCG@10` is the
@@ -58,7 +58,7 @@ def beir(
         source = dataclasses.replace(
             columns or configs.Beir(), path=f"{folder}/{name}", split=split, how_to_get=how
         )
-        out[name] = Ranking(
+        out[name] = configs.Ranking(
             data=source, metrics=METRICS, modes=tuple(modes), traffic=float(name in ZERO_SHOT)
         )
     return out

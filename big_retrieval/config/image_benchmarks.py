@@ -6,9 +6,9 @@ for each data set, as `big-retrieval data get NAME` says, and prompts.json with 
 prompts of ImageNet's classes (docs/DATA.md).
 """
 
+from big_retrieval import config as configs
 from big_retrieval.config import ClassFolders, Karpathy, Tfds
-from big_retrieval.config.evals import Evaluator, Retrieval, ZeroShot
-from big_retrieval.config.probes import LinearProbe
+from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.sources import Source
 
 # Name of the evaluator -> folder with plain images; data set and split of TensorFlow Datasets
@@ -46,9 +46,9 @@ def image_benchmarks(
     for name in ("coco", "flickr30k"):
         path = f"{folder}/{name}/dataset_{name}.json"
         how = f"see `big-retrieval data get {name}`"
-        out[name] = Retrieval(data=Karpathy(path=path, split="test", how_to_get=how))
+        out[name] = configs.Retrieval(data=Karpathy(path=path, split="test", how_to_get=how))
     for name, where in IMAGENETS.items():
-        out[name] = ZeroShot(
+        out[name] = configs.ZeroShot(
             data=images(*where),
             label="label",
             file=f"{folder}/prompts.json#imagenet",
@@ -56,5 +56,5 @@ def image_benchmarks(
         )
     if probe:
         test = images(*IMAGENETS["imagenet"])
-        out["imagenet_probe"] = LinearProbe(data=test, train=images(*TRAIN), label="label")
+        out["imagenet_probe"] = configs.LinearProbe(data=test, train=images(*TRAIN), label="label")
     return out

@@ -18,6 +18,7 @@ import difflib
 from types import SimpleNamespace
 from typing import Any
 
+from big_retrieval import config as configs
 from big_retrieval.config import (
     RESNET_SIZES,
     VIT_SIZES,
@@ -29,7 +30,6 @@ from big_retrieval.config import (
     Phase,
     Projection,
     ResNet,
-    Retrieval,
     TextField,
     ViT,
     schema,
@@ -160,7 +160,7 @@ def small() -> Editable:
     c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
     c.tokenizer.vocab_size = 512
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
-    c.evals.test = entry(Retrieval())
+    c.evals.test = entry(configs.Retrieval())
     return c
 
 

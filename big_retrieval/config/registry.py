@@ -38,6 +38,15 @@ KINDS = (
 )  # fmt: skip
 _PACKAGE = "big_retrieval."
 _SHIPPED = {  # kind -> modules that define its parts
+    "evaluator": (
+        "big_retrieval.evals.retrieval",
+        "big_retrieval.evals.zeroshot",
+        "big_retrieval.evals.ranking",
+        "big_retrieval.evals.caption_ndcg",
+        "big_retrieval.evals.crisscrossed",
+        "big_retrieval.evals.geometry",
+        "big_retrieval.evals.probes",
+    ),
     "field": (
         "big_retrieval.data.fields.arrays",
         "big_retrieval.data.fields.images",

@@ -12,7 +12,7 @@ import ml_collections
 
 from big_retrieval import config as configs
 from big_retrieval.config import schema
-from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
+from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.fields import Field, Tokenizer
 from big_retrieval.config.loss import Loss
 from big_retrieval.config.sources import Source
@@ -161,10 +161,10 @@ def _shrink(c: Editable, keep_data: bool | None) -> Editable:
         return _with_evaluators(c, kept)
     sides: dict[str, Any] = {side: _field(c, side) for side in ("query", "document")}
     test = configs.Scenes(split="test", count=200)
-    c.evals.test = schema.to_config_dict(Retrieval(data=test, modes=modes, **sides))
+    c.evals.test = schema.to_config_dict(configs.Retrieval(data=test, modes=modes, **sides))
     if image and text:
         colours = configs.Scenes(split="colours", count=100)
-        small = ZeroShot(data=colours, image=image, text=text)
+        small = configs.ZeroShot(data=colours, image=image, text=text)
         c.evals.colours = schema.to_config_dict(small)
     return _with_evaluators(c, kept)
 
@@ -270,6 +270,6 @@ def _graded_scenes(c: Editable, scored: bool, modes: tuple[str, ...]) -> Editabl
         part = schema.parse_part(Field, group, f"config.fields.{name}")
         c.fields[name] = schema.to_config_dict(part.in_graded_scenes())
     for split in ("in_domain", "novel_query", "novel_document", "zero_shot"):
-        ranking = Ranking(modes=modes, data=configs.GradedScenes(split=split))
+        ranking = configs.Ranking(modes=modes, data=configs.GradedScenes(split=split))
         c.evals[split] = schema.to_config_dict(ranking)
     return c

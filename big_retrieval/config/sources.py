@@ -9,9 +9,9 @@ from big_retrieval.config.ranges import LIMIT
 from big_retrieval.config.registry import Part, default
 
 if TYPE_CHECKING:
-    from big_retrieval.config.evals import ZeroShot
     from big_retrieval.config.run import Config
     from big_retrieval.data.sources import RecordSource
+    from big_retrieval.evals.zeroshot import ZeroShot
 
 
 class Source(Part):

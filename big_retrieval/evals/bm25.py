@@ -3,27 +3,23 @@
 import collections
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from big_retrieval import config as configs
 from big_retrieval.config import Config
-from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource, texts_of
 from big_retrieval.data.text.normalize import find_words
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.evals import examples
+from big_retrieval.evals.evaluators import BoundEvaluator, EvaluatorContext
 from big_retrieval.evals.graded import mean_metrics
-from big_retrieval.evals.judged import JudgedQueries, lacking
+from big_retrieval.evals.judged import lacking
 from big_retrieval.evals.modes import SIDES
+from big_retrieval.evals.ranking import Ranking
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.top_k import check_depth, top
-from big_retrieval.runtime.extras import Extras
 
 log = logging.getLogger(__name__)
 
@@ -145,62 +141,40 @@ def _library() -> Any:
 
 
 @dataclass(frozen=True)
-class Bm25Evaluator:
-    """The metrics of a `RankingEvaluator`, of the same queries and documents, by BM25.
+class Bm25Ranking(Ranking):
+    """The metrics of `Ranking`, of the same queries and documents, by BM25 in place of the model.
 
-    A text is that of all text fields of its side with their titles, without their prefixes; of
-    several texts in a column it is the first, as for a model. A query without any result counts 0.
+    A record's text joins all text fields of its side with their titles, without their prefixes; of
+    several texts in a column it has the first, as for a model. A query without any result counts 0.
     Of documents with equal scores the earlier one comes first, as BM25 is commonly measured; ties
-    are not counted against it as they are against a model, whose scores hardly ever tie.
+    are not counted against it as they are against a model, whose scores hardly ever tie. Field
+    weightings and modes do not apply to words.
 
     Attributes:
-      config: the evaluator's configuration; its field weightings do not apply to words.
-      source: judged pairs with their queries and documents.
-      columns: "query" and "document" -> the columns of the side's texts.
+      columns: the columns of each side's texts.
     """
 
-    config: configs.Ranking
-    source: JudgedSource
-    columns: Mapping[str, Sequence[str]]
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    @cached_property
-    def judged(self) -> JudgedQueries:
-        """The queries that are asked, and what their answers are worth."""
-        return JudgedQueries(self.config, self.source)
-
-    def check(self) -> None:
+    def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first texts of both sides.
 
         Raises:
           UserError: there is no such column, or it holds no texts.
         """
-        for side, source in (("query", self.source.queries), ("document", self.source.documents)):
+        queries, documents = context.source.queries, context.source.documents
+        for side, source in (("query", queries), ("document", documents)):
             for column in self.columns[side] if len(source) else ():
                 _first_text(source, 0, column)  # "" where this one has none; they are counted later
 
-    def run(
-        self,
-        weights: Any = None,
-        show: examples.Show | None = None,
-        rankings: Path | None = None,
-        extras: Extras | None = None,
-    ) -> dict[str, float]:
-        """Ranks the documents for all queries that are asked.
-
-        Args:
-          weights: of no model; nothing reads them.
-          show: not called: there are no examples of words.
-          rankings: folder for the rankings; None: they are not written.
-          extras: says that rankings cannot be written; None: that is an error.
-
-        Returns:
-          `nDCG@10` and so on.
+    def run(self, context: EvaluatorContext, weights: Any = None) -> dict[str, float]:
+        """Ranks the documents for all queries; there are no examples, and `weights` are not used.
 
         Raises:
           UserError: no document has a text, or the library bm25s is not installed.
         """
-        asked, source = self.judged.asked, self.source
-        queries = side_texts(source.queries, self.columns["query"], asked)
+        judged, source = self.judgements(context), context.source
+        queries = side_texts(source.queries, self.columns["query"], judged.asked)
         documents = side_texts(source.documents, self.columns["document"])
         if not any(documents):
             told = " and ".join(map(repr, self.columns["document"]))
@@ -208,30 +182,30 @@ class Bm25Evaluator:
                 f"{source.documents.name} has no text in {told}, so BM25 has nothing to rank; name "
                 "another column in config.fields."
             )
-        depth = min(self.judged.search_depth, len(documents))
+        depth = min(judged.search_depth, len(documents))
         found, scores, _ = Bm25(documents).search(queries, depth)
-        ranked = self.judged.ranked(asked, found, scores)
-        values = self.judged.values(ranked)
+        ranked = judged.ranked(judged.asked, found, scores)
+        values = judged.values(ranked)
         notes = {
             "queries without text": sum(not text for text in queries),
             "documents without text": sum(not text for text in documents),
             "queries without any result": int(np.sum(ranked.found[:, 0] < 0)),
         }
-        log.info(self.judged.summary(" by BM25", lacking(notes)))
-        if rankings is not None:
-            with Rankings(rankings, source, extras) as writer:
-                writer.add(asked, ranked.found, ranked.scores, values)
+        log.info(judged.summary(" by BM25", lacking(notes)))
+        if context.rankings is not None:
+            with Rankings(context.rankings, source, context.extras) as writer:
+                writer.add(judged.asked, ranked.found, ranked.scores, values)
         return mean_metrics(values)
 
 
 def make_bm25_evaluators(
     config: Config, sources: Mapping[str, RecordSource]
-) -> tuple[dict[str, Bm25Evaluator], list[str]]:
+) -> tuple[dict[str, BoundEvaluator], list[str]]:
     """The ranking evaluators of a config, answered by BM25.
 
     Args:
       config: checked.
-      sources: evaluator name -> its records; those of ranking evaluators are enough.
+      sources: records of each ranking evaluator, by its name.
 
     Returns:
       The evaluators by the prefix of their metrics, such as `ranking/test`, and the prefixes of the
@@ -240,13 +214,15 @@ def make_bm25_evaluators(
     Raises:
       UserError: there is no ranking evaluator, or no text field on a side.
     """
-    names = {name: f"{ev.type}/{name}" for name, ev in sorted(config.evals.items())}
-    out: dict[str, Bm25Evaluator] = {}
+    names = {name: part.prefix(name) for name, part in sorted(config.evals.items())}
+    out: dict[str, BoundEvaluator] = {}
     for name, prefix in names.items():
         part: Any = config.evals[name]
         if part.judged:
-            source: Any = sources.get(name)  # checks.evals saw that it is a judged one
-            out[prefix] = Bm25Evaluator(part, source, text_columns(config))
+            keys = {key.name: getattr(part, key.name) for key in fields(Ranking)}
+            ranking = Bm25Ranking(**keys, columns=text_columns(config))
+            context = EvaluatorContext(name, sources.get(name), {}, None, None)  # type: ignore
+            out[prefix] = BoundEvaluator(ranking, context)
     if not out:
         have = ", ".join(names.values()) or "none at all"
         raise UserError(

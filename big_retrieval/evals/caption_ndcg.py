@@ -2,119 +2,126 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from big_retrieval import config as configs
-from big_retrieval.config.topologies import Topology
-from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields.reader import FieldReader, counts
+from big_retrieval.config import AtLeast1, Config, Scenes, Source, register
+from big_retrieval.config.evals import Evaluator
+from big_retrieval.data.fields.reader import counts
 from big_retrieval.data.fields.texts import source_texts
-from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.evals import examples
+from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.groups import FieldItems, encode_items
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.evals.rouge import RougeL
-from big_retrieval.inference.encoder import Encoder
 from big_retrieval.io.handles import MappedFile
 from big_retrieval.io.regular import check_regular
-from big_retrieval.runtime.extras import Extras
 
 log = logging.getLogger(__name__)
+ROUGE = "rougeL"  # the relevance that is computed here
 BLOCK = 256  # captions whose relevance with all images is held at a time
 Relevance = Callable[[int, int], np.ndarray]  # of captions start .. stop - 1: [stop - start, N]
 
 
+@register("evaluator")
 @dataclass(frozen=True)
-class CaptionNdcgEvaluator:
-    """nDCG@k of every caption, of all images; gains are 2^relevance - 1.
+class CaptionNdcg(Evaluator):
+    """nDCG of the images found for each caption, by how well their captions agree with it.
 
-    An image of rank r counts its gain / log2(r + 1); the sum is divided by that of the best order
-    of all images, and is 0 where no image has any relevance. Of images with equal scores the less
-    relevant one comes first.
-
-    Attributes:
-      config: the evaluator's configuration.
-      source: the records, an image with its captions each.
-      readers: field name -> how it is read.
-      topology: scores embeddings.
-      encoder: encodes on the devices.
-      reading: by what records are read; counts damaged ones.
+    Gains are 2^relevance - 1. An image of rank r counts its gain / log2(r + 1); the sum is divided
+    by that of the best order of all images, and is 0 if no image has any relevance. Of images with
+    equal scores the less relevant one comes first.
     """
 
-    config: configs.CaptionNdcg
-    source: RecordSource
-    readers: dict[str, FieldReader]
-    topology: Topology
-    encoder: Encoder
-    reading: Reading | None = None
+    type: Literal["caption_ndcg"] = "caption_ndcg"
+    data: Source = field(default_factory=lambda: Scenes(split="test"))
+    query: str = "text"
+    document: str = "image"
+    # how relevant images are: "rougeL" is computed from the captions; "NAME=FILE.npy" is a file of
+    # float32 [captions, images], such as TERN's spice=coco-test-spice.npy
+    relevance: tuple[str, ...] = (ROUGE,)
+    depth: AtLeast1 = 25  # ranks that count
+    chunk: AtLeast1 = 1024  # captions scored at a time
+    rankings: bool = False  # at the end, write each caption's metrics to rankings/
+    every: int | None = 0  # None: `eval_every`; 0: at the end only
 
-    def check(self) -> None:
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from one_text(config, path, self.query, self.document)
+        text = config.fields.get(self.query)
+        if text is not None and text.modality != "text":
+            yield f"{path}.query is {self.query!r}; it must be the field of the captions."
+        names = list(self.files())
+        if not names or len(set(names)) < len(names) or len(names) < len(self.relevance):
+            yield f"{path}.relevance is {self.relevance}; name at least one, and each once."
+        for name, file in self.files().items():
+            if not name or (not file and name != ROUGE):
+                yield f"{path}.relevance has {name!r}; write {ROUGE!r}, or 'spice=FILE.npy'."
+
+    def files(self) -> dict[str, str]:
+        """File of each relevance, by its name; empty if the relevance is computed."""
+        return {name: file for name, _, file in (x.partition("=") for x in self.relevance)}
+
+    @property
+    def search_metrics(self) -> tuple[str, ...]:
+        """`rougeL/nDCG@25` and so on."""
+        return tuple(f"{name}/nDCG@{self.depth}" for name in self.files())
+
+    def reads(self) -> Mapping[str, str]:
+        return {"query": self.query, "document": self.document}
+
+    def compared(self, config: Config) -> Mapping[str, Sequence[str]]:
+        return {"query": [self.query], "document": [self.document]}
+
+    def metric_names(self, config: Config) -> Sequence[str]:
+        return self.search_metrics
+
+    def runlocal(self) -> None:
+        """Replaced."""
+
+    def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first record, and opens the files of relevance.
 
         Raises:
           UserError: a field does not fit the records, or a file the captions and images.
         """
-        names = self.config.document, self.config.query
-        try_record(self.source, {name: self.readers[name] for name in names})
-        shape = int(counts(self.readers[self.config.query], self.source).sum()), len(self.source)
-        for file in filter(None, self.config.files().values()):
-            open_relevance(file, shape)
+        context.try_fields(self.document, self.query)
+        captions = int(counts(context.readers[self.query], context.source).sum())
+        for file in filter(None, self.files().values()):
+            open_relevance(file, (captions, len(context.source)))
 
-    def run(
-        self,
-        weights: Any,
-        show: examples.Show | None = None,
-        rankings: Path | None = None,
-        extras: Extras | None = None,
-    ) -> dict[str, float]:
-        """Encodes all captions and images, and ranks the images for each caption.
-
-        Args:
-          weights: the parameters.
-          show: not called: examples are those of `Retrieval`.
-          rankings: the folder for each caption's values; None: they are not written.
-          extras: says that the values cannot be written; None: that is an error.
-
-        Returns:
-          `rougeL/nDCG@25` and so on.
-        """
+    def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
+        """Encodes all captions and images, and ranks the images for each caption."""
         texts, images = (
-            self._encode(weights, x) for x in (self.config.query, self.config.document)
-        )
-        log.info(f"{len(texts.items):,} of {texts.field} against {len(images.items):,} images")
-        how: Any = {"score": self.topology.score, "encoder": self.encoder}
-        scorer = DocumentScorer(images.embeddings, chunk=self.config.chunk, **how)
-        shape = len(texts.items), len(self.source)
-        values = {
-            f"{name}/nDCG@{self.config.depth}": self._by_query(
-                scorer, texts, images, self._relevance(file, shape, texts)
+            encode_items(
+                context.encoder, weights, context.source, name, context.readers[name],
+                reading=context.reading,
             )
-            for name, file in self.config.files().items()
+            for name in (self.query, self.document)
+        )  # fmt: skip
+        log.info(f"{len(texts.items):,} of {texts.field} against {len(images.items):,} images")
+        how: Any = {"score": context.topology.score, "encoder": context.encoder}
+        scorer = DocumentScorer(images.embeddings, chunk=self.chunk, **how)
+        values = {
+            f"{name}/nDCG@{self.depth}": self._by_query(
+                scorer, texts, images, relevance_of(file, texts)
+            )
+            for name, file in self.files().items()
         }
-        if rankings is not None:
-            write_values(rankings, texts.names(), values, extras)
+        if context.rankings is not None:
+            write_values(context.rankings, texts.names(), values, context.extras)
         return {name: float(np.mean(each)) for name, each in values.items()}
-
-    def _encode(self, weights: Any, name: str) -> FieldItems:
-        reader, reading = self.readers[name], self.reading
-        return encode_items(
-            self.encoder, weights, self.source, name, reader, groups=None, reading=reading
-        )
 
     def _by_query(
         self, scorer: DocumentScorer, texts: FieldItems, images: FieldItems, relevance: Relevance
     ) -> np.ndarray:
         """nDCG of every caption, float64 [captions]."""
-        metric, records, out = f"nDCG@{self.config.depth}", images.items[:, 0], []
+        metric, records, out = f"nDCG@{self.depth}", images.items[:, 0], []
         for start in range(0, len(texts.items), BLOCK):
             block = relevance(start, min(start + BLOCK, len(texts.items)))  # [b, N]
             if not ((block >= 0) & (block < np.inf)).all():
@@ -126,38 +133,51 @@ class CaptionNdcgEvaluator:
             of_found = gains[:, records]  # [b, images that were encoded]
             found, _ = scorer.best(
                 texts.embeddings[start : start + len(block)],
-                self.config.depth,
+                self.depth,
                 lambda query: of_found[query],  # noqa: B023
             )
             ranked = np.take_along_axis(of_found, found, axis=1)  # [b, depth]
             out.append(graded_metrics(ranked, gains, (metric,))[metric])
         return np.concatenate(out)
 
-    def _relevance(self, file: str, shape: tuple[int, int], texts: FieldItems) -> Relevance:
-        """What gives the relevance of all images for some captions."""
-        if file:
-            mapped, table = MappedFile(file), open_relevance(file, shape)
 
-            def of_file(start: int, stop: int) -> np.ndarray:
-                mapped.check()
-                return table[start:stop]
+def one_text(config: Config, path: str, query: str, document: str) -> Iterator[str]:
+    """Yields a sentence if not exactly one of the two fields reads texts."""
+    known = [config.fields[name].modality for name in (query, document) if name in config.fields]
+    if len(known) == 2 and known.count("text") != 1:
+        yield (
+            f"{path}.query and {path}.document are {query!r} and {document!r}; one of them must "
+            "read texts, the other images or their regions."
+        )
 
-            return of_file
-        captions = [self._captions(index) for index in range(len(self.source))]
-        rouge, items = RougeL(captions), texts.items.tolist()
 
-        def of_words(start: int, stop: int) -> np.ndarray:
-            return rouge.relevance([captions[record][n] for record, n in items[start:stop]])
+def relevance_of(file: str, texts: FieldItems) -> Relevance:
+    """Function that returns the relevance of all images for some captions."""
+    source = texts.source
+    if file:
+        mapped, table = MappedFile(file), open_relevance(file, (len(texts.items), len(source)))
 
-        return of_words
+        def of_file(start: int, stop: int) -> np.ndarray:
+            mapped.check()
+            return table[start:stop]
 
-    def _captions(self, index: int) -> Sequence[str]:
-        """The captions of a record with their titles, if any; none of a damaged one."""
-        try:
-            found = source_texts(self.source, index, self.readers[self.config.query])
-        except Damaged:
-            return ()
-        return [text if isinstance(text, str) else " ".join(text) for text in found]
+        return of_file
+    captions = [_captions(texts, index) for index in range(len(source))]
+    rouge, items = RougeL(captions), texts.items.tolist()
+
+    def of_words(start: int, stop: int) -> np.ndarray:
+        return rouge.relevance([captions[record][n] for record, n in items[start:stop]])
+
+    return of_words
+
+
+def _captions(texts: FieldItems, index: int) -> Sequence[str]:
+    """The captions of a record with their titles, if any; none of a damaged one."""
+    try:
+        found = source_texts(texts.source, index, texts.reader)
+    except Damaged:
+        return ()
+    return [text if isinstance(text, str) else " ".join(text) for text in found]
 
 
 def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
@@ -165,10 +185,6 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
 
     TERN's files hold the numbers alone, row by row, whatever their name ends with; files of
     `numpy.save` are taken, too.
-
-    Args:
-      file: the path.
-      shape: captions and images of the data.
 
     Raises:
       UserError: it is missing, or holds another number of captions or images.

@@ -1,93 +1,113 @@
-"""Retrieval with the positive pairs of Crisscrossed Captions, beside the original ones."""
+"""Retrieval with the positive pairs of Crisscrossed Captions, in addition to the original ones."""
 
 import csv
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from big_retrieval import config as configs
+from big_retrieval.config import Config, register
+from big_retrieval.config.evals import once
 from big_retrieval.data.formats.open_files import expand
 from big_retrieval.data.sources import is_absent, place_of, value_of
 from big_retrieval.errors import UserError
+from big_retrieval.evals.caption_ndcg import one_text
+from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems
-from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.evals.retrieval import Retrieval
 from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
 COLUMNS = ("caption", "image", "agg_score")
 
 
+@register("evaluator")
 @dataclass(frozen=True)
-class CrisscrossedEvaluator(RetrievalEvaluator):
-    """As `RetrievalEvaluator`; the pairs of the files are right answers, too."""
+class CrisscrossedCaptions(Retrieval):
+    """`Retrieval` with more right answers: pairs of captions and images that people found alike.
 
-    config: configs.CrisscrossedCaptions
+    Parekh et al., "Crisscrossed Captions" (2021). A caption's own image stays right. R@k is whether
+    any right answer is among the first k, R-precision the share of right ones among the first P.
+    """
 
-    def check(self) -> None:
+    type: Literal["crisscrossed"] = "crisscrossed"  # type: ignore[assignment]
+    # sits_test.csv and so on, of the columns caption, image and agg_score; patterns, too
+    files: tuple[str, ...] = ()
+    min_score: float = 3.0  # of the pairs that are right, from 0 to 5
+    # columns of the records: the file of the image, and a list of the ids of the captions
+    image_column: str = "filename"
+    caption_column: str = "sentids"
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from super().check(config, path)
+        if not self.files:
+            yield f"{path}.files is empty; name the files of pairs, such as sits_test.csv."
+        yield from one_text(config, path, self.query, self.document)
+
+    def check_data(self, context: EvaluatorContext) -> None:
         """Reads the files and finds their pairs in the data, and the first record.
 
         Raises:
-          UserError: a file is missing or no such file, no pair is in the data, or a field or column
-            does not fit the records.
+          UserError: a file cannot be read, no pair is in the data, or a field or column does not
+            fit the records.
         """
-        super().check()
-        assert self.pairs is not None
+        super().check_data(context)
+        self.pairs(context)
 
-    @cached_property
-    def pairs(self) -> list[tuple[int, int, int]]:
-        """The pairs of the files that are right: record of the caption, its number, image."""
-        c = self.config
-        images, captions = self._ids()
-        rows = [row for pattern in c.files for path in _files(pattern) for row in read_pairs(path)]
-        right = [row for row in rows if row[2] >= c.min_score]
+    @once
+    def pairs(self, context: EvaluatorContext) -> list[tuple[int, int, int]]:
+        """The positive pairs of the files: record and index of the caption, record of the image."""
+        images, captions = self._ids(context)
+        paths = [path for pattern in self.files for path in _files(pattern)]
+        rows = [row for path in paths for row in read_pairs(path)]
+        right = [row for row in rows if row[2] >= self.min_score]
         known = [(caption, image) for caption, image, _ in right]
         known = [pair for pair in known if pair[0] in captions and pair[1] in images]
         unknown = len(right) - len(known)
         if right and not known:
             caption, image, _ = right[0]
             raise UserError(
-                f"{', '.join(c.files)}: no pair is in {self.source.name}, such as the caption "
-                f"{caption!r} and the image {image!r}: give the files of this split, or name the "
-                "columns of the ids in caption_column and image_column."
+                f"{', '.join(self.files)}: no pair is in {context.source.name}, such as the "
+                f"caption {caption!r} and the image {image!r}: give the files of this split, or "
+                "name the columns of the ids in caption_column and image_column."
             )
         log.info(
-            f"{len(known):,} of {len(rows):,} pairs have a score of {c.min_score:g} or more"
+            f"{len(known):,} of {len(rows):,} pairs have a score of {self.min_score:g} or more"
             + (f"; {unknown:,} others name what the data lack" if unknown else "")
         )
         return [(*captions[caption], images[image]) for caption, image in known]
 
-    def _ids(self) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
-        """Id of an image -> its record; id of a caption -> record and number of the caption."""
-        c, images, captions = self.config, dict[str, int](), dict[str, tuple[int, int]]()
-        text = next(n for n in (c.query, c.document) if self.readers[n].field.modality == "text")
-        for index in range(len(self.source)):
-            ids = value_of(self.source, index, c.caption_column)
-            count = self.readers[text].count(self.source, index)
+    def _ids(self, context: EvaluatorContext) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
+        """Record of each image, by its id; record and index of each caption, by its id."""
+        source, images, captions = context.source, dict[str, int](), dict[str, tuple[int, int]]()
+        readers = [context.readers[name] for name in (self.query, self.document)]
+        text = next(reader for reader in readers if reader.field.modality == "text")
+        for index in range(len(source)):
+            ids = value_of(source, index, self.caption_column)
+            count = text.count(source, index)
             if is_absent(ids) or isinstance(ids, str) or len(ids) != count:
                 raise UserError(
-                    f"{place_of(self.source, index)}: {c.caption_column!r} is {ids!r:.60}; it must "
+                    f"{place_of(source, index)}: {self.caption_column!r} is {ids!r:.60}; it must "
                     f"hold an id for each of the {count} captions: name their column in "
-                    "config.evals.<name>.caption_column."
+                    f"{context.path}.caption_column."
                 )
-            images[_name(str(value_of(self.source, index, c.image_column)))] = index
+            images[_name(str(value_of(source, index, self.image_column)))] = index
             captions |= {str(each): (index, number) for number, each in enumerate(ids)}
         return images, captions
 
-    def encode(self, weights: Any) -> dict[str, FieldItems]:
-        """Both fields of all records, each with its further right answers."""
-        fields = super().encode(weights)
-        names = self.config.query, self.config.document
+    def encode(self, context: EvaluatorContext, weights: Any) -> dict[str, FieldItems]:
+        """Encodes both fields of all records, each with its further positives."""
+        fields = super().encode(context, weights)
+        names = self.query, self.document
         text, image = sorted(names, key=lambda x: fields[x].reader.field.modality != "text")
         rows = [{(r, n): i for i, (r, n) in enumerate(fields[x].items.tolist())}
                 for x in (text, image)]  # fmt: skip
         lists = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        for record, number, other in self.pairs:
+        for record, number, other in self.pairs(context):
             caption, picture = rows[0].get((record, number)), rows[1].get((other, 0))
             if caption is not None and picture is not None:
                 lists[0][caption].append(picture)

@@ -1,17 +1,18 @@
-"""From the configuration's `evals` to objects that turn weights into numbers."""
+"""Evaluators with their data and model: built once, run on the parameters of a step."""
 
 import dataclasses
 import logging
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from big_retrieval.config import Config, Field
+from big_retrieval.config import Config
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.topologies import Topology, topology_part
+from big_retrieval.data.batches import try_record
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
@@ -29,50 +30,70 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class EvaluatorContext:
-    """What an evaluator's part builds from.
+    """Data and model of one evaluator, and where its outputs go.
 
     Attributes:
       name: of the evaluator in `config.evals`.
-      source: its records; None: it has no `data`.
-      fields: field name -> its configuration.
-      readers: field name -> how it is read.
+      source: its records, a `RecordSource`; None if it has no `data`.
+      readers: reader of each field; `readers[name].field` has the keys of the field.
       topology: scores embeddings.
       encoder: encodes on the devices.
-      reading: by what records are read; counts damaged ones.
-      duplicates: whether records that share a text or an image are right answers of each other.
+      reading: threads that read records, and the count of damaged records.
+      duplicates: True if records that share a text or an image are positives of each other.
+      show: takes examples for the report; None if nobody wants them.
+      rankings: folder for the values of each query; None if they are not written.
+      extras: turns an output that cannot be written into a warning; None makes it an error.
+      computed: values of methods with `config.once`.
     """
 
     name: str
-    source: RecordSource | None
-    fields: Mapping[str, Field]
+    source: Any
     readers: Mapping[str, FieldReader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
     duplicates: bool = False
+    show: example_files.Show | None = None
+    rankings: Path | None = None
+    extras: Extras | None = None
+    computed: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
-    def encode(self, weights: Any, field: str) -> tuple[Embeddings, np.ndarray]:
-        """A field of all records: embeddings [n, M, N] or CSR [n, V], and their records [n].
+    @property
+    def path(self) -> str:
+        """Path of the evaluator's keys, such as `config.evals.test`."""
+        return f"config.evals.{self.name}"
 
-        Args:
-          weights: the parameters, as `run` is given them.
-          field: name in `config.fields`.
+    def try_fields(self, *names: str, source: RecordSource | None = None) -> None:
+        """Reads these fields of the first record of the data, or of another source.
+
+        Raises:
+          UserError: a field does not fit the record.
         """
-        assert self.source is not None, f"config.evals.{self.name} has no data"
-        reader = self.readers[field]
-        return encode_source(self.encoder, weights, self.source, field, reader, self.reading)
+        try_record(self._records(source), {name: self.readers[name] for name in names})
+
+    def encode(
+        self, weights: Any, field: str, source: RecordSource | None = None
+    ) -> tuple[Embeddings, np.ndarray]:
+        """Encodes a field of all records of the data, or of another source.
+
+        Returns:
+          Embeddings [n, M, N] or CSR [n, V], and the record of each [n].
+        """
+        reader, records = self.readers[field], self._records(source)
+        return encode_source(self.encoder, weights, records, field, reader, self.reading)
+
+    def _records(self, source: RecordSource | None) -> RecordSource:
+        """The source, or if it is None the evaluator's data."""
+        found = self.source if source is None else source
+        assert found is not None, f"{self.path} has no data"
+        return found
 
 
-class Runnable(Protocol):
-    """What `config.Evaluator.build` returns, and the loop calls."""
+class BoundEvaluator(NamedTuple):
+    """An evaluator of a config with its data and model."""
 
-    def check(self) -> None:
-        """Raises a UserError for data that do not fit; called before the first step."""
-        ...
-
-    def run(self, weights: Any, show: example_files.Show | None = None) -> dict[str, float]:
-        """Numbers by name, from the parameters alone; `show` takes examples of what was found."""
-        ...
+    part: Evaluator
+    context: EvaluatorContext
 
 
 def make_evaluators(
@@ -81,20 +102,17 @@ def make_evaluators(
     readers: Mapping[str, FieldReader],
     encoder: Encoder,
     reading: Reading | None = None,
-) -> dict[str, Runnable]:
-    """The evaluators by the prefix of their metrics, such as `retrieval/test`.
+) -> dict[str, BoundEvaluator]:
+    """The evaluators of a config, by the prefix of their metrics such as `retrieval/test`.
 
     Args:
-      config: of the run.
-      sources: evaluator name -> its records.
-      readers: field name -> how it is read.
-      encoder: encodes on the devices.
-      reading: by what records are read; counts damaged ones.
+      sources: records of each evaluator that has some, by its name.
+      reading: threads that read records, and the count of damaged records.
     """
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)
         reading = dataclasses.replace(reading, threads=threads, workers=0)
-    built, folders = {}, dict[str, str]()
+    bound, folders = {}, dict[str, str]()
     for name, part in sorted(config.evals.items()):
         other = folders.setdefault(name_of(part.prefix(name)), name)
         if other != name:
@@ -105,32 +123,14 @@ def make_evaluators(
         context = EvaluatorContext(
             name=name,
             source=sources.get(name),
-            fields=dict(config.encoded),
             readers=readers,
             topology=topology_part(config.topology_of(*part.reads().values())),
             encoder=encoder,
             reading=reading,
             duplicates=config.labels.duplicates,
         )
-        runnable = part.build(context)
-        if not (dataclasses.is_dataclass(runnable) and part_of(runnable) is part):
-            runnable = _WithPart(part, runnable)
-        built[part.prefix(name)] = runnable
-    return built
-
-
-@dataclasses.dataclass(frozen=True)
-class _WithPart:
-    """A user's evaluator that does not keep its part, and the part."""
-
-    config: Evaluator
-    runnable: Runnable
-
-    def check(self) -> None:
-        self.runnable.check()
-
-    def run(self, *args: Any, **more: Any) -> dict[str, float]:
-        return self.runnable.run(*args, **more)
+        bound[part.prefix(name)] = BoundEvaluator(part, context)
+    return bound
 
 
 def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
@@ -172,8 +172,8 @@ def _needed_for_best(config: Config) -> set[str]:
 
 
 def run(
-    evaluators: Mapping[str, Runnable],
-    names: set[str],
+    evaluators: Mapping[str, BoundEvaluator],
+    names: Collection[str],
     weights: Any,
     examples: example_files.Folder | None = None,
     rankings: Path | None = None,
@@ -184,50 +184,50 @@ def run(
 
     Args:
       evaluators: by prefix.
-      names: the prefixes to run.
+      names: prefixes of the evaluators to run.
       weights: the parameters.
-      examples: where examples of what was found go; None: nowhere.
-      rankings: the folder where those that are to write their rankings do so; None: nowhere.
-      extras: says that rankings cannot be written; None: that is an error.
-      config: whose evaluators they are, to compare the names of metrics with; None: they are not.
+      examples: folder of examples for the report; None writes none.
+      rankings: folder for the values of each query, of evaluators with `rankings`; None writes
+        none.
+      extras: turns an output that cannot be written into a warning; None makes it an error.
+      config: of the run, to compare the names of metrics with; None compares nothing.
 
     Returns:
       Metrics such as `retrieval/test/image_to_text/R@1`.
 
     Raises:
-      UserError: a metric is no number, or is not among `metric_names`; there is no `best_metric`.
+      UserError: a metric is not a number or not among `metric_names`, or `best_metric` is missing.
     """
     out = {}
     for prefix in sorted(names):
         start = time.monotonic()
+        part, context = evaluators[prefix]
+        folder = rankings / name_of(prefix) if rankings is not None and part.rankings else None
         show = None if examples is None else examples.show(prefix)
-        evaluator: Any = evaluators[prefix]
-        more: dict[str, Any] = {}
-        if rankings is not None and part_of(evaluator).rankings:
-            more |= {"rankings": rankings / name_of(prefix), "extras": extras}
+        context = dataclasses.replace(context, show=show, rankings=folder, extras=extras)
         with messages.about(prefix):
-            found = evaluator.run(weights, show, **more)
+            found = part.run(context, weights)
             log.info(f"done in {time.monotonic() - start:.1f} s")
         if config is not None:
-            _compare_names(prefix, found, config)
+            _compare_names(prefix, found, part.metric_names(config), config.best_metric)
         out |= {f"{prefix}/{name}": _number(value, prefix, name) for name, value in found.items()}
     return out | traffic(evaluators, out)
 
 
-def _compare_names(prefix: str, found: Collection[str], config: Config) -> None:
-    """Raises a UserError where an evaluator returns other metrics than its part says it may."""
-    parts = {part.prefix(name): part for name, part in config.evals.items()}
-    foretold = parts[prefix].metric_names(config)
+def _compare_names(
+    prefix: str, found: Collection[str], foretold: Collection[str] | None, best_metric: str
+) -> None:
+    """Raises a UserError if an evaluator returns other metrics than its part foretells."""
     unknown = [] if foretold is None else [name for name in found if name not in foretold]
     if unknown:
         raise UserError(
             f"the evaluator {prefix} returns {', '.join(unknown)}, which its metric_names does not "
             f"list (it has: {', '.join(foretold or ())}); let both give the same names."
         )
-    best = config.best_metric.removeprefix(f"{prefix}/")
-    if best != config.best_metric and best not in found:
+    best = best_metric.removeprefix(f"{prefix}/")
+    if best != best_metric and best not in found:
         raise UserError(
-            f"config.best_metric is {config.best_metric!r}, but the evaluator {prefix} returns no "
+            f"config.best_metric is {best_metric!r}, but the evaluator {prefix} returns no "
             f"{best!r}; it returns: {', '.join(found) or 'nothing'}."
         )
 
@@ -248,19 +248,22 @@ def _number(value: Any, prefix: str, name: str) -> float:
     )
 
 
-def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
-    """The evaluators, those that can made to write their rankings, whatever the config says.
+def with_rankings(evaluators: Mapping[str, BoundEvaluator]) -> dict[str, BoundEvaluator]:
+    """The evaluators with the key `rankings` set to True if they have it.
 
     Raises:
-      UserError: none of them can.
+      UserError: no evaluator can write rankings.
     """
     out = {
-        prefix: dataclasses.replace(each, config=dataclasses.replace(each.config, rankings=True))
-        if "rankings" in getattr(part_of(each), "__dataclass_fields__", ())
-        else each
-        for prefix, each in evaluators.items()
+        prefix: BoundEvaluator(
+            dataclasses.replace(part, rankings=True)  # type: ignore
+            if "rankings" in getattr(part, "__dataclass_fields__", ())
+            else part,
+            context,
+        )
+        for prefix, (part, context) in evaluators.items()
     }
-    if not any(part_of(each).rankings for each in out.values()):
+    if not any(part.rankings for part, _ in out.values()):
         names = ", ".join(evaluators) or "none at all"
         raise UserError(
             f"--rankings: none of the evaluators ({names}) has values by query; leave it out."
@@ -268,13 +271,9 @@ def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def part_of(evaluator: Any) -> Any:
-    """The part of an evaluator of `make_evaluators`, which all keep it as their `config`."""
-    part = getattr(evaluator, "config", None)
-    return part if isinstance(part, Evaluator) else Evaluator
-
-
-def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[str, float]:
+def traffic(
+    evaluators: Mapping[str, BoundEvaluator], found: Mapping[str, float]
+) -> dict[str, float]:
     """The averages over ranking evaluators by their share of the traffic.
 
     Args:
@@ -285,7 +284,7 @@ def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[s
       `ranking/traffic/...`, for metrics that all evaluators with a share have; nothing where one
       of them has not run.
     """
-    weights = {f"{prefix}/": part_of(each).traffic for prefix, each in evaluators.items()}
+    weights = {f"{prefix}/": part.traffic for prefix, (part, _) in evaluators.items()}
     weights = {prefix: weight for prefix, weight in weights.items() if weight > 0}
     first, out = next(iter(weights), ""), {}
     for name in found if weights else ():

@@ -3,20 +3,19 @@ Alignment" and Wang and Isola, "Alignment and Uniformity on the Hypersphere" (20
 """
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.config.geometry import Geometry
+from big_retrieval.config import Config, Range, Scenes, Source, register
+from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.topologies import Topology
-from big_retrieval.data.batches import try_record
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals.encoding import ChosenRecords, encode_first
 from big_retrieval.evals.evaluators import EvaluatorContext
-from big_retrieval.evals.examples import Show
 from big_retrieval.similarity import Geodesic, Oblique
 
 log = logging.getLogger(__name__)
@@ -24,56 +23,69 @@ BINS = 60  # of a histogram
 SHARPNESS = 2.0  # of the kernel of uniformity; t of the paper
 
 
+@register("evaluator")
 @dataclass(frozen=True)
-class GeometryEvaluator:
-    """See `config.Geometry`.
+class Geometry(Evaluator):
+    """Distances, alignment, uniformity, rank and correlation of the embeddings of pairs.
 
-    Attributes:
-      config: the evaluator's configuration.
-      context: records, readers, topology and encoder.
+    Give it twice, with pairs of the training domain and with others, to compare the domains.
     """
 
-    config: Geometry
-    context: EvaluatorContext
+    type: Literal["geometry"] = "geometry"
+    data: Source = field(default_factory=lambda: Scenes(split="test"))
+    query: str = "text"
+    document: str = "image"
+    count: Annotated[int, Range(2)] = 1000  # records, the first ones; of several texts the first
+    per_sphere: bool = False  # further numbers of each sub-sphere, besides their means
+    every: int | None = None  # None: `eval_every`; 0: at the end only
 
-    def check(self) -> None:
-        """Reads the first record.
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        if self.query == self.document:
+            yield f"{path}.query and {path}.document are both {self.query!r}; give it two fields."
+        for name in (self.query, self.document):
+            if name in config.encoded and config.encoded[name].head.lexical:
+                yield f"{path}: {name!r} is lexical; geometry is measured of dense embeddings."
 
-        Raises:
-          UserError: a field does not fit it.
+    def reads(self) -> Mapping[str, str]:
+        return {"query": self.query, "document": self.document}
+
+    def metric_names(self, config: Config) -> Sequence[str] | None:
+        """Of pairs, and of each field; None with `per_sphere`, as M is not known here."""
+        if self.per_sphere:
+            return None
+        pairs = (
+            "positive_distance", "negative_distance", "positive_std", "negative_std",
+            "beyond_bound", "alignment",
+        )  # fmt: skip
+        each = ("uniformity", "effective_rank", "token_correlation")
+        fields = (self.query, self.document)
+        return *pairs, *(f"{metric}_{name}" for name in fields for metric in each)
+
+    def check_data(self, context: EvaluatorContext) -> None:
+        """Reads the first record."""
+        context.try_fields(self.document, self.query)
+
+    def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
+        """Encodes the pairs and measures them; see `measure`.
+
+        Examples are the histograms of distances, as in the oblique paper's figure on distances.
         """
-        names = self.config.document, self.config.query
-        try_record(self._source(), {name: self.context.readers[name] for name in names})
-
-    def _source(self) -> RecordSource:
-        source = self.context.source
-        assert source is not None  # `data` has a default
-        return ChosenRecords(source, np.arange(min(self.config.count, len(source))))
-
-    def run(self, weights: Any, show: Show | None = None) -> dict[str, float]:
-        """Encodes the pairs and measures them.
-
-        Args:
-          weights: the parameters.
-          show: takes the histograms of distances, as in the oblique paper's figure on distances.
-
-        Returns:
-          What `measure` finds.
-        """
-        c, context, source = self.config, self.context, self._source()
+        chosen = np.arange(min(self.count, len(context.source)))
+        source: RecordSource = ChosenRecords(context.source, chosen)
         found = {
             name: encode_first(
                 context.encoder, weights, source, name, context.readers[name], context.reading
             )
-            for name in (c.query, c.document)
+            for name in (self.query, self.document)
         }
-        (query, owners), (document, records) = found[c.query], found[c.document]
+        (query, owners), (document, records) = found[self.query], found[self.document]
         _, first, second = np.intersect1d(owners, records, return_indices=True)
         log.info(f"{len(first):,} pairs")
-        sides = {c.query: query[first], c.document: document[second]}
-        if show is not None:
-            show(lambda: {"distances": histograms(all_distances(sides, context.topology))})
-        return measure(sides, context.topology, c.per_sphere)
+        sides = {self.query: query[first], self.document: document[second]}
+        if context.show is not None:
+            topology = context.topology
+            context.show(lambda: {"distances": histograms(all_distances(sides, topology))})
+        return measure(sides, context.topology, self.per_sphere)
 
 
 def measure(

@@ -8,18 +8,20 @@ import json
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from big_retrieval import config as configs
 from big_retrieval.data.formats.columns import match
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics, parse_metric
 from big_retrieval.io.regular import read_text
+
+if TYPE_CHECKING:
+    from big_retrieval.evals.ranking import Ranking
 
 log = logging.getLogger(__name__)
 SEPARATOR = "_{!@#~}_"  # behind each text that the id of a query is made of, by GCL's authors
@@ -53,7 +55,7 @@ class JudgedQueries:
       source: judged pairs with their queries and documents.
     """
 
-    config: configs.Ranking
+    config: "Ranking"
     source: JudgedSource
 
     @cached_property
@@ -126,7 +128,7 @@ def lacking(counts: dict[str, int]) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def chosen_queries(config: configs.Ranking, count: int) -> np.ndarray:
+def chosen_queries(config: "Ranking", count: int) -> np.ndarray:
     """The numbers of the queries that are asked, ascending: all, those for dev, or the others.
 
     Args:
@@ -170,7 +172,7 @@ def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
     return np.unique(found[found >= 0])
 
 
-def same_id_documents(config: configs.Ranking, source: JudgedSource) -> np.ndarray:
+def same_id_documents(config: "Ranking", source: JudgedSource) -> np.ndarray:
     """The document of each query's own id, where the evaluator skips such documents.
 
     Args:

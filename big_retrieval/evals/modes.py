@@ -15,11 +15,11 @@ what the head's own `top_k` left out is lost. Nothing is encoded twice.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from big_retrieval.config import Field, lexical_head
+from big_retrieval.config import Config, Evaluator, Field, is_lexical, lexical_head
 from big_retrieval.errors import UserError
 
 Side = Literal["query", "document"]
@@ -76,6 +76,23 @@ def misfit(mode: Mode, side: Side, fields: Mapping[str, Field], chosen: Sequence
         f"the model's own gate leaves {own} terms of the {side} side, which can only be narrowed: "
         f"take {own} at most, or 'all'"
     )
+
+
+def check_modes(part: Evaluator, config: Config, path: str) -> Iterator[str]:
+    """Yields a sentence for each mode of an evaluator in which the model cannot search."""
+    compared = part.compared(config)
+    sides = {side: [x for x in compared[side] if x in config.encoded] for side in SIDES}
+    if part.modes and not is_lexical(config, *sides["query"], *sides["document"]):
+        yield f"{path}.modes are for lexical models, which this is not; leave them out."
+        return
+    for text in part.modes:
+        try:
+            mode = parse_mode(text, f"{path}.modes")
+        except UserError as problem:
+            yield str(problem)
+            continue
+        wrong = (misfit(mode, side, config.fields, sides[side]) for side in SIDES)
+        yield from (f"{path}.modes has {mode.name!r}, but {why}." for why in wrong if why)
 
 
 def parse_mode(text: str, path: str) -> Mode:

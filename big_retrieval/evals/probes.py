@@ -1,14 +1,18 @@
-"""A linear probe and a few-shot probe: classifiers that are trained on features of the model."""
+"""Probes: classifiers that are trained on features of the model, which itself is not changed.
+
+The accuracy of a linear classifier says what the features hold.
+"""
 
 import logging
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from big_retrieval.config.probes import FewShotProbe, LinearProbe
-from big_retrieval.data.batches import try_record
+from big_retrieval.config import AtLeast1, Config, Positive, Scenes, Source, register
+from big_retrieval.config.evals import Evaluator, once
+from big_retrieval.config.ranges import Seed, ShareInside
 from big_retrieval.data.build import make_source
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import RecordSource, place_of, value_of
@@ -16,7 +20,6 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals import logistic
 from big_retrieval.evals.encoding import ChosenRecords
 from big_retrieval.evals.evaluators import EvaluatorContext
-from big_retrieval.evals.examples import Show
 from big_retrieval.evals.ranks import class_ranks
 from big_retrieval.evals.ridge import Ridge
 
@@ -32,208 +35,238 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class ProbeEvaluator:
-    """What both probes share: the two sources, their classes and features.
+class Probe(Evaluator):
+    """Common part of both probes: two sources of labelled images, and the features."""
 
-    Attributes:
-      config: the evaluator's configuration; of a subclass more special.
-      context: records to test on, readers and encoder.
-    """
+    data: Source = field(default_factory=lambda: Scenes(split="shapes"))  # to test on
+    train: Source = field(default_factory=lambda: Scenes(split="shapes", count=1000, seed=1))
+    label: str = "shape"  # column of both, with the class as its number or its name
+    image: str = "image"
+    # "tower": its output, the class tokens one behind the other, without the head, as papers do;
+    # "embedding": what retrieval compares
+    features: Literal["tower", "embedding"] = "tower"
+    l2: tuple[Positive, ...] = ()  # penalties that are tried
+    seed: Seed = 0  # draws the validation part, and the examples of few-shot
+    every: int | None = 0  # None: `eval_every`; 0: at the end only
 
-    config: Any
-    context: EvaluatorContext
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        if self.image in config.encoded:
+            if config.encoded[self.image].modality == "text":
+                yield f"{path}.image is {self.image!r}, a text field; probes classify images."
+            elif config.encoded[self.image].head.lexical and self.features == "embedding":
+                yield f"{path}.features is 'embedding', which is lexical; set it to 'tower'."
+        if not self.l2:
+            yield f"{path}.l2 is empty; give it penalties to try, such as (0.1, 10.0)."
+        yield from self.train.check(f"{path}.train")
 
-    @cached_property
-    def train(self) -> RecordSource:
-        """The training images."""
-        return make_source(self.config.train)
+    def reads(self) -> Mapping[str, str]:
+        return {"image": self.image}
 
-    @cached_property
-    def classes(self) -> tuple[Any, ...]:
-        """The values of the label column in the training images, sorted: a class each."""
-        values = [self._value(self.train, index) for index in range(len(self.train))]
+    def runlocal(self) -> "Probe":
+        """The same probe of generated shapes."""
+        test = Scenes(split="shapes", count=100)
+        train = Scenes(split="shapes", count=200, seed=1)
+        return replace(self, data=test, train=train, label="shape")
+
+    @once
+    def train_images(self, context: EvaluatorContext) -> RecordSource:
+        """The records of `train`."""
+        return make_source(self.train)
+
+    @once
+    def classes(self, context: EvaluatorContext) -> tuple[Any, ...]:
+        """The distinct labels of the training images, sorted: one for each class."""
+        source = self.train_images(context)
+        values = [self._value(source, index) for index in range(len(source))]
         if len({isinstance(value, str) for value in values}) > 1:
             raise UserError(
-                f"{self.train.name}: the label column {self.config.label!r} has names and numbers; "
+                f"{source.name}: the label column {self.label!r} has names and numbers; "
                 "write either."
             )
         found = tuple(sorted(set(values)))
         if len(found) < 2:
             raise UserError(
-                f"{self.train.name}: the label column {self.config.label!r} has {len(found)} "
+                f"{source.name}: the label column {self.label!r} has {len(found)} "
                 "values; a probe needs two classes or more."
             )
         return found
 
-    @property
-    def path(self) -> str:
-        """Of this evaluator, for messages."""
-        return f"config.evals.{self.context.name}"
-
-    def check(self) -> None:
+    def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first image of both sources and all labels.
 
         Raises:
           UserError: the image field does not fit a record, or a label has no class.
         """
-        for source in (self.train, self.test):
-            try_record(source, {self.config.image: self.context.readers[self.config.image]})
-            self.labels(source)
+        for source in (self.train_images(context), context.source):
+            context.try_fields(self.image, source=source)
+            self.labels(context, source)
 
-    @property
-    def test(self) -> RecordSource:
-        """The images to test on."""
-        assert self.context.source is not None  # `data` has a default
-        return self.context.source
-
-    def labels(self, source: RecordSource) -> np.ndarray:
-        """The class number of every record, int64 [n].
+    def labels(self, context: EvaluatorContext, source: RecordSource) -> np.ndarray:
+        """The class index of every record, int64 [n].
 
         Raises:
           UserError: a label does not occur in the training images.
         """
-        numbers = {value: number for number, value in enumerate(self.classes)}
+        numbers = {value: number for number, value in enumerate(self.classes(context))}
         found = np.empty(len(source), np.int64)
         for index in range(len(source)):
             value = self._value(source, index)
             if value not in numbers:
                 raise UserError(
-                    f"{place_of(source, index)}: label column {self.config.label!r} is {value!r}, "
-                    f"which no image of {self.path}.train has."
+                    f"{place_of(source, index)}: label column {self.label!r} is {value!r}, "
+                    f"which no image of {context.path}.train has."
                 )
             found[index] = numbers[value]
         return found
 
     def _value(self, source: RecordSource, index: int) -> Any:
         """A label: a whole number or a name."""
-        value: Any = value_of(source, index, self.config.label)
+        value: Any = value_of(source, index, self.label)
         if isinstance(value, str):
             return value
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
             return int(value)
         raise UserError(
-            f"{place_of(source, index)}: label column {self.config.label!r} is {value!r}; it must "
+            f"{place_of(source, index)}: label column {self.label!r} is {value!r}; it must "
             "be the name or the number of a class."
         )
 
-    def encode(self, weights: Any, source: RecordSource) -> Labelled:
+    def encode(self, context: EvaluatorContext, weights: Any, source: RecordSource) -> Labelled:
         """The features of all images of a source, in float32."""
-        c, context = self.config, self.context
+        encoder = context.encoder
         batches = eval_batches(
             source,
-            {c.image: context.readers[c.image]},
-            field=c.image,
-            batch_size=context.encoder.batch_size,
-            rows=context.encoder.rows,
+            {self.image: context.readers[self.image]},
+            field=self.image,
+            batch_size=encoder.batch_size,
+            rows=encoder.rows,
             reading=context.reading,
         )
-        encode = context.encoder.features if c.features == "tower" else context.encoder.embeddings
-        found, records = encode(weights, c.image, batches)  # [n, M, W] or [n, M, N]
-        if context.encoder.terms(c.image) is not None:  # one position a patch, not a class token
+        encode = encoder.features if self.features == "tower" else encoder.embeddings
+        found, records = encode(weights, self.image, batches)  # [n, M, W] or [n, M, N]
+        if encoder.terms(self.image) is not None:  # one position a patch, not a class token
             found = found.mean(axis=1)
-        return Labelled(
-            np.asarray(found, np.float32).reshape(len(found), -1), self.labels(source)[records]
-        )
+        features = np.asarray(found, np.float32).reshape(len(found), -1)
+        return Labelled(features, self.labels(context, source)[records])
 
 
+@register("evaluator")
 @dataclass(frozen=True)
-class LinearProbeEvaluator(ProbeEvaluator):
-    """Logistic regression; see `config.LinearProbe` and `evals/logistic.py`."""
+class LinearProbe(Probe):
+    """Logistic regression on the features of all training images, until it has converged.
 
-    config: LinearProbe
+    The penalty is chosen on a part of the training images; the classifier is then trained on all.
+    """
 
-    def run(self, weights: Any, show: Show | None = None) -> dict[str, float]:
+    type: Literal["linear_probe"] = "linear_probe"
+    # beside the sum of all losses: sum of losses + l2 / 2 |W|^2; scikit-learn's C is 1 / l2
+    l2: tuple[Positive, ...] = (0.1, 1.0, 10.0, 100.0, 1000.0)
+    validation_share: ShareInside = 0.1  # of the training images
+    steps: AtLeast1 = 1000  # of L-BFGS, at most, for each penalty
+
+    def metric_names(self, config: Config) -> Sequence[str]:
+        return "accuracy", "top5_accuracy", "loss", "l2", "validation_accuracy"
+
+    def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
         """Trains the classifier and tests it.
-
-        Args:
-          weights: the parameters.
-          show: takes no examples.
 
         Returns:
           `accuracy`, `top5_accuracy` with more than five classes, and `loss` of the test images;
           `l2`, the chosen penalty, and its `validation_accuracy`. Ties count against the model.
         """
-        del show
-        c, encoder = self.config, self.context.encoder
-        train, test = self.encode(weights, self.train), self.encode(weights, self.test)
+        encoder, classes = context.encoder, self.classes(context)
+        train = self.encode(context, weights, self.train_images(context))
+        test = self.encode(context, weights, context.source)
         count = len(train.labels)
         width = train.features.shape[1]
-        log.info(f"{count:,} images of {len(self.classes)} classes, {width:,} numbers each")
-        held_out = _share(count, c.validation_share, c.seed)  # bool [n]
+        log.info(f"{count:,} images of {len(classes)} classes, {width:,} numbers each")
+        held_out = _share(count, self.validation_share, self.seed)  # bool [n]
         rows = logistic.put(encoder, train.features, train.labels, ~held_out)
-        start = logistic.zeros(width, len(self.classes))
+        start = logistic.zeros(width, len(classes))
         tried = []
-        for l2 in sorted(c.l2, reverse=True):  # from simple to complicated, each from the last
-            start = logistic.fit(encoder, rows, l2, start, c.steps)
+        for l2 in sorted(self.l2, reverse=True):  # from simple to complicated, each from the last
+            start = logistic.fit(encoder, rows, l2, start, self.steps)
             found = logistic.predict(encoder, start, rows, count)
             accuracy = float(np.mean(found.places[held_out] <= 1))
             tried.append((accuracy, -float(np.mean(found.losses[held_out])), l2, start))
         accuracy, _, l2, start = max(tried, key=lambda each: each[:2])
         rows = logistic.weighted(encoder, rows, np.ones(count))
-        best = logistic.fit(encoder, rows, l2, start, c.steps)
+        best = logistic.fit(encoder, rows, l2, start, self.steps)
         rows = logistic.put(encoder, test.features, test.labels, np.ones(len(test.labels)))
         found = logistic.predict(encoder, best, rows, len(test.labels))
         out = {"accuracy": float(np.mean(found.places <= 1))}
-        if len(self.classes) > 5:
+        if len(classes) > 5:
             out["top5_accuracy"] = float(np.mean(found.places <= 5))
         out["loss"] = float(np.mean(found.losses))
         return out | {"l2": l2, "validation_accuracy": accuracy}
 
 
+@register("evaluator")
 @dataclass(frozen=True)
-class FewShotEvaluator(ProbeEvaluator):
-    """Ridge regression on a few images of each class; see `config.FewShotProbe`."""
+class FewShotProbe(Probe):
+    """Ridge regression on a few images of each class, in closed form.
 
-    config: FewShotProbe
+    The penalty is chosen on other training images, as many again.
+    """
 
-    def check(self) -> None:
-        """As of all probes; and sees that images are left to choose the penalty by."""
-        super().check()
-        self._drawn()
+    type: Literal["few_shot"] = "few_shot"
+    shots: tuple[AtLeast1, ...] = (1, 5, 10)  # images of a class
+    l2: tuple[Positive, ...] = tuple(2.0**power for power in range(-10, 21, 2))
 
-    def run(self, weights: Any, show: Show | None = None) -> dict[str, float]:
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        yield from super().check(config, path)
+        if not self.shots:
+            yield f"{path}.shots is empty; give it numbers of images of a class, such as (1, 5)."
+
+    def metric_names(self, config: Config) -> Sequence[str]:
+        """Accuracy and penalty of each number of images."""
+        return [f"{k}_shot_{name}" for k in self.shots for name in ("accuracy", "l2")]
+
+    def check_data(self, context: EvaluatorContext) -> None:
+        """As for all probes; and checks that images remain to choose the penalty by."""
+        super().check_data(context)
+        self._drawn(context)
+
+    def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
         """Trains a classifier for each number of images and tests it.
-
-        Args:
-          weights: the parameters.
-          show: takes no examples.
 
         Returns:
           `5_shot_accuracy` of the test images and `5_shot_l2`, the chosen penalty, and so on.
         """
-        del show
-        drawn, others = self._drawn()
+        drawn, others = self._drawn(context)
         chosen = np.concatenate([*drawn, others])  # records
-        some = self.encode(weights, ChosenRecords(self.train, chosen))
-        test = self.encode(weights, self.test)
+        some = ChosenRecords(self.train_images(context), chosen)
+        some = self.encode(context, weights, some)
+        test = self.encode(context, weights, context.source)
         left = slice(sum(map(len, drawn)), None)  # of `chosen`
         out = {}
-        for shots in self.config.shots:
+        for shots in self.shots:
             rows = np.flatnonzero(np.concatenate([np.arange(len(each)) < shots for each in drawn]))
-            ridge = Ridge(some.features[rows], some.labels[rows], len(self.classes))
+            ridge = Ridge(some.features[rows], some.labels[rows], len(drawn))
             tried = [
                 (_accuracy(ridge.scores(some.features[left], l2), some.labels[left]), l2)
-                for l2 in sorted(self.config.l2)
+                for l2 in sorted(self.l2)
             ]
             _, l2 = max(tried)  # of equally good penalties the largest
             accuracy = _accuracy(ridge.scores(test.features, l2), test.labels)
             out |= {f"{shots}_shot_accuracy": accuracy, f"{shots}_shot_l2": l2}
         return out
 
-    def _drawn(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """The records of each class that may be learned from, in order; and those to choose by.
+    def _drawn(self, context: EvaluatorContext) -> tuple[list[np.ndarray], np.ndarray]:
+        """The records of each class to learn from, in order; and the records to choose by.
 
         Raises:
           UserError: a class has too few records.
         """
-        labels, most = self.labels(self.train), max(self.config.shots)
-        order = np.random.default_rng(self.config.seed).permutation(len(labels))
-        of_class = [order[labels[order] == number] for number in range(len(self.classes))]
+        source, classes, most = self.train_images(context), self.classes(context), max(self.shots)
+        labels = self.labels(context, source)
+        order = np.random.default_rng(self.seed).permutation(len(labels))
+        of_class = [order[labels[order] == number] for number in range(len(classes))]
         least = int(np.argmin([len(each) for each in of_class]))
         if len(of_class[least]) <= most:
             raise UserError(
-                f"{self.train.name} has {len(of_class[least])} images of the class "
-                f"{self.classes[least]!r}; {self.path}.shots {most} needs one more than that, to "
+                f"{source.name} has {len(of_class[least])} images of the class "
+                f"{classes[least]!r}; {context.path}.shots {most} needs one more than that, to "
                 "choose the penalty by."
             )
         others = np.concatenate([each[most : 2 * most] for each in of_class])

@@ -2,286 +2,307 @@
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
 import scipy.sparse
 
-from big_retrieval import config as configs
-from big_retrieval.config import Field
-from big_retrieval.config.topologies import Topology
-from big_retrieval.data.batches import try_record
+from big_retrieval.config import AtLeast1, Config, NotNegative, Scenes, Source, register
+from big_retrieval.config.evals import Evaluator, once
+from big_retrieval.config.ranges import ShareInside
 from big_retrieval.data.fields.reader import FieldReader
-from big_retrieval.data.judged.qrels import JudgedSource
-from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
-from big_retrieval.evals import examples, graded_examples
+from big_retrieval.errors import UserError
+from big_retrieval.evals import graded_examples
 from big_retrieval.evals.bags import bags_of, in_mode
 from big_retrieval.evals.encoding import EncodedFields, average, encode_fields, placed
-from big_retrieval.evals.graded import mean_metrics
+from big_retrieval.evals.evaluators import EvaluatorContext
+from big_retrieval.evals.graded import mean_metrics, parse_metric
 from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.judged import JudgedQueries, Ranked, lacking
-from big_retrieval.evals.modes import Mode, Side, parse_mode, parse_weighting
+from big_retrieval.evals.modes import SIDES, Mode, Side, check_modes, parse_mode, parse_weighting
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.ranks import DocumentScorer
-from big_retrieval.inference.encoder import Embeddings, Encoder
-from big_retrieval.runtime.extras import Extras
+from big_retrieval.inference.encoder import Embeddings
 
 log = logging.getLogger(__name__)
 QUERIES = 4096  # whose rankings are held at a time
 
 
+@register("evaluator")
 @dataclass(frozen=True)
-class RankingEvaluator:
-    """nDCG, ERR, RBP and their kin, for the config's weights of fields and for others.
+class Ranking(Evaluator):
+    """Graded ranking metrics of judged queries against all documents of a source.
 
-    Every judged query is asked against all documents of its source. What nobody judged has
-    relevance 0; ties count against the model; a query or document without any of the fields is
-    never found, nor, where the config says so, the document with the query's own id.
-
-    Attributes:
-      config: the evaluator's configuration.
-      source: judged pairs with their queries and documents.
-      fields: field name -> its configuration.
-      readers: field name -> how it is read.
-      topology: averages and scores embeddings.
-      encoder: encodes on the devices.
-      reading: by what records are read; counts damaged ones.
+    A document without a judgement has relevance 0, and ties count against the model. A query or
+    document without any of the fields is never found, nor is the document with the query's id if
+    `same_id` drops it.
     """
 
-    config: configs.Ranking
-    source: JudgedSource
-    fields: Mapping[str, Field]
-    readers: Mapping[str, FieldReader]
-    topology: Topology
-    encoder: Encoder
-    reading: Reading | None = None
+    judged: ClassVar[bool] = True
+    type: Literal["ranking"] = "ranking"
+    data: Source = field(default_factory=Scenes)  # a graded one
+    queries: Literal["all", "dev", "test"] = "all"
+    # JSON file whose keys are the only queries that are asked, such as the judged ones of GCL's
+    # authors: {query: {document: score}}; their relevance stays that of the data
+    query_file: str = ""
+    dev_share: ShareInside = 0.2  # of the queries, drawn by `dev_seed`; the others are for test
+    dev_seed: int = 0
+    # further weights of the documents' fields, such as "image" or "image=0.9,title=0.1", besides
+    # those of `config.fields`; nothing is encoded twice
+    documents: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()  # of lexical models, as those of Retrieval
+    metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
+    err_gain: Literal["exponential", "linear"] = "exponential"  # linear: the GCL paper's text
+    depth: AtLeast1 = 1000  # documents of a query that are ranked
+    # whether a query finds the document that has its id; "auto": not in Beir data, whose own
+    # evaluator leaves it out
+    same_id: Literal["auto", "drop", "keep"] = "auto"
+    rankings: bool = False  # at the end, write them and each query's metrics to rankings/
+    traffic: NotNegative = 0.0  # weight in `ranking/traffic`, the average over evaluators with one
+    # documents of a query that reports show and whose relevance they add up; None: 5 and 10
+    shown: AtLeast1 | None = None
+    chunk: AtLeast1 = 256
+    every: int | None = None
 
-    @cached_property
-    def judged(self) -> JudgedQueries:
-        """The queries that are asked, and what their answers are worth."""
-        return JudgedQueries(self.config, self.source)
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        if not self.data.graded:
+            yield (
+                f"{path}.data is of the type {self.data.type!r}, which has no judged pairs; give "
+                "it a source of the type 'graded' or 'beir'."
+            )
+        if not self.metrics:
+            yield f"{path}.metrics is empty; name some, such as ('nDCG@10', 'ERR')."
+        try:
+            for metric in self.metrics:
+                parse_metric(metric)
+            for text in self.documents:
+                parse_weighting(text, self.compared(config)["document"], f"{path}.documents")
+        except UserError as problem:
+            text = str(problem)
+            yield text if path in text else f"{path}.metrics: {text}"
+        yield from check_modes(self, config, path)
 
-    def check(self) -> None:
+    @property
+    def search_metrics(self) -> tuple[str, ...]:
+        """All of its metrics."""
+        return self.metrics
+
+    def metric_names(self, config: Config) -> Sequence[str]:
+        """`nDCG@10`, ...; `<weights>/nDCG@10` and `<mode>/nDCG@10` of what else is tried."""
+        prefixes = ("", *(f"{text}/" for text in (*self.documents, *self.modes)))
+        return [f"{prefix}{metric}" for prefix in prefixes for metric in self.metrics]
+
+    def runlocal(self) -> None:
+        """Replaced."""
+
+    @once
+    def judgements(self, context: EvaluatorContext) -> JudgedQueries:
+        """The queries to search for, and the relevance of their documents."""
+        return JudgedQueries(self, context.source)
+
+    def check_data(self, context: EvaluatorContext) -> None:
         """Chooses the queries, and reads the first records of both sides.
 
         Raises:
           UserError: a field does not fit them, or `query_file` has other queries.
         """
-        assert self.judged.asked is not None
-        try_record(self.source.queries, self.readers_of("query"))
-        try_record(self.source.documents, self.readers_of("document"))
+        assert self.judgements(context).asked is not None
+        context.try_fields(*readers_of(context, "query"), source=context.source.queries)
+        context.try_fields(*readers_of(context, "document"), source=context.source.documents)
 
-    def run(
-        self,
-        weights: Any,
-        show: examples.Show | None = None,
-        rankings: Path | None = None,
-        extras: Extras | None = None,
-    ) -> dict[str, float]:
+    def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
         """Encodes all fields once and ranks the documents for every weighting of their fields.
 
-        Args:
-          weights: the parameters.
-          show: takes examples of what was found, where they are wanted.
-          rankings: folder for the rankings by the config's weights; None: they are not written.
-          extras: says that rankings cannot be written; None: that is an error.
+        Rankings are written for the config's weights.
 
         Returns:
           `nDCG@10` and so on; `<weights>/nDCG@10` of other weightings, `<mode>/nDCG@10` of modes.
         """
-        queries, documents = self.encode(weights, "query"), self.encode(weights, "document")
+        judged = self.judgements(context)
+        queries, documents = (encode(context, weights, side) for side in SIDES)
         present = {**queries.present, **documents.present}
         notes = lacking({f"without {name}": int(np.sum(~x)) for name, x in present.items()})
-        log.info(self.judged.summary("", notes))
-        known, path = self.weights_of("document"), "config.evals.<name>.documents"
-        further = {text: parse_weighting(text, known, path) for text in self.config.documents}
-        embeddings = self.average(queries, "query")
+        log.info(judged.summary("", notes))
+        embeddings = averaged(context, queries, "query")
         shown: list[Ranked] = []
-        with self._writer(rankings, extras) as writer:
+        with _writer(context) as writer:
             values = []
-            for ranked in self.rank(embeddings, queries, documents, known):
-                values.append(self.judged.values(ranked))
+            weighting = weights_of(context, "document")
+            for ranked in self.rank(context, embeddings, queries, documents, weighting):
+                values.append(judged.values(ranked))
                 shown = shown or [ranked]
                 if writer is not None:
                     writer.add(ranked.queries, ranked.found, ranked.scores, values[-1])
             out = _means(values, "")
             first = dict([*out.items()][:1])
-            if note := few_queries_note(first, len(self.judged.asked)):
+            if note := few_queries_note(first, len(judged.asked)):
                 log.info(note)
-            for name, found in self._further(queries, documents, embeddings, further):
-                values = [self.judged.values(ranked) for ranked in found]
+            for name, found in self._further(context, queries, documents, embeddings):
+                values = [judged.values(ranked) for ranked in found]
                 out |= _means(values, name)
                 if writer is not None:
                     for part in values:
                         writer.add_values({f"{name}/{x}": each for x, each in part.items()})
-        if show is not None:
-            show(lambda: self._examples(shown[0], embeddings, documents))
+        if context.show is not None:
+            context.show(lambda: self._examples(context, shown[0], embeddings, documents))
         return out
 
     def _further(
         self,
+        context: EvaluatorContext,
         queries: EncodedFields,
         documents: EncodedFields,
         embeddings: Embeddings,
-        weightings: Mapping[str, Mapping[str, float]],
     ) -> Iterator[tuple[str, Iterator[Ranked]]]:
         """Yields the names and the rankings of further weightings, and modes of a lexical model."""
-        for name, weighting in weightings.items():
-            yield name, self.rank(embeddings, queries, documents, weighting)
-        modes = [parse_mode(text, "config.evals.<name>.modes") for text in self.config.modes]
-        bow = self.bow(queries, "query", modes), self.bow(documents, "document", modes)
+        known = weights_of(context, "document")
+        for text in self.documents:
+            weighting = parse_weighting(text, known, f"{context.path}.documents")
+            yield text, self.rank(context, embeddings, queries, documents, weighting)
+        modes = [parse_mode(text, f"{context.path}.modes") for text in self.modes]
+        bow = [
+            words_of_side(context, encoded, side, modes)
+            for encoded, side in zip((queries, documents), SIDES, strict=True)
+        ]
         for mode in modes:
-            changed = self.average(queries, "query", mode, bow[0])
-            found = self.in_mode(documents, "document", mode, bow[1])
-            yield mode.name, self.rank(changed, queries, found, self.weights_of("document"))
-
-    def bow(
-        self, encoded: EncodedFields, side: Side, modes: Iterable[Mode]
-    ) -> dict[str, scipy.sparse.csr_array]:
-        """The bags of words of a side's text fields, [n, V], where one of the modes asks for them.
-
-        Args:
-          encoded: the side's lexical fields.
-          side: which one.
-          modes: of a lexical model.
-        """
-        out: dict[str, Any] = {}
-        if not any(mode.needs_words(side) for mode in modes):
-            return out
-        for name, present in encoded.present.items():
-            terms, reader = self.encoder.terms(name), self.readers[name]
-            assert terms is not None  # checks.evals saw to it
-            if reader.field.modality == "text":
-                records = np.flatnonzero(present)
-                items = np.stack([records, np.zeros_like(records)], axis=1)
-                normalise = self.encoder.normalises(name)
-                bags = bags_of(terms, self.records(side), reader, items, normalise)
-                out[name] = placed(bags, records, len(present))
-        return out
-
-    def in_mode(
-        self,
-        encoded: EncodedFields,
-        side: Side,
-        mode: Mode,
-        bow: Mapping[str, scipy.sparse.csr_array],
-    ) -> EncodedFields:
-        """The lexical fields of a side as a mode has them.
-
-        Args:
-          encoded: the fields.
-          side: of the fields.
-          mode: the mode.
-          bow: what `bow` gives for it.
-        """
-        found = encoded.embeddings.items()
-        embeddings = {name: in_mode(x, mode, side, bow.get(name)) for name, x in found}
-        return EncodedFields(embeddings, encoded.present)
-
-    def average(
-        self,
-        encoded: EncodedFields,
-        side: Side,
-        mode: Mode | None = None,
-        bow: Mapping[str, scipy.sparse.csr_array] | None = None,
-    ) -> Embeddings:
-        """The average of a side's fields by the config's weights, [n, M, N] or CSR [n, V].
-
-        Args:
-          encoded: the fields.
-          side: of the fields.
-          mode: of a lexical model; None: as encoded.
-          bow: what `bow` gives for the mode.
-        """
-        if mode is not None:
-            encoded = self.in_mode(encoded, side, mode, bow or {})
-        return average(self.topology, encoded.embeddings, self.weights_of(side), encoded.present)
-
-    def _writer(
-        self, folder: Path | None, extras: Extras | None
-    ) -> contextlib.AbstractContextManager[Rankings | None]:
-        """What writes rankings to a folder; nothing without one, and on all processes but one."""
-        if folder is None or jax.process_index() != 0:
-            return contextlib.nullcontext()
-        return Rankings(folder, self.source, extras)
-
-    def encode(self, weights: Any, side: Side) -> EncodedFields:
-        """The fields of all queries, or of all documents, by the model's parameters."""
-        readers = self.readers_of(side)
-        return encode_fields(self.encoder, weights, self.records(side), readers, self.reading)
-
-    def records(self, side: Side) -> RecordSource:
-        """The queries or the documents."""
-        return self.source.queries if side == "query" else self.source.documents
-
-    def readers_of(self, side: Side) -> dict[str, FieldReader]:
-        """How the fields of a side are read."""
-        return {name: self.readers[name] for name, f in self.fields.items() if f.side == side}
-
-    def weights_of(self, side: Side) -> dict[str, float]:
-        """The config's weights of the fields of a side."""
-        return {name: f.weight for name, f in self.fields.items() if f.side == side}
+            changed = averaged(context, queries, "query", mode, bow[0])
+            found = fields_in_mode(documents, "document", mode, bow[1])
+            yield mode.name, self.rank(context, changed, queries, found, known)
 
     def rank(
         self,
+        context: EvaluatorContext,
         embeddings: Embeddings,
         queries: EncodedFields,
         documents: EncodedFields,
         weighting: Mapping[str, float],
     ) -> Iterator[Ranked]:
-        """The rankings of the queries that are asked, some thousands at a time.
+        """Yields the rankings of the queries, some thousands at a time.
 
         Args:
           embeddings: of all queries, [Q, M, N].
           queries: their fields.
-          documents: their fields.
-          weighting: documents' field -> its weight.
+          weighting: weight of each field of the documents.
         """
-        mixed = average(self.topology, documents.embeddings, weighting, documents.present)
-        present = np.flatnonzero(documents.any(weighting))  # numbers of documents that can be found
+        judged, source = self.judgements(context), context.source
+        mixed = average(context.topology, documents.embeddings, weighting, documents.present)
+        present = np.flatnonzero(documents.any(weighting))  # indices of documents that can be found
         scorer = DocumentScorer(
             mixed[present],
-            score=self.topology.score,
-            encoder=self.encoder,
-            chunk=self.config.chunk,
+            score=context.topology.score,
+            encoder=context.encoder,
+            chunk=self.chunk,
         )
-        sayable = queries.any(self.weights_of("query"))
-        asked, rows = self.judged.asked, len(self.source.documents)
+        sayable = queries.any(weights_of(context, "query"))
 
         def row(q: int, ids: np.ndarray, relevance: np.ndarray) -> np.ndarray:
-            out = np.zeros(rows)
+            out = np.zeros(len(source.documents))
             out[ids[q][ids[q] >= 0]] = relevance[q][ids[q] >= 0]
             return out[present]
 
-        for start in range(0, len(asked), QUERIES):
-            part = asked[start : start + QUERIES]
-            ids, relevance = self.source.qrels.of(part)  # [q, J] each
-            found, scores = scorer.best(
-                embeddings[part],
-                self.judged.search_depth,
-                partial(row, ids=ids, relevance=relevance),
-            )
+        for start in range(0, len(judged.asked), QUERIES):
+            part = judged.asked[start : start + QUERIES]
+            ids, relevance = source.qrels.of(part)  # [q, J] each
+            row_of = partial(row, ids=ids, relevance=relevance)
+            found, scores = scorer.best(embeddings[part], judged.search_depth, row_of)
             found = np.where(sayable[part][:, None], present[found], -1)
-            yield self.judged.ranked(part, found, scores)
+            yield judged.ranked(part, found, scores)
 
     def _examples(
-        self, ranked: Ranked, embeddings: Any, documents: EncodedFields
+        self, context: EvaluatorContext, ranked: Ranked, embeddings: Any, documents: EncodedFields
     ) -> dict[str, Any]:
-        how: Any = {"topology": self.topology, "encoder": self.encoder, "readers": self.readers}
-        matched = graded_examples.matching(
-            embeddings, documents, self.weights_of("document"), **how
-        )
-        sides = {"query": self.readers_of("query"), "document": self.readers_of("document")}
+        how: Any = {
+            "topology": context.topology, "encoder": context.encoder, "readers": context.readers,
+        }  # fmt: skip
+        weighting = weights_of(context, "document")
+        matched = graded_examples.matching(embeddings, documents, weighting, **how)
+        sides = {side: readers_of(context, side) for side in SIDES}
+        values = self.judgements(context).values(ranked)
         return graded_examples.describe(
-            self.config.type, self.source, sides, ranked, self.judged.values(ranked), matched,
-            self.config.shown,
-        )  # fmt: skip
+            self.type, context.source, sides, ranked, values, matched, self.shown
+        )
+
+
+def records_of(context: EvaluatorContext, side: Side) -> RecordSource:
+    """The queries or the documents of judged data."""
+    return context.source.queries if side == "query" else context.source.documents
+
+
+def readers_of(context: EvaluatorContext, side: Side) -> dict[str, FieldReader]:
+    """The readers of the fields of a side."""
+    return {name: x for name, x in context.readers.items() if x.field.side == side}
+
+
+def weights_of(context: EvaluatorContext, side: Side) -> dict[str, float]:
+    """The config's weights of the fields of a side."""
+    return {name: reader.field.weight for name, reader in readers_of(context, side).items()}
+
+
+def encode(context: EvaluatorContext, weights: Any, side: Side) -> EncodedFields:
+    """Encodes the fields of all queries, or of all documents."""
+    readers = readers_of(context, side)
+    return encode_fields(
+        context.encoder, weights, records_of(context, side), readers, context.reading
+    )
+
+
+def words_of_side(
+    context: EvaluatorContext, encoded: EncodedFields, side: Side, modes: Iterable[Mode]
+) -> dict[str, scipy.sparse.csr_array]:
+    """The bags of words of a side's lexical text fields, [n, V]; empty if no mode needs them."""
+    out: dict[str, Any] = {}
+    if not any(mode.needs_words(side) for mode in modes):
+        return out
+    for name, present in encoded.present.items():
+        terms, reader = context.encoder.terms(name), context.readers[name]
+        assert terms is not None  # checks.evals saw to it
+        if reader.field.modality == "text":
+            records = np.flatnonzero(present)
+            items = np.stack([records, np.zeros_like(records)], axis=1)
+            normalise = context.encoder.normalises(name)
+            bags = bags_of(terms, records_of(context, side), reader, items, normalise)
+            out[name] = placed(bags, records, len(present))
+    return out
+
+
+def fields_in_mode(
+    encoded: EncodedFields, side: Side, mode: Mode, bow: Mapping[str, scipy.sparse.csr_array]
+) -> EncodedFields:
+    """The lexical fields of a side in a mode; `bow` is from `words_of_side`."""
+    found = encoded.embeddings.items()
+    embeddings = {name: in_mode(x, mode, side, bow.get(name)) for name, x in found}
+    return EncodedFields(embeddings, encoded.present)
+
+
+def averaged(
+    context: EvaluatorContext,
+    encoded: EncodedFields,
+    side: Side,
+    mode: Mode | None = None,
+    bow: Mapping[str, scipy.sparse.csr_array] | None = None,
+) -> Embeddings:
+    """The average of a side's fields by the config's weights, [n, M, N] or CSR [n, V].
+
+    Args:
+      mode: of a lexical model; None uses the fields as encoded.
+      bow: from `words_of_side`, for the mode.
+    """
+    if mode is not None:
+        encoded = fields_in_mode(encoded, side, mode, bow or {})
+    weighting = weights_of(context, side)
+    return average(context.topology, encoded.embeddings, weighting, encoded.present)
+
+
+def _writer(context: EvaluatorContext) -> contextlib.AbstractContextManager[Rankings | None]:
+    """Writer of rankings; None without a folder, and on all processes except the first."""
+    if context.rankings is None or jax.process_index() != 0:
+        return contextlib.nullcontext()
+    return Rankings(context.rankings, context.source, context.extras)
 
 
 def _means(found: list[dict[str, np.ndarray]], name: str) -> dict[str, float]:

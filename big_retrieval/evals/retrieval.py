@@ -1,46 +1,262 @@
 """Retrieval in both directions between two fields of the same records."""
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
 
-from big_retrieval import config as configs
-from big_retrieval.config.topologies import Topology
-from big_retrieval.data.batches import try_record
+from big_retrieval.config import AtLeast1, Config, Scenes, Source, register
+from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.data.duplicates import OFF, Duplicates, SharedValues
-from big_retrieval.data.fields.reader import FieldReader
-from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals import examples
 from big_retrieval.evals.attributions import of_records
 from big_retrieval.evals.bags import bags_of, in_mode, words_shared
+from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
 from big_retrieval.evals.intervals import few_queries_note
-from big_retrieval.evals.modes import SIDES, parse_mode
+from big_retrieval.evals.modes import SIDES, check_modes, parse_mode
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import FIRST, MRR, NDCG, Ranks, ranks
 from big_retrieval.evals.same import FieldKeys, contents_of, keys_of
 from big_retrieval.inference.encoder import Encoder
-from big_retrieval.runtime.extras import Extras
 
 log = logging.getLogger(__name__)
 STRONGEST = 5  # words of an image that are looked at
 
 
-def by_query(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """The metrics of each query that `summarise` averages, [Q] each.
+@register("evaluator")
+@dataclass(frozen=True)
+class Retrieval(Evaluator):
+    """Recall, MRR, nDCG and rank, both ways, between two fields.
 
-    Args:
-      found: where the right answers are.
-      recall_at: the k of R@k.
+    If a record has several texts, an image's best-placed one counts, and each text is a query.
+    MRR is 1 / the rank of the best-placed positive; for nDCG every positive has the gain 1. Among
+    equal scores, negatives come first. With a group column, every record of the query's group is a
+    positive, and identical texts of one group count once; images stay one each. Without one,
+    records that share a text or an image are positives of each other (`evals/same.py`), and every
+    text stays a query.
     """
+
+    type: Literal["retrieval"] = "retrieval"
+    data: Source = field(default_factory=lambda: Scenes(split="test"))
+    query: str = "text"
+    document: str = "image"
+    recall_at: tuple[int, ...] = (1, 5, 10)
+    group: str = ""  # column; records with the same value are right answers to each other
+    # of lexical models, further ways to search: "bag" (queries as bags of words, without a
+    # network), "binary" (documents), "top_k=64" or "top_k=64/128" (see evals/modes.py)
+    modes: tuple[str, ...] = ()
+    chunk: AtLeast1 = 1024  # queries scored at a time
+    rankings: bool = False  # at the end, write each query's metrics to rankings/
+    every: int | None = None  # None: `eval_every`; 0: at the end only
+
+    def check(self, config: Config, path: str) -> Iterator[str]:
+        if self.query == self.document:
+            yield f"{path}.query and {path}.document are both {self.query!r}; give it two fields."
+        if not self.recall_at or min(self.recall_at) < 1:
+            yield f"{path}.recall_at is {self.recall_at}; it must hold ranks from 1 on."
+        yield from check_modes(self, config, path)
+
+    @property
+    def search_metrics(self) -> tuple[str, ...]:
+        """The recalls, of documents for queries."""
+        return tuple(f"R@{k}" for k in self.recall_at)
+
+    def reads(self) -> Mapping[str, str]:
+        return {"query": self.query, "document": self.document}
+
+    def compared(self, config: Config) -> Mapping[str, Sequence[str]]:
+        return {"query": [self.query], "document": [self.document]}
+
+    def metric_names(self, config: Config) -> Sequence[str]:
+        """`image_to_text/R@1`, ..., `rsum`, `R-mean`; `words@5` of lexical models with images."""
+        directions = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
+        ranks = ("MRR@10", "nDCG@10", "mean_rank", "median_rank")
+        metrics = (*self.search_metrics, "R-precision", *ranks)
+        modes = ("", *(f"{mode}/" for mode in self.modes))
+        found = [
+            f"{mode}{direction}/{metric}"
+            for mode in modes
+            for direction in directions
+            for metric in metrics
+        ]
+        found += [f"{mode}{metric}" for mode in modes for metric in ("rsum", "R-mean")]
+        fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
+        lexical = all(field.head.lexical for field in fields)
+        if lexical and {field.modality for field in fields} == {"image", "text"}:
+            found.append("words@5")
+        return found
+
+    def runlocal(self) -> None:
+        """Replaced."""
+
+    def check_data(self, context: EvaluatorContext) -> None:
+        """Reads the first record, and finds records that share texts or images.
+
+        Raises:
+          UserError: a field or the group column does not fit the data.
+        """
+        context.try_fields(self.document, self.query)
+        if self.group:
+            check_group(context.source, self.group)
+        self.keys(context)
+
+    def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
+        """Encodes all records and ranks them.
+
+        The values of each query go to the folder `<rankings>-<document>_to_<query>`, and those of
+        the other direction to the folder next to it.
+
+        Returns:
+          `<document>_to_<query>/R@1` and so on, and the other direction; `rsum`, the sum of all
+          recalls in percent, and `R-mean`, their mean as a fraction; of lexical models
+          `<mode>/<document>_to_<query>/R@1`, and of their images `words@5`, the share of an
+          image's five strongest words that one of its texts holds.
+        """
+        names = self.document, self.query
+        fields = self.encode(context, weights)
+        counts = [fields[name].embeddings.shape[0] for name in names]
+        log.info(
+            f"embeddings: {counts[0]:,} of field {names[0]!r} against {counts[1]:,} of {names[1]!r}"
+        )
+        how = {"score": context.topology.score, "encoder": context.encoder, "chunk": self.chunk}
+        out, directions = {}, []
+        names_of: dict[str, list[str]] = {}  # direction -> its queries
+        values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
+        for direction, (first, second), found in self._directions(fields, how):
+            out |= {f"{direction}/{key}": x for key, x in summarise(found, self.recall_at).items()}
+            recall = f"{direction}/R@{self.recall_at[0]}"
+            if note := few_queries_note({recall: out[recall]}, len(found.best)):
+                log.info(note)
+            names_of[direction] = first.names()
+            values[direction] = by_query(found, self.recall_at)
+            if context.show is not None:
+                show = context.show
+                directions.append(examples.choose(first, second, found.best, show=show, **how))
+        out |= _of_both_directions(out)
+        out |= self._lexical(context, fields, how, values)
+        if context.rankings is not None:
+            for direction, each in values.items():
+                folder = context.rankings.with_name(f"{context.rankings.name}-{direction}")
+                write_values(folder, names_of[direction], each, context.extras)
+        if context.show is not None:
+            context.show(lambda: self._examples(context, weights, directions))
+        return out
+
+    def _examples(
+        self, context: EvaluatorContext, weights: Any, directions: Sequence[examples.Direction]
+    ) -> dict[str, Any]:
+        """Content of the file of examples; called on the first process."""
+        names = self.document, self.query
+        seen = of_records(context.encoder, weights, context.source, context.readers, names)
+        return {
+            "type": self.type,
+            "directions": [direction.describe() for direction in directions],
+            **({"attributions": seen} if seen else {}),
+        }
+
+    def _directions(
+        self, fields: Mapping[str, FieldItems], how: dict[str, Any]
+    ) -> Iterator[tuple[str, tuple[FieldItems, FieldItems], Ranks]]:
+        """Yields each direction's name, both sides, and the ranks of the queries' positives."""
+        names = self.document, self.query
+        for first, second in (names, names[::-1]):
+            sides = fields[first], fields[second]
+            yield f"{first}_to_{second}", sides, ranks_of(*sides, **how)
+
+    def encode(self, context: EvaluatorContext, weights: Any) -> dict[str, FieldItems]:
+        """Encodes both fields of all records, by the name of the field."""
+        source, keys = context.source, self.keys(context)
+        groups = group_numbers(source, self.group) if self.group else None  # [records]
+        found = {
+            name: encode_items(
+                context.encoder, weights, source, name, context.readers[name], groups,
+                context.reading,
+            )
+            for name in (self.document, self.query)
+        }  # fmt: skip
+        if keys is None:
+            return found
+        known = {name: keys[name].of(side.items) for name, side in found.items()}
+        return {
+            name: dataclasses.replace(side, keys=known[name][0], values=known[name][1])
+            for name, side in found.items()
+        }
+
+    @once
+    def keys(self, context: EvaluatorContext) -> dict[str, FieldKeys] | None:
+        """Keys of the items that are positives of each other; None if no records share contents."""
+        names = self.document, self.query
+        if self.group or not context.duplicates:
+            return None
+        source = context.source
+        contents = [contents_of(source, context.readers[name]) for name in names]
+        known = [each for each in contents if each is not None]
+        if len(known) < len(names):
+            return None
+        count = len(source)
+        shared = {
+            name: SharedValues(count, *x.shared()) for name, x in zip(names, known, strict=True)
+        }
+        if sentence := Duplicates(count, shared).sentence(source.name):
+            log.info(f"{sentence}; they are right answers of each other ({OFF})")
+            return dict(zip(names, keys_of(*known), strict=True))
+        return None
+
+    def _lexical(
+        self,
+        context: EvaluatorContext,
+        fields: dict[str, FieldItems],
+        how: dict[str, Any],
+        values: dict[str, dict[str, np.ndarray]],
+    ) -> dict[str, float]:
+        """Metrics of lexical models: of other modes, and of the words of images.
+
+        `values`, direction -> metric -> value of each query, is given those of the modes, too.
+        """
+        images = [x for x in fields.values() if x.reader.field.modality == "image"]
+        lexical = all(scipy.sparse.issparse(x.embeddings) for x in fields.values())
+        if not lexical or not (images or self.modes):
+            return {}
+        bow = {
+            name: words_of(context.encoder, side)
+            for name, side in fields.items()
+            if side.reader.field.modality == "text"
+        }
+        out: dict[str, float] = {}
+        for text in self.modes:
+            mode, changed = parse_mode(text, f"{context.path}.modes"), {}
+            for name, side in zip((self.query, self.document), SIDES, strict=True):
+                embeddings = in_mode(fields[name].embeddings, mode, side, bow.get(name))
+                changed[name] = dataclasses.replace(fields[name], embeddings=embeddings)
+            of_mode: dict[str, float] = {}
+            for direction, _, found in self._directions(changed, how):
+                numbers = summarise(found, self.recall_at)
+                of_mode |= {f"{direction}/{key}": value for key, value in numbers.items()}
+                each = by_query(found, self.recall_at)
+                values[direction] |= {f"{text}/{key}": value for key, value in each.items()}
+            of_mode |= _of_both_directions(of_mode)
+            out |= {f"{text}/{key}": value for key, value in of_mode.items()}
+        if bow and images:
+            ((text, bags),), image = bow.items(), images[0]
+            said = _owned(bags, fields[text].owners, image.owners)
+            out[f"words@{STRONGEST}"] = words_shared(image.embeddings, said, STRONGEST)
+        return out
+
+
+def words_of(encoder: Encoder, side: FieldItems) -> scipy.sparse.csr_array:
+    """The bags of words of the texts of a lexical side, [n, V]."""
+    terms = encoder.terms(side.field)
+    assert terms is not None  # checks.evals saw to it
+    return bags_of(terms, side.source, side.reader, side.items, encoder.normalises(side.field))
+
+
+def by_query(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """The metrics of each query that `summarise` averages, [Q] each."""
     recalls = {f"R@{k}": (found.answered & (found.best <= k)).astype(float) for k in recall_at}
     reciprocal = np.where(found.answered & (found.best <= FIRST), 1 / found.best, 0.0)
     return {**recalls, "R-precision": found.precision, MRR: reciprocal, NDCG: found.ndcg}
@@ -51,207 +267,10 @@ def summarise(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
 
     Between two ranks in the middle the median is the smaller whole one, as papers on image-text
     retrieval have it: floor(median of ranks from 0) + 1.
-
-    Args:
-      found: where the right answers are.
-      recall_at: the k of R@k.
     """
     out = {name: float(np.mean(values)) for name, values in by_query(found, recall_at).items()}
     out["mean_rank"] = float(np.mean(found.best))
     return {**out, "median_rank": float(np.floor(np.median(found.best)))}
-
-
-@dataclass(frozen=True)
-class RetrievalEvaluator:
-    """R@k, R-precision, MRR@10, nDCG@10, mean and median rank, of document to query and back.
-
-    Where a record has several texts, an image's best-placed one counts, and each text is a query
-    of its own. MRR is 1 / the rank of the best-placed right answer; for nDCG every right answer has
-    the gain 1. Of equal scores wrong answers come first. With a group column, every record of the
-    query's group is a right answer, and identical texts of one group count once; images stay one
-    each. Without one, records that share a text or an image are right answers of each other
-    (`evals/same.py`), and every text stays a query of its own.
-
-    Attributes:
-      config: the evaluator's configuration.
-      source: the records.
-      readers: field name -> how it is read.
-      topology: scores embeddings.
-      encoder: encodes on the devices.
-      reading: by what records are read; counts damaged ones.
-      duplicates: whether records that share contents are right answers of each other.
-    """
-
-    config: configs.Retrieval
-    source: RecordSource
-    readers: dict[str, FieldReader]
-    topology: Topology
-    encoder: Encoder
-    reading: Reading | None = None
-    duplicates: bool = False
-
-    def check(self) -> None:
-        """Reads the first record, and looks for records that share texts or images.
-
-        Raises:
-          UserError: a field or the group column does not fit it.
-        """
-        names = self.config.document, self.config.query
-        try_record(self.source, {name: self.readers[name] for name in names})
-        if self.config.group:
-            check_group(self.source, self.config.group)
-        _ = self.keys
-
-    def run(
-        self,
-        weights: Any,
-        show: examples.Show | None = None,
-        rankings: Path | None = None,
-        extras: Extras | None = None,
-    ) -> dict[str, float]:
-        """Encodes all records and ranks them.
-
-        Args:
-          weights: the parameters.
-          show: takes examples of each direction, where they are wanted.
-          rankings: each query's values go to the folder `<rankings>-<document>_to_<query>`, and
-            those of the other direction beside it; None: they are not written.
-          extras: says that the values cannot be written; None: that is an error.
-
-        Returns:
-          `<document>_to_<query>/R@1` and so on, and the other direction; `rsum`, the sum of all
-          recalls in percent, and `R-mean`, their mean as a fraction; of lexical models
-          `<mode>/<document>_to_<query>/R@1`, and of their images `words@5`, the share of an
-          image's five strongest words that one of its texts holds.
-        """
-        c = self.config
-        names = c.document, c.query
-        fields = self.encode(weights)
-        counts = [fields[name].embeddings.shape[0] for name in names]
-        log.info(
-            f"embeddings: {counts[0]:,} of field {names[0]!r} against {counts[1]:,} of {names[1]!r}"
-        )
-        how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
-        out, directions = {}, []
-        names_of: dict[str, list[str]] = {}  # direction -> its queries
-        values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
-        for direction, (first, second), found in self._directions(fields, how):
-            out |= {f"{direction}/{key}": x for key, x in summarise(found, c.recall_at).items()}
-            recall = f"{direction}/R@{c.recall_at[0]}"
-            if note := few_queries_note({recall: out[recall]}, len(found.best)):
-                log.info(note)
-            names_of[direction] = first.names()
-            values[direction] = by_query(found, c.recall_at)
-            if show is not None:
-                directions.append(examples.choose(first, second, found.best, show=show, **how))
-        out |= _of_both_directions(out)
-        out |= self._lexical(fields, how, values)
-        if rankings is not None:
-            for direction, each in values.items():
-                folder = rankings.with_name(f"{rankings.name}-{direction}")
-                write_values(folder, names_of[direction], each, extras)
-        if show is not None:
-            show(lambda: self._examples(weights, directions))
-        return out
-
-    def _examples(self, weights: Any, directions: Sequence[examples.Direction]) -> dict[str, Any]:
-        """What the file of examples holds; on the first process."""
-        names = self.config.document, self.config.query
-        seen = of_records(self.encoder, weights, self.source, self.readers, names)
-        return {
-            "type": self.config.type,
-            "directions": [direction.describe() for direction in directions],
-            **({"attributions": seen} if seen else {}),
-        }
-
-    def _directions(
-        self, fields: Mapping[str, FieldItems], how: dict[str, Any]
-    ) -> Iterator[tuple[str, tuple[FieldItems, FieldItems], Ranks]]:
-        """Each direction's name, both sides, and where queries find their right answers."""
-        names = self.config.document, self.config.query
-        for first, second in (names, names[::-1]):
-            sides = fields[first], fields[second]
-            yield f"{first}_to_{second}", sides, ranks_of(*sides, **how)
-
-    def encode(self, weights: Any) -> dict[str, FieldItems]:
-        """Both fields of all records by the model's parameters: field name -> side."""
-        c = self.config
-        groups = group_numbers(self.source, c.group) if c.group else None  # [records]
-        found = {
-            name: encode_items(
-                self.encoder, weights, self.source, name, self.readers[name], groups, self.reading
-            )
-            for name in (c.document, c.query)
-        }
-        if self.keys is None:
-            return found
-        known = {name: self.keys[name].of(side.items) for name, side in found.items()}
-        return {
-            name: dataclasses.replace(side, keys=known[name][0], values=known[name][1])
-            for name, side in found.items()
-        }
-
-    @functools.cached_property
-    def keys(self) -> dict[str, FieldKeys] | None:
-        """By what items answer each other, where records share contents; says how many do."""
-        c, names = self.config, (self.config.document, self.config.query)
-        if c.group or not self.duplicates:
-            return None
-        contents = [contents_of(self.source, self.readers[name]) for name in names]
-        known = [each for each in contents if each is not None]
-        if len(known) < len(names):
-            return None
-        count = len(self.source)
-        shared = {
-            name: SharedValues(count, *x.shared()) for name, x in zip(names, known, strict=True)
-        }
-        if sentence := Duplicates(count, shared).sentence(self.source.name):
-            log.info(f"{sentence}; they are right answers of each other ({OFF})")
-            return dict(zip(names, keys_of(*known), strict=True))
-        return None
-
-    def bow(self, side: FieldItems) -> scipy.sparse.csr_array:
-        """The bags of words of the texts of a lexical side, [n, V]."""
-        terms = self.encoder.terms(side.field)
-        assert terms is not None  # checks.evals saw to it
-        normalise = self.encoder.normalises(side.field)
-        return bags_of(terms, side.source, side.reader, side.items, normalise)
-
-    def _lexical(
-        self,
-        fields: dict[str, FieldItems],
-        how: dict[str, Any],
-        values: dict[str, dict[str, np.ndarray]],
-    ) -> dict[str, float]:
-        """What only lexical models have: other modes, and whether images say what texts say.
-
-        `values`, direction -> metric -> value of each query, is given those of the modes, too.
-        """
-        c = self.config
-        images = [x for x in fields.values() if x.reader.field.modality == "image"]
-        lexical = all(scipy.sparse.issparse(x.embeddings) for x in fields.values())
-        if not lexical or not (images or c.modes):
-            return {}
-        bow = {n: self.bow(x) for n, x in fields.items() if x.reader.field.modality == "text"}
-        out: dict[str, float] = {}
-        for text in c.modes:
-            mode, changed = parse_mode(text, "config.evals.<name>.modes"), {}
-            for name, side in zip((c.query, c.document), SIDES, strict=True):
-                embeddings = in_mode(fields[name].embeddings, mode, side, bow.get(name))
-                changed[name] = dataclasses.replace(fields[name], embeddings=embeddings)
-            of_mode: dict[str, float] = {}
-            for direction, _, found in self._directions(changed, how):
-                numbers = summarise(found, c.recall_at)
-                of_mode |= {f"{direction}/{key}": value for key, value in numbers.items()}
-                each = by_query(found, c.recall_at)
-                values[direction] |= {f"{text}/{key}": value for key, value in each.items()}
-            of_mode |= _of_both_directions(of_mode)
-            out |= {f"{text}/{key}": value for key, value in of_mode.items()}
-        if bow and images:
-            ((text, bags),), image = bow.items(), images[0]
-            said = _owned(bags, fields[text].owners, image.owners)
-            out[f"words@{STRONGEST}"] = words_shared(image.embeddings, said, STRONGEST)
-        return out
 
 
 def ranks_of(first: FieldItems, second: FieldItems, **how: Any) -> Ranks:

@@ -10,7 +10,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.build import make_eval_sources, make_readers, make_reading, make_source
 from big_retrieval.evals import evaluators
 from big_retrieval.evals.bm25 import make_bm25_evaluators
-from big_retrieval.evals.evaluators import Runnable
+from big_retrieval.evals.evaluators import BoundEvaluator
 from big_retrieval.evals.examples import Folder
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.inference.load import TrainedModel
@@ -35,7 +35,7 @@ class EvaluatedSystem:
 
     name: str
     checkpoint: str
-    evaluators: Mapping[str, Runnable]
+    evaluators: Mapping[str, BoundEvaluator]
     weights: Any = None
     step: int = 0
 
@@ -51,8 +51,8 @@ class EvaluatedSystem:
         """
         made = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
         log.info(f"evaluating {self.name}")
-        for evaluator in made.values():
-            evaluator.check()
+        for part, context in made.values():
+            part.check_data(context)
         examples = None if folder is None else Folder(folder, self.step, Extras(), shown)
         ranked = None if folder is None else folder / RANKINGS
         found = evaluators.run(made, set(made), self.weights, examples, ranked)

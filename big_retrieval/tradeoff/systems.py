@@ -17,10 +17,18 @@ from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
-from big_retrieval.evals.evaluators import make_evaluators
+from big_retrieval.evals.evaluators import EvaluatorContext, make_evaluators
 from big_retrieval.evals.graded import mean_metrics, order
 from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import SIDES, Mode, Side
+from big_retrieval.evals.ranking import (
+    Ranking,
+    averaged,
+    encode,
+    weights_of,
+    words_of_side,
+)
+from big_retrieval.evals.retrieval import Retrieval, words_of
 from big_retrieval.evals.same import common
 from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.inference.load import TrainedModel
@@ -111,35 +119,40 @@ def model_system(model: TrainedModel, name: str, gates: Gates) -> System:
     config = dataclasses.replace(model.config, evals={name: ev})
     readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
     made = make_evaluators(config, {name: make_source(ev.data)}, readers, model.encoder, reading)
-    evaluator: Any = next(iter(made.values()))
-    evaluator.check()
-    make = judged_system if ev.judged else paired_system
-    return make(name, evaluator, model.weights, config, gates)
+    part, context = next(iter(made.values()))
+    part.check_data(context)
+    make: Any = judged_system if ev.judged else paired_system
+    return make(part, context, model.weights, config, gates)
 
 
-def judged_system(name: str, evaluator: Any, weights: Any, config: Config, gates: Gates) -> System:
-    """The queries of a `RankingEvaluator` against its documents."""
-    judged: JudgedQueries = evaluator.judged
+def judged_system(
+    part: Ranking, context: EvaluatorContext, weights: Any, config: Config, gates: Gates
+) -> System:
+    """The queries of a `Ranking` against its documents."""
+    judged = part.judgements(context)
     source, asked = judged.source, judged.asked
     log.info(f"encoding {len(source.queries):,} queries and {len(source.documents):,} documents")
-    encoded = {side: evaluator.encode(weights, side) for side in SIDES}
-    bow = {side: evaluator.bow(encoded[side], side, gates[side].values()) for side in SIDES}
-    present = {side: encoded[side].any(evaluator.weights_of(side)) for side in SIDES}
+    encoded = {side: encode(context, weights, side) for side in SIDES}
+    bow = {
+        side: words_of_side(context, encoded[side], side, gates[side].values()) for side in SIDES
+    }
+    present = {side: encoded[side].any(weights_of(context, side)) for side in SIDES}
     findable, sayable = np.flatnonzero(present["document"]), present["query"][asked][:, None]
     kept = {"query": asked, "document": findable}
 
     def rows(side: Side, mode: Mode) -> Embeddings:
-        return evaluator.average(encoded[side], side, mode, bow[side])[kept[side]]
+        return averaged(context, encoded[side], side, mode, bow[side])[kept[side]]
 
     def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         return judged_scores(judged, np.where((found >= 0) & sayable, findable[found], -1), scores)
 
     samples: dict[str, Any] = {}
-    for query_field, weight in evaluator.weights_of("query").items():
+    for query_field, weight in weights_of(context, "query").items():
         items = [(n, 0) for n in asked[encoded["query"].present[query_field][asked]].tolist()]
         if weight > 0:
-            samples[query_field] = _texts(source.queries, evaluator.readers[query_field], items)
-    return System(judged_task(name, judged), plain_topology(config), gates, rows, scorer, samples)
+            samples[query_field] = _texts(source.queries, context.readers[query_field], items)
+    task = judged_task(context.name, judged)
+    return System(task, plain_topology(config), gates, rows, scorer, samples)
 
 
 def plain_topology(config: Config) -> str | Mapping[str, Any]:
@@ -166,13 +179,15 @@ def judged_scores(judged: JudgedQueries, found: np.ndarray, scores: np.ndarray) 
     return mean_metrics(judged.values(dataclasses.replace(ranked, relevance=relevance)))
 
 
-def paired_system(name: str, evaluator: Any, weights: Any, config: Config, gates: Gates) -> System:
-    """The query field of a `RetrievalEvaluator` against its document field."""
-    log.info(f"encoding {len(evaluator.source):,} records")
-    c, encoded = evaluator.config, evaluator.encode(weights)
-    sides = {"query": encoded[c.query], "document": encoded[c.document]}
+def paired_system(
+    part: Retrieval, context: EvaluatorContext, weights: Any, config: Config, gates: Gates
+) -> System:
+    """The query field of a `Retrieval` against its document field."""
+    log.info(f"encoding {len(context.source):,} records")
+    encoded = part.encode(context, weights)
+    sides = {"query": encoded[part.query], "document": encoded[part.document]}
     bow = {
-        side: evaluator.bow(sides[side])
+        side: words_of(context.encoder, sides[side])
         for side in SIDES
         if sides[side].reader.field.modality == "text"
         and any(mode.needs_words(side) for mode in gates[side].values())
@@ -183,11 +198,12 @@ def paired_system(name: str, evaluator: Any, weights: Any, config: Config, gates
         return in_mode(sides[side].embeddings, mode, side, bow.get(side))
 
     task = SearchTask(
-        f"{name} ({c.query} to {c.document})", c.search_metrics, max(c.recall_at),
+        f"{context.name} ({part.query} to {part.document})", part.search_metrics,
+        max(part.recall_at),
         len(queries.owners), len(documents.owners),
     )  # fmt: skip
-    scorer = recall_scorer(c.recall_at, queries.ids, documents.ids)
-    samples = {c.query: _texts(queries.source, queries.reader, queries.items.tolist())}
+    scorer = recall_scorer(part.recall_at, queries.ids, documents.ids)
+    samples = {part.query: _texts(queries.source, queries.reader, queries.items.tolist())}
     return System(task, plain_topology(config), gates, rows, scorer, samples)
 
 

@@ -103,8 +103,8 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     evaluators = evals.make_evaluators(config, eval_sources, readers, encoder, reading)
     if evaluators:
         log.info("checking what the evaluators read ...")
-    for evaluator in evaluators.values():
-        evaluator.check()
+    for part, context in evaluators.values():
+        part.check_data(context)
     return TrainingRun(
         workdir=workdir,
         parts=parts,
@@ -161,7 +161,7 @@ class TrainingRun:
     read: Callable[..., Iterator[dict[str, Any]]]
     order: Order
     rows: np.ndarray
-    evaluators: Mapping[str, Any]
+    evaluators: Mapping[str, evals.BoundEvaluator]
     total_steps: int
     damage: Damage
     fingerprints: Mapping[str, str]

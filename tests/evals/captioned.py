@@ -14,6 +14,7 @@ from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
+from tests.evals.bound import Bound, bound
 from tests.helpers import tiny
 
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
@@ -32,14 +33,14 @@ class Known(Encoder):
         return self._embeddings[field][:, None], records
 
 
-def evaluator(kind: Any, part: Any, source: Records, **embeddings: np.ndarray) -> Any:
+def evaluator(part: Any, source: Records, **embeddings: np.ndarray) -> Bound:
     """An evaluator of fields `image`, made of a number, and `text`."""
     fields = {
         "image": ArrayField(side="document", column="number"),
         "text": TextField(length=8),
     }
     readers = {name: each.build(Tools(TOKENIZER, fields=fields)) for name, each in fields.items()}
-    return kind(part, source, readers, INNER, Known(**embeddings))
+    return bound(part, source, readers, INNER, Known(**embeddings))
 
 
 def records(captions: list[list[str]]) -> Records:

@@ -16,7 +16,7 @@ from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.bm25 import (
-    Bm25Evaluator,
+    Bm25Ranking,
     make_bm25_evaluators,
     side_texts,
     text_columns,
@@ -24,6 +24,7 @@ from big_retrieval.evals.bm25 import (
 from big_retrieval.evals.comparison import values_of_run
 from big_retrieval.evals.judged import chosen_queries
 from big_retrieval.evals.trec import read_qrels, read_run
+from tests.evals.bound import bound
 
 QUERIES = {"q1": "red circle", "q2": "unseen words", "q3": "Acme", "q4": ""}
 DOCUMENTS = {
@@ -73,8 +74,8 @@ def answered(c: Config) -> dict[str, float]:
     """All metrics."""
     sources = {name: make_source(ev.data) for name, ev in c.evals.items()}
     made, _ = make_bm25_evaluators(c, sources)
-    for evaluator in made.values():
-        evaluator.check()
+    for part, context in made.values():
+        part.check_data(context)
     return evals.run(made, set(made), None)
 
 
@@ -192,12 +193,9 @@ def test_compare_has_the_numbers_of_evaluate(tmp_path: Path) -> None:
         table.writerows([("query-id", "corpus-id", "score"), *pairs, ("q zz", "gone", 1)])
     data = configs.Beir(path=str(tmp_path))
     metrics = ("nDCG@10", "MRR", "R@3", "MAP")
-    evaluator = Bm25Evaluator(
-        Ranking(data=data, metrics=metrics),
-        make_source(data),
-        {"query": ("query",), "document": ("text",)},
-    )
-    expected = evaluator.run(rankings=tmp_path)
+    columns = {"query": ("query",), "document": ("text",)}
+    part = Bm25Ranking(data=data, metrics=metrics, columns=columns)
+    expected = bound(part, make_source(data), {}, None, None).run({}, rankings=tmp_path)
     run = read_run(tmp_path / "run.trec")
     _, values = values_of_run(run, read_qrels(qrels), metrics)
     assert {name: each.mean() for name, each in values.items()} == pytest.approx(expected)

@@ -13,10 +13,9 @@ from big_retrieval.config import CaptionNdcg, CrisscrossedCaptions, recipe
 from big_retrieval.config.checks import evals as checks
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
-from big_retrieval.evals.caption_ndcg import CaptionNdcgEvaluator
-from big_retrieval.evals.crisscrossed import CrisscrossedEvaluator
 from big_retrieval.evals.examples import Show
 from big_retrieval.evals.rouge import RougeL, words
+from tests.evals.bound import Bound
 from tests.evals.captioned import evaluator, records, write_pairs
 from tests.helpers import tiny
 
@@ -28,9 +27,9 @@ SCORES = (EMBEDDINGS["text"] @ EMBEDDINGS["image"].T).astype(np.float32)  # [6, 
 OWNERS = np.array([0, 0, 1, 2, 2, 2])
 
 
-def crisscrossed(path: str, **keys: Any) -> CrisscrossedEvaluator:
+def crisscrossed(path: str, **keys: Any) -> Bound:
     part = CrisscrossedCaptions(files=(path,), recall_at=(1, 2), **keys)
-    return evaluator(CrisscrossedEvaluator, part, SOURCE, **EMBEDDINGS)
+    return evaluator(part, SOURCE, **EMBEDDINGS)
 
 
 def test_pairs_are_right_besides_the_original_ones(tmp_path: Path, said: list[str]) -> None:
@@ -86,8 +85,8 @@ def test_pairs_that_do_not_fit(
         crisscrossed(str(tmp_path / "a.csv"), **keys).check()
 
 
-def ndcg(**keys: Any) -> CaptionNdcgEvaluator:
-    return evaluator(CaptionNdcgEvaluator, CaptionNdcg(depth=2, **keys), SOURCE, **EMBEDDINGS)
+def ndcg(**keys: Any) -> Bound:
+    return evaluator(CaptionNdcg(depth=2, **keys), SOURCE, **EMBEDDINGS)
 
 
 def test_relevance_by_rouge_is_that_of_a_plain_loop() -> None:
@@ -165,7 +164,7 @@ def test_relevance_that_does_not_fit(tmp_path: Path, rows: Any, words: str) -> N
         checked_and_run(built)
 
 
-def checked_and_run(built: CaptionNdcgEvaluator) -> dict[str, float]:
+def checked_and_run(built: Bound) -> dict[str, float]:
     built.check()
     return built.run({})
 

@@ -20,7 +20,6 @@ from big_retrieval.evals.confusions import Confusions, predictions
 from big_retrieval.evals.examples import Folder, best_first, worst
 from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.ranks import ranks
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.thumbnails import (
     MOST_CHARACTERS,
     SIDE,
@@ -32,6 +31,7 @@ from big_retrieval.evals.thumbnails import (
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
+from tests.evals.bound import bound
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -179,9 +179,7 @@ def test_choices_are_those_of_plain_loops(
 def run(encoder: Encoder, **changes: Any) -> tuple[dict[str, float], dict[str, Any]]:
     """The numbers and examples of a retrieval evaluator."""
     shown: list[dict[str, Any]] = []
-    task = RetrievalEvaluator(
-        configs.Retrieval(**changes), SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder
-    )
+    task = bound(configs.Retrieval(**changes), SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder)
     found = task.run({}, show=examples.Show(lambda make: shown.append(make())))
     return found, shown[0]
 
@@ -191,9 +189,9 @@ def test_examples_of_retrieval_agree_with_its_numbers(devices: int) -> None:
     encoder = Preset(devices)
     numbers, shown = run(encoder)
     assert encoder.asked == 2  # each field once
-    plain = RetrievalEvaluator(
-        configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset(devices)
-    ).run({})
+    plain = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset(devices)).run(
+        {}
+    )
     assert numbers == plain
     images, texts = (encoder.made[name][:, 0] for name in ("image", "text"))
     table = -np.linalg.norm(images[:, None] - texts[None], axis=-1)  # [9, 45]
@@ -231,7 +229,7 @@ def test_examples_of_retrieval_agree_with_its_numbers(devices: int) -> None:
 
 def test_queries_are_shown_by_their_names() -> None:
     shown: list[Any] = []
-    task = RetrievalEvaluator(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
+    task = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
     show = examples.Show(lambda make: shown.append(make()), ("7", "4#2", "2", "no"))
     task.run({}, show=show)
     assert show.found == {"7", "4#2", "2"}
@@ -259,7 +257,7 @@ def test_scores_without_a_number_are_shown_as_such() -> None:
 
 def test_without_a_taker_no_picture_is_read() -> None:
     Counting.reads = 0
-    task = RetrievalEvaluator(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
+    task = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
     task.run({})
     task.run({}, show=examples.Show(lambda make: None))  # what other processes than the first do
     assert Counting.reads == 0

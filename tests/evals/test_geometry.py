@@ -1,5 +1,6 @@
 """Geometry of embeddings against loops."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import EvaluatorContext
+from big_retrieval.evals.examples import Show
 from big_retrieval.evals.geometry import measure
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
@@ -130,11 +132,11 @@ def test_the_evaluator_takes_the_first_text_of_the_first_records() -> None:
     }
     source = SceneRecords("test", size=16, count=COUNT)
     topology = TOPOLOGIES["oblique"]
-    context = EvaluatorContext("g", source, {}, readers, topology, Given(**sides))
-    built: Any = part.build(context)
-    built.check()
+    context = EvaluatorContext("g", source, readers, topology, Given(**sides))
+    part.check_data(context)
     shown: list[Any] = []
-    found = built.run({}, lambda make: shown.append(make()["distances"]))
+    show = Show(lambda make: shown.append(make()["distances"]))
+    found = part.run(replace(context, show=show), {})
     assert found == measure({name: x[:6] for name, x in sides.items()}, topology)
     names = metrics_of(tiny(evals={"g": recipe.entry(part)}), "g")
     assert {f"geometry/g/{name}" for name in found} == set(names)

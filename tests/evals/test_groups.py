@@ -15,9 +15,9 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.examples import Show
 from big_retrieval.evals.groups import check_group, distinct, encode_items, group_numbers
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
+from tests.evals.bound import Bound, bound
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -130,8 +130,8 @@ def plain(records: Records) -> dict[str, float]:
     return out
 
 
-def evaluator(records: Records, group: str = "kind", devices: int = 1) -> RetrievalEvaluator:
-    return RetrievalEvaluator(
+def evaluator(records: Records, group: str = "kind", devices: int = 1) -> Bound:
+    return bound(
         configs.Retrieval(group=group, recall_at=(1, 2)), Listed(records), SPECS,
         TOPOLOGIES["euclidean"], Seen(devices),
     )  # fmt: skip
@@ -145,7 +145,7 @@ def test_numbers_are_those_of_sets_and_loops(records: Records) -> None:
     assert task.run({}) == pytest.approx(plain(records))
     kinds = [group if group is not None else i for i, (group, _) in enumerate(records)]
     pairs = {(k, t) for k, (_, texts) in zip(kinds, records, strict=True) for t in texts}
-    assert task.encoder.encoded == {"image": len(records), "text": len(pairs)}  # type: ignore
+    assert task.context.encoder.encoded == {"image": len(records), "text": len(pairs)}  # type: ignore
 
 
 def test_on_eight_devices_and_with_examples() -> None:
@@ -215,7 +215,7 @@ def test_a_wrong_column_is_an_error_before_anything_is_encoded() -> None:
             task.check()
         with pytest.raises(UserError, match=words):
             task.run({})
-        assert task.encoder.encoded == {}  # type: ignore
+        assert task.context.encoder.encoded == {}  # type: ignore
     evaluator([("a", ("cat",))]).check()
 
 

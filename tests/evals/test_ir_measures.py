@@ -12,11 +12,11 @@ from scipy import sparse
 from big_retrieval.config import Ranking
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.comparison import values_of_run
-from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.trec import read_qrels, read_run
 from big_retrieval.retrieval.searching import IndexSearcher
 from big_retrieval.similarity import TOPOLOGIES
-from tests.evals.test_ranking_evaluator import FIELDS, SPECS, Preset
+from tests.evals.bound import bound
+from tests.evals.test_ranking_evaluator import SPECS, Preset
 from tests.evals.test_rankings_written import METRICS, judged, qrels_of
 from tests.retrieval.index_cases import make_inverted
 
@@ -47,7 +47,7 @@ def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> Path:
 def test_the_run_of_an_evaluator(tmp_path: Path) -> None:
     of = judged()
     task = Ranking(metrics=METRICS, depth=25, chunk=4, rankings=True, documents=("title",))
-    each = RankingEvaluator(task, of, FIELDS, SPECS, TOPOLOGIES["sphere"], Preset())
+    each = bound(task, of, SPECS, TOPOLOGIES["sphere"], Preset())
     ours = evals.run({"ranking/x": each}, {"ranking/x"}, {}, None, tmp_path)
     qrels = write_qrels(tmp_path / "qrels", qrels_of(of))
     names = {name: NAMES[name] for name in METRICS}

@@ -19,19 +19,18 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.evals.encoding import encode_source
-from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.rankings import read_values
 from big_retrieval.evals.ranks import DocumentScorer, ranks
-from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_scores
+from big_retrieval.evals.zeroshot import class_scores
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.examples import has_matched
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.sparse.terms import Terms, terms_of
 from big_retrieval.train.build import build_model
+from tests.evals.bound import bound
 from tests.evals.test_ranks import ENCODERS, plain
 from tests.helpers import drawn, lexical_texts, tiny
-from tests.readers import image_reader, text_reader
+from tests.readers import changed, image_reader, text_reader
 
 SCENES = SceneRecords("test", size=16, count=9)
 CAPTIONS = [text for n in range(9) for text in SCENES[n]["captions"]]
@@ -167,7 +166,7 @@ def test_modes_of_zero_shot(ensemble: Any) -> None:
         label="kind", classes=names, prompts=prompts, ensemble=ensemble, modes=("bag", "top_k=2")
     )
     how: Any = (source, {"image": IMAGE, "text": TEXT}, INNER)
-    found = ZeroShotEvaluator(task, *how, Preset(normed=True, text=text, image=image)).run({})
+    found = bound(task, *how, Preset(normed=True, text=text, image=image)).run({})
     ways = {"": (text, image), "bag/": (own, image)}
     ways["top_k=2/"] = gated(text, 2, bags(texts)), gated(image, 2, None)
     for mode, (rows, images) in ways.items():
@@ -228,17 +227,17 @@ def test_ways_to_search_of_retrieval(tmp_path: Path) -> None:
     }
     task = configs.Retrieval(recall_at=(1, 3), modes=MODES)
     how = SCENES, {"image": IMAGE, "text": TEXT}, INNER
-    asked = RetrievalEvaluator(task, *how, Preset(text=text, image=image))
+    asked = bound(task, *how, Preset(text=text, image=image))
     found = asked.run({}, rankings=tmp_path / "x")
     for way in ("image_to_text", "text_to_image"):
         for metric, each in read_values(tmp_path / f"x-{way}" / "queries.csv")[1].items():
             mode, _, name = metric.rpartition("/")
             assert np.mean(each) == pytest.approx(found["/".join(filter(None, (mode, way, name)))])
     plain_task = configs.Retrieval(recall_at=(1, 3))
-    whole = RetrievalEvaluator(plain_task, *how, Preset(text=text, image=image)).run({})
+    whole = bound(plain_task, *how, Preset(text=text, image=image)).run({})
     assert found == pytest.approx(found | whole)
     for mode, (texts, images) in changed.items():
-        wanted = RetrievalEvaluator(plain_task, *how, Preset(text=texts, image=images)).run({})
+        wanted = bound(plain_task, *how, Preset(text=texts, image=images)).run({})
         del wanted["words@5"]
         ours = {n.removeprefix(f"{mode}/"): x for n, x in found.items() if n.startswith(f"{mode}/")}
         assert ours == pytest.approx(wanted)
@@ -255,7 +254,7 @@ def test_ways_to_search_of_retrieval(tmp_path: Path) -> None:
 def test_images_that_say_what_their_texts_say() -> None:
     image = np.stack([bags(CAPTIONS[5 * n : 5 * n + 5], False).sum(0) for n in range(9)])
     text = bags(CAPTIONS)
-    task = RetrievalEvaluator(
+    task = bound(
         configs.Retrieval(modes=("bag",)), SCENES, {"image": IMAGE, "text": TEXT}, INNER,
         Preset(text=text, image=image),
     )  # fmt: skip
@@ -270,7 +269,10 @@ FIELDS: dict[str, Any] = {
     "query": configs.TextField(column="query"),
     "title": configs.TextField(side="document", column="title"),
 }
-SPECS = {name: text_reader(name, length=20, tokenizer=TOKENIZER) for name in FIELDS}
+SPECS = {
+    name: text_reader(name, side=field.side, length=20, tokenizer=TOKENIZER)
+    for name, field in FIELDS.items()
+}
 
 
 def test_ways_to_search_of_rankings() -> None:
@@ -291,7 +293,7 @@ def test_ways_to_search_of_rankings() -> None:
     def run(embeddings: tuple[np.ndarray, np.ndarray], *modes: str) -> dict[str, float]:
         task = configs.Ranking(metrics=("nDCG@10", "MRR"), modes=modes)
         encoder = Preset(query=embeddings[0], title=embeddings[1])
-        return RankingEvaluator(task, source, FIELDS, SPECS, INNER, encoder).run({})
+        return bound(task, source, SPECS, INNER, encoder).run({})
 
     found = run((query, title), *changed)
     assert {n: found[n] for n in ("nDCG@10", "MRR")} == run((query, title))
@@ -309,11 +311,11 @@ def test_examples_of_rankings_show_the_words_that_matched() -> None:
     rng, width = np.random.default_rng(5), len(COLUMNS)
     rows = {"query": len(source.queries), "title": 12, "image": 12}
     embeddings = {name: rng.gamma(2, 1, (n, width)).astype(np.float32) for name, n in rows.items()}
-    fields = FIELDS | {"image": configs.ImageField(side="document", weight=0.5)}
+    readers = SPECS | {"image": changed(IMAGE, side="document", weight=0.5)}
     shown: list[Any] = []
     task = configs.Ranking(metrics=("nDCG@10",))
-    how = source, fields, SPECS | {"image": IMAGE}, INNER, Preset(**embeddings)
-    RankingEvaluator(task, *how).run({}, show=lambda make: shown.append(make()))
+    how = source, readers, INNER, Preset(**embeddings)
+    bound(task, *how).run({}, show=lambda make: shown.append(make()))
     documents = (embeddings["title"] + 0.5 * embeddings["image"]) / 1.5
     seen = 0
     for group in shown[0]["directions"][0]["groups"]:

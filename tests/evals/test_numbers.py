@@ -13,46 +13,40 @@ import pytest
 from big_retrieval.config import Config, Evaluator
 from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators
+from big_retrieval.evals.evaluators import EvaluatorContext
+from tests.evals.bound import bound
 from tests.helpers import tiny
 
 
-class Gives:
-    """An evaluator that returns one value."""
+@dataclass(frozen=True)
+class Gives(Evaluator):
+    """An evaluator that returns one value, with the names that it is said to give."""
 
-    def __init__(self, value: Any):
-        self._value = value
+    value: Any = 1.0
+    type: str = "own"
+    names: tuple[str, ...] | None = None
 
-    def check(self) -> None:
-        """Nothing."""
+    def metric_names(self, config: Config) -> tuple[str, ...] | None:
+        return self.names
 
-    def run(self, weights: Any, show: Any = None) -> dict[str, Any]:
-        """The value."""
-        return {"gap": self._value}
+    def run(self, context: EvaluatorContext, weights: Any) -> dict[str, Any]:
+        return {"gap": self.value}
 
 
 @pytest.mark.parametrize("value", [1.5, np.float32(1.5), np.array(1.5), jnp.float32(1.5)])
 def test_numbers_of_numpy_and_jax_are_numbers(value: Any) -> None:
-    found = evaluators.run({"own/test": Gives(value)}, {"own/test"}, {})
+    found = evaluators.run(
+        {"own/test": bound(Gives(value), None, {}, None, None)}, {"own/test"}, {}
+    )
     assert found == {"own/test/gap": 1.5}
     assert type(found["own/test/gap"]) is float
 
 
 @pytest.mark.parametrize("value", [np.ones(2), None, "1"])
 def test_what_is_no_number_is_named(value: Any) -> None:
+    made = {"own/test": bound(Gives(value), None, {}, None, None)}
     with pytest.raises(UserError, match=r"the evaluator own/test gives 'gap' as .*one number"):
-        evaluators.run({"own/test": Gives(value)}, {"own/test"}, {})
-
-
-@dataclass(frozen=True)
-class Foretold(Evaluator):
-    """The part of `Gives`, with the names that it is said to give."""
-
-    type: str = "own"
-    names: tuple[str, ...] | None = None
-
-    def metric_names(self, config: Config) -> tuple[str, ...] | None:
-        """These."""
-        return self.names
+        evaluators.run(made, {"own/test"}, {})
 
 
 @pytest.mark.parametrize(
@@ -77,7 +71,8 @@ class Foretold(Evaluator):
 def test_names_are_those_that_the_part_foretells(
     names: tuple[str, ...] | None, best: str, words: str
 ) -> None:
-    config = dataclasses.replace(tiny(), evals={"test": Foretold(names=names)}, best_metric=best)
+    made = {"own/test": bound(Gives(names=names), None, {}, None, None)}
+    config = dataclasses.replace(tiny(), best_metric=best)
     refused = pytest.raises(UserError, match=re.escape(words)) if words else None
     with refused or contextlib.nullcontext():
-        evaluators.run({"own/test": Gives(1.0)}, {"own/test"}, {}, config=config)
+        evaluators.run(made, {"own/test"}, {}, config=config)

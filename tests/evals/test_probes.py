@@ -16,11 +16,11 @@ from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
 from big_retrieval.evals import logistic
-from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.ridge import Ridge
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.train.loop import train
+from tests.evals.bound import bound
 from tests.evals.make_logistic import CLASSES, FEATURES, FILE, PENALTIES, TRAIN, drawn
 from tests.helpers import tiny
 from tests.readers import image_reader
@@ -95,11 +95,9 @@ def labelled(folder: Path, name: str, labels: list[Any]) -> configs.Pairs:
 def evaluator(kind: Any, folder: Path, labels: list[Any], test: list[Any], **keys: Any) -> Any:
     sources = {"train": labelled(folder, "a", labels), "data": labelled(folder, "b", test)}
     part = kind(**sources, label="label", **keys)
-    context = EvaluatorContext(
-        "probe", make_source(sources["data"]), {}, {"image": image_reader("image", size=4)},
-        TOPOLOGIES["sphere"], OfPixels(),
-    )  # fmt: skip
-    return part.build(context)
+    readers = {"image": image_reader("image", size=4)}
+    source, topology = make_source(sources["data"]), TOPOLOGIES["sphere"]
+    return bound(part, source, readers, topology, OfPixels(), name="probe")
 
 
 def test_linear_probe_separates_colours(tmp_path: Path) -> None:
@@ -108,14 +106,14 @@ def test_linear_probe_separates_colours(tmp_path: Path) -> None:
     found = built.run({})
     assert found.keys() == {"accuracy", "loss", "l2", "validation_accuracy"}
     assert (found["accuracy"], found["validation_accuracy"]) == (1.0, 1.0)
-    assert found["l2"] in built.config.l2
+    assert found["l2"] in built.part.l2
     assert found["loss"] < 0.2
 
 
 def test_few_shot_probe_learns_from_few(tmp_path: Path) -> None:
     built = evaluator(configs.FewShotProbe, tmp_path, [*NAMES * 10], [*NAMES * 3], shots=(1, 7))
     built.check()
-    drawn, others = built._drawn()
+    drawn, others = built.part._drawn(built.context)
     assert [len(each) for each in drawn] == [7, 7, 7]
     assert len(others) == 9
     assert not set(np.concatenate(drawn)) & set(others)

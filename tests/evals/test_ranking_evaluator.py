@@ -22,10 +22,10 @@ from big_retrieval.evals.evaluators import traffic
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_examples import _item
 from big_retrieval.evals.judged import chosen_queries
-from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
+from tests.evals.bound import Bound, bound
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -38,8 +38,10 @@ FIELDS = {
 }
 SPECS = {
     "query": text_reader("text", length=8, tokenizer=TOKENIZER),
-    "image": image_reader("image", size=8, optional=True),
-    "title": text_reader("title", length=8, tokenizer=TOKENIZER, optional=True),
+    "image": image_reader("image", size=8, weight=0.7, optional=True),
+    "title": text_reader(
+        "title", side="document", weight=0.3, length=8, tokenizer=TOKENIZER, optional=True
+    ),
 }
 NO_IMAGE, NO_TITLE, NEITHER = (3, 7, 20), (5, 20), 20
 METRICS = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "MAP", "R@5")
@@ -90,9 +92,9 @@ class Preset(Encoder):
         return self.table[field][records], kept
 
 
-def evaluator(encoder: Encoder, of: Any = None, **changes: Any) -> RankingEvaluator:
+def evaluator(encoder: Encoder, of: Any = None, **changes: Any) -> Bound:
     task = Ranking(metrics=METRICS, depth=12, chunk=4, **changes)
-    return RankingEvaluator(task, of or source(), FIELDS, SPECS, TOPOLOGIES["sphere"], encoder)
+    return bound(task, of or source(), SPECS, TOPOLOGIES["sphere"], encoder)
 
 
 def expected(table: dict[str, np.ndarray], weights: dict[str, float]) -> dict[str, float]:
@@ -212,7 +214,7 @@ def test_the_queries_of_a_file_are_asked_alone(tmp_path: Path, said: list[str]) 
     ids = pa.array([f"q{n}" for n in range(QUERIES)])
     of.queries.ids = lambda: ids
     task = evaluator(Preset(), of, query_file=str(file))
-    np.testing.assert_array_equal(task.judged.asked, [*names])
+    np.testing.assert_array_equal(task.part.judgements(task.context).asked, [*names])
     assert said == ["warning: 1 of 4 queries of " + f"{file} are not in the data"]
     found = task.run({})
     single = [evaluator(Preset(), of, query_file=str(tmp_path / f"{n}.json")) for n in names]

@@ -12,21 +12,23 @@ import pytrec_eval
 from scipy import stats
 
 from big_retrieval.commands import compare
-from big_retrieval.config import Ranking
+from big_retrieval.config import Geometry, Ranking
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.errors import UserError
 from big_retrieval.evals import comparison
 from big_retrieval.evals import evaluators as evals
-from big_retrieval.evals.bm25 import Bm25Evaluator
+from big_retrieval.evals.bm25 import Bm25Ranking
 from big_retrieval.evals.comparison import values_of_run
-from big_retrieval.evals.ranking import RankingEvaluator
+from big_retrieval.evals.modes import SIDES
+from big_retrieval.evals.ranking import encode
 from big_retrieval.evals.rankings import read_values
 from big_retrieval.evals.trec import RunWriter, read_qrels, read_run
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
-from tests.evals.test_ranking_evaluator import FIELDS, SPECS, Preset, source
+from tests.evals.bound import bound
+from tests.evals.test_ranking_evaluator import SPECS, Preset, source
 
 METRICS = ("nDCG@10", "nDCG", "MRR@10", "MAP@20", "R@10", "R@100", "P@5")
 MEASURES = {
@@ -67,7 +69,7 @@ def qrels_of(of: Any) -> dict[str, dict[str, int]]:
 def test_the_evaluator_agrees_with_trec_eval_on_its_own_run(tmp_path: Path) -> None:
     of = judged()
     task = Ranking(metrics=METRICS, depth=25, chunk=4, rankings=True, documents=("title",))
-    each = RankingEvaluator(task, of, FIELDS, SPECS, TOPOLOGIES["sphere"], Preset())
+    each = bound(task, of, SPECS, TOPOLOGIES["sphere"], Preset())
     found = evals.run({"ranking/a b": each}, {"ranking/a b"}, {}, None, tmp_path)
     folder = tmp_path / "ranking-a-b"
     assert {path.name for path in folder.iterdir()} == {"run.trec", "queries.csv"}
@@ -91,7 +93,7 @@ def test_a_run_does_without_rankings_that_cannot_be_written(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     task = Ranking(metrics=METRICS, depth=25, chunk=4, rankings=True)
-    each = RankingEvaluator(task, judged(), FIELDS, SPECS, TOPOLOGIES["sphere"], Preset())
+    each = bound(task, judged(), SPECS, TOPOLOGIES["sphere"], Preset())
     whole = evals.run({"ranking/x": each}, {"ranking/x"}, {}, None, tmp_path / "whole")
     method = {"at once": "__enter__", "midway": "add", "at the end": "__exit__"}[when]
     monkeypatch.setattr(RunWriter, method, full)
@@ -107,13 +109,14 @@ def test_a_run_does_without_rankings_that_cannot_be_written(
 
 def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
     task = Ranking(metrics=("nDCG@10",), depth=5)
-    each = RankingEvaluator(task, judged(), FIELDS, SPECS, TOPOLOGIES["sphere"], Preset())
+    each = bound(task, judged(), SPECS, TOPOLOGIES["sphere"], Preset())
     evals.run({"ranking/x": each}, {"ranking/x"}, {}, None, tmp_path)
     assert not list(tmp_path.iterdir())
-    asked = evals.with_rankings({"ranking/x": each, "other": object()})
-    assert asked["ranking/x"].config.rankings
+    other = bound(Geometry(), None, {}, None, None)
+    asked = evals.with_rankings({"ranking/x": each, "other": other})
+    assert asked["ranking/x"].part.rankings
     with pytest.raises(UserError, match=r"none of the evaluators \(other\) has values by query"):
-        evals.with_rankings({"other": object()})
+        evals.with_rankings({"other": other})
 
 
 def test_bm25_writes_the_same_files_and_ids_keep_their_blanks(tmp_path: Path) -> None:
@@ -129,7 +132,8 @@ def test_bm25_writes_the_same_files_and_ids_keep_their_blanks(tmp_path: Path) ->
     )
     task = Ranking(metrics=("MRR",), rankings=True)
     columns = {"query": ("query",), "document": ("text",)}
-    Bm25Evaluator(task, of, columns).run(rankings=tmp_path)
+    part = Bm25Ranking(**vars(task), columns=columns)
+    bound(part, of, {}, None, None).run({}, rankings=tmp_path)
     run = read_run(tmp_path / "run.trec")
     assert run["number 0"][0][0] == "number 2"
     assert read_values(tmp_path / "queries.csv")[0] == ["number 0"]
@@ -176,11 +180,10 @@ def test_scores_that_differ_by_less_than_a_float32_tie_as_in_trec_eval(tmp_path:
 
 
 def test_the_evaluators_scores_are_float32_so_that_its_run_has_its_order() -> None:
-    each = RankingEvaluator(
-        Ranking(depth=5), judged(), FIELDS, SPECS, TOPOLOGIES["sphere"], Preset()
-    )
-    queries, documents = each.encode({}, "query"), each.encode({}, "document")
-    (ranked,) = each.rank(queries.embeddings["query"], queries, documents, {"image": 1.0})
+    part, context = bound(Ranking(depth=5), judged(), SPECS, TOPOLOGIES["sphere"], Preset())
+    queries, documents = (encode(context, {}, side) for side in SIDES)
+    embeddings = queries.embeddings["query"]
+    (ranked,) = part.rank(context, embeddings, queries, documents, {"image": 1.0})
     assert ranked.scores.dtype == np.float32
 
 

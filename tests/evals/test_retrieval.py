@@ -16,9 +16,9 @@ from big_retrieval.evals import comparison
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.rankings import FOLDER, read_values
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
+from tests.evals.bound import bound
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -51,7 +51,7 @@ class Preset(Encoder):
 
 def run(encoder: Encoder, **changes: Any) -> dict[str, float]:
     task = configs.Retrieval(recall_at=(1, 3), **changes)
-    return RetrievalEvaluator(task, SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder).run({})
+    return bound(task, SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder).run({})
 
 
 def test_perfect_embeddings_give_perfect_numbers() -> None:
@@ -95,7 +95,7 @@ def test_numbers_are_those_of_numpy(devices: int, chunk: int) -> None:
 def test_values_of_every_query_for_compare(tmp_path: Path) -> None:
     for name, noise in (("a", 0.3), ("b", 0.9)):
         task = configs.Retrieval(recall_at=(1, 3), rankings=True)
-        evaluator = RetrievalEvaluator(task, SOURCE, SPECS, TOPOLOGIES["sphere"], Preset(noise))
+        evaluator = bound(task, SOURCE, SPECS, TOPOLOGIES["sphere"], Preset(noise))
         whole = evals.run(
             {"retrieval/test": evaluator}, {"retrieval/test"}, {}, rankings=tmp_path / name / FOLDER
         )
@@ -127,8 +127,6 @@ def test_every_image_and_every_text_is_encoded_once() -> None:
 
 def test_data_that_do_not_fit_are_named_before_anything_is_encoded() -> None:
     specs = {**SPECS, "text": text_reader("words", tokenizer=TOKENIZER, length=8)}
-    task = RetrievalEvaluator(
-        configs.Retrieval(), SOURCE, specs, TOPOLOGIES["euclidean"], Preset(0.0)
-    )
+    task = bound(configs.Retrieval(), SOURCE, specs, TOPOLOGIES["euclidean"], Preset(0.0))
     with pytest.raises(UserError, match="no column 'words'"):
         task.check()

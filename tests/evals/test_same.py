@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from big_retrieval import config as configs
 from big_retrieval.data.duplicates import FieldContents
 from big_retrieval.evals.examples import Show
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.same import alone, common, filled, keys_of, most_answers
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.tradeoff.systems import recall_scorer
+from tests.evals.bound import Bound, bound
 from tests.evals.test_groups import SPECS, TOKENIZER, WORDS, Listed, Seen, embedding
 
 Pairs = list[tuple[int, tuple[str, ...]]]  # which picture, captions
@@ -115,13 +115,11 @@ def plain(records: Pairs) -> dict[str, float]:
     return out | {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / 4}
 
 
-def evaluator(
-    records: Pairs, devices: int = 1, duplicates: bool = True, group: str = ""
-) -> RetrievalEvaluator:
+def evaluator(records: Pairs, devices: int = 1, duplicates: bool = True, group: str = "") -> Bound:
     part = configs.Retrieval(recall_at=(1, 2), group=group)
     rest: Mapping[str, Any] = {"duplicates": duplicates}
     topology = TOPOLOGIES["euclidean"]
-    return RetrievalEvaluator(part, Pictures(records), SPECS, topology, Seen(devices), **rest)
+    return bound(part, Pictures(records), SPECS, topology, Seen(devices), **rest)
 
 
 @pytest.mark.slow
@@ -165,13 +163,14 @@ def test_drawings_of_one_thing_are_right_for_its_caption(caplog: Any) -> None:
 def test_without_anything_shared_nothing_changes() -> None:
     records: Pairs = [(0, ("cat", "cat")), (1, ("dog",)), (2, ("emu", "dog cat"))]
     task = evaluator(records)
-    assert task.keys is None
+    assert task.part.keys(task.context) is None
     assert task.run({}) == evaluator(records, duplicates=False).run({})
 
 
 def test_a_named_group_comes_first() -> None:
     records: Pairs = [(0, ("cat",)), (1, ("cat",)), (0, ("dog",))]
-    assert evaluator(records, group="kind").keys is None
+    task = evaluator(records, group="kind")
+    assert task.part.keys(task.context) is None
 
 
 def test_a_search_finds_what_the_evaluator_calls_right() -> None:

@@ -10,13 +10,13 @@ import pytrec_eval
 
 from big_retrieval.config import Beir, Config, Ranking, TextField
 from big_retrieval.data.build import make_source
-from big_retrieval.evals.bm25 import Bm25Evaluator, text_columns
+from big_retrieval.evals.bm25 import Bm25Ranking, text_columns
 from big_retrieval.evals.judged import JudgedQueries, same_id_documents, without
-from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.tradeoff import systems
 from big_retrieval.tradeoff.gates import gates_of
+from tests.evals.bound import Bound, bound
 from tests.evals.test_ranking_evaluator import TOKENIZER, Preset
 from tests.readers import text_reader
 from tests.tradeoff.test_measure import searched
@@ -27,7 +27,8 @@ FIELDS: dict[str, Any] = {
     "text": TextField(side="document", column="text"),
 }
 SPECS = {
-    name: text_reader(field.column, length=8, tokenizer=TOKENIZER) for name, field in FIELDS.items()
+    name: text_reader(field.column, side=field.side, length=8, tokenizer=TOKENIZER)
+    for name, field in FIELDS.items()
 }
 CORPUS = {  # of different lengths, so that no scores tie
     f"d{i}": f"common word{i} word{(i * 7) % 5}" + i * " more" for i in range(12)
@@ -49,7 +50,7 @@ def task(folder: Path, **changes: Any) -> Ranking:
     return Ranking(data=data, **(keys | changes))
 
 
-def ranking(config: Ranking) -> RankingEvaluator:
+def ranking(config: Ranking) -> Bound:
     """A model that finds every query's own document first."""
     encoder, source = Preset(), make_source(config.data)
     rng, names = np.random.default_rng(0), list(CORPUS)
@@ -59,7 +60,7 @@ def ranking(config: Ranking) -> RankingEvaluator:
         if query in names:
             queries[number] = 3 * documents[names.index(query)]
     encoder.table = {"query": queries, "text": documents}
-    return RankingEvaluator(config, source, FIELDS, SPECS, TOPOLOGIES["inner"], encoder)  # type: ignore
+    return bound(config, source, SPECS, TOPOLOGIES["inner"], encoder, name="test")
 
 
 def trec(run: dict[str, list[tuple[str, float]]]) -> dict[str, float]:
@@ -70,9 +71,10 @@ def trec(run: dict[str, list[tuple[str, float]]]) -> dict[str, float]:
     return {ours: float(np.mean([rows[q][name] for q in QRELS])) for ours, name in names.items()}
 
 
-def bm25(config: Ranking) -> Bm25Evaluator:
+def bm25(config: Ranking) -> Bound:
     source: Any = make_source(config.data)
-    return Bm25Evaluator(config, source, text_columns(Config(fields=FIELDS)))
+    part = Bm25Ranking(**vars(config), columns=text_columns(Config(fields=FIELDS)))
+    return bound(part, source, {}, None, None)
 
 
 @pytest.mark.parametrize("make", [ranking, bm25])
@@ -91,9 +93,9 @@ def test_a_query_does_not_find_itself(make: Any, tmp_path: Path, said: list[str]
 
 def test_a_sweep_has_the_evaluators_numbers(tmp_path: Path) -> None:
     evaluator = ranking(task(tmp_path))
-    config = Config(fields=FIELDS, evals={"test": evaluator.config}, topology="inner")
+    config = Config(fields=FIELDS, evals={"test": evaluator.part}, topology="inner")
     gates = gates_of(config, "test", (), ())
-    subject = systems.judged_system("test", evaluator, {}, config, gates)
+    subject = systems.judged_system(*evaluator, {}, config, gates)
     assert subject.task.depth == DEPTH + 1
     (tmp_path / "dense").mkdir()
     (found,) = searched(tmp_path / "dense", subject).values()
@@ -101,7 +103,7 @@ def test_a_sweep_has_the_evaluators_numbers(tmp_path: Path) -> None:
     words = systems.bm25_system(config, "test")
     (tmp_path / "words").mkdir()
     (found,) = searched(tmp_path / "words", words).values()
-    assert found == pytest.approx(bm25(evaluator.config).run())
+    assert found == pytest.approx(bm25(evaluator.part).run({}))
 
 
 def test_when_they_are_left_out(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals import zeroshot
 from big_retrieval.evals.evaluators import make_evaluators
 from big_retrieval.evals.rankings import read_values
-from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_means, class_scores
+from big_retrieval.evals.zeroshot import class_means, class_scores
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
+from tests.evals.bound import Bound, bound
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -117,7 +118,16 @@ def labelled(folder: Path, labels: list[Any]) -> RecordSource:
     return make_source(configs.Pairs(path=str(folder / "labels.jsonl"), text=""))
 
 
-def evaluator(source: RecordSource, encoder: Encoder, **changes: Any) -> ZeroShotEvaluator:
+def labels(task: Any, classes: Any) -> np.ndarray:
+    return task.part.labels(task.context, classes)
+
+
+def names(task: Any) -> Any:
+    """The class names and the prompts."""
+    return task.part.names_and_prompts(task.context)
+
+
+def evaluator(source: RecordSource, encoder: Encoder, **changes: Any) -> Bound:
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     specs = {
         "image": image_reader("image", size=4),
@@ -125,7 +135,7 @@ def evaluator(source: RecordSource, encoder: Encoder, **changes: Any) -> ZeroSho
     }
     keys = {"label": "label", "classes": CLASSES, "prompts": PROMPTS, **changes}
     config = configs.ZeroShot(data=configs.Pairs(), **keys)
-    return ZeroShotEvaluator(config, source, specs, TOPOLOGIES["geodesic"], encoder)
+    return bound(config, source, specs, TOPOLOGIES["geodesic"], encoder)
 
 
 def test_accuracy_is_that_of_numpy(folder: Path) -> None:
@@ -197,28 +207,28 @@ def test_a_label_without_a_class_is_named_before_anything_is_encoded(
 
 
 def test_labels_may_be_names(folder: Path) -> None:
-    names = ["blue", "red", "blue"]
-    task = evaluator(labelled(folder, names), Preset({}))
-    assert task.labels(CLASSES).tolist() == [2, 0, 2]
-    task = evaluator(labelled(folder, names), Preset({}), classes=())
-    assert task.prompts()[0] == ("blue", "red")
-    assert task.labels(("blue", "red")).tolist() == [0, 1, 0]
+    given = ["blue", "red", "blue"]
+    task = evaluator(labelled(folder, given), Preset({}))
+    assert labels(task, CLASSES).tolist() == [2, 0, 2]
+    task = evaluator(labelled(folder, given), Preset({}), classes=())
+    assert names(task)[0] == ("blue", "red")
+    assert labels(task, ("blue", "red")).tolist() == [0, 1, 0]
 
 
 def test_labels_may_be_numbers_written_as_text(folder: Path) -> None:
-    labels = ["5", "0\n", "red"]
-    assert evaluator(labelled(folder, labels), Preset({})).labels(CLASSES).tolist() == [5, 0, 0]
+    found = ["5", "0\n", "red"]
+    assert labels(evaluator(labelled(folder, found), Preset({})), CLASSES).tolist() == [5, 0, 0]
     task = evaluator(labelled(folder, ["1"]), Preset({}))
-    assert task.labels(("1", "0")).tolist() == [0]  # a name, where one is called so
+    assert labels(task, ("1", "0")).tolist() == [0]  # a name, where one is called so
     with pytest.raises(
         UserError, match="label column 'label' is '6'; it must be the name of one class"
     ):
-        evaluator(labelled(folder, ["6"]), Preset({})).labels(CLASSES)
+        labels(evaluator(labelled(folder, ["6"]), Preset({})), CLASSES)
     cranes, task = (("crane", "bird"), ("crane", "machine")), labelled(folder, ["crane"])
     with pytest.raises(UserError, match="label' is 'crane'; it must be the name of one class"):
-        evaluator(task, Preset({})).labels(cranes)
+        labels(evaluator(task, Preset({})), cranes)
     with pytest.raises(UserError, match="has no classes and prompts"):
-        evaluator(labelled(folder, ["6"]), Preset({}), classes=()).prompts()
+        names(evaluator(labelled(folder, ["6"]), Preset({}), classes=()))
 
 
 def test_classes_of_several_names_in_a_file(folder: Path) -> None:
@@ -230,7 +240,7 @@ def test_classes_of_several_names_in_a_file(folder: Path) -> None:
     task = evaluator(labelled(folder, ["lime", "red"]), encoder, **own)
     shown: list[Any] = []
     found = task.run({}, show=lambda make: shown.append(make()))
-    assert task.labels(task.prompts()[0]).tolist() == [1, 0]
+    assert labels(task, names(task)[0]).tolist() == [1, 0]
     scores = plain_class_scores("geodesic", images, embeddings.reshape(2, 2, M, N))
     assert found["accuracy"] == np.mean(scores.argmax(axis=1) == [1, 0])
     assert "green" in json.dumps(shown[0])
@@ -243,7 +253,7 @@ def test_a_missing_file_of_prompts_is_said_with_the_evaluators_name(folder: Path
         tiny(evals={"pets": recipe.entry(config)}), {"pets": labelled(folder, [0])}, {}, Preset({})
     )
     with pytest.raises(UserError, match=r"^config\.evals\.pets\.file: no\.json cannot be read"):
-        made["zeroshot/pets"].prompts()  # type: ignore
+        names(made["zeroshot/pets"])
 
 
 def test_labels_decode_no_image(folder: Path) -> None:
@@ -251,7 +261,7 @@ def test_labels_decode_no_image(folder: Path) -> None:
     for number in (1, 2):
         (folder / f"{number}.png").unlink()
     task = evaluator(source, Preset({}))
-    assert task.labels(CLASSES).tolist() == [3, 1, 2]
+    assert labels(task, CLASSES).tolist() == [3, 1, 2]
     task.check()
     (folder / "0.png").unlink()
     with pytest.raises(UserError, match=r"line 1: the image '0\.png'"):
@@ -317,7 +327,7 @@ def test_folders_of_200_classes_are_scored_among_these_200_alone(tmp_path: Path)
             label="label", file=f"{tmp_path}/prompts.json#imagenet", present=present
         )
         rest = specs, TOPOLOGIES["euclidean"], OfWords(images, words)
-        task = ZeroShotEvaluator(part, source, *rest)
+        task = bound(part, source, *rest)
         task.check()
         found[present] = task.run({})
         columns = chosen if present else np.arange(1000)

@@ -17,11 +17,11 @@ from big_retrieval.data.build import make_readers
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.examples import Show
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report import page
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.train.checkpoint import write_model
+from tests.evals.bound import bound
 from tests.helpers import ROOT, command, environment, in_process
 from tests.report import run_folders as folders
 from tests.report.test_report import text_of
@@ -101,7 +101,7 @@ def test_examples_of_lexical_models_show_the_words_that_matched(
     model: TrainedModel, scenes: SceneRecords, tmp_path: Path
 ) -> None:
     shown: list[dict[str, Any]] = []
-    task = RetrievalEvaluator(
+    task = bound(
         configs.Retrieval(), scenes, dict(make_readers(model.config, model.tokenizer)),
         TOPOLOGIES["inner"], model.encoder,
     )  # fmt: skip

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.config import CaptionNdcg, CrisscrossedCaptions, Retrieval
-from big_retrieval.evals.caption_ndcg import CaptionNdcgEvaluator
-from big_retrieval.evals.crisscrossed import CrisscrossedEvaluator
 from big_retrieval.evals.rankings import read_values
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from tests.evals.captioned import evaluator, records, write_pairs
 
 Case = Mapping[str, np.ndarray]
@@ -22,13 +19,13 @@ RECALLS = ("R@1", "R@5", "R@10")
 pytestmark = pytest.mark.golden("ltd", "retrieval_eval.npz")
 
 
-def measured(case: Case, kind: Any, part: Any, **more: Any) -> dict[str, float]:
+def measured(case: Case, part: Any, **more: Any) -> dict[str, float]:
     """The evaluator's numbers of the file's embeddings, in float64."""
     each = int(case["captions_per_image"])
     source = records([[f"{n} {k}" for k in range(each)] for n in range(len(case["images"]))])
     with jax.enable_x64(True):
         images, captions = (case[name].astype(np.float64) for name in ("images", "captions"))
-        built = evaluator(kind, part, source, image=images, text=captions)
+        built = evaluator(part, source, image=images, text=captions)
         built.check()
         return built.run({}, **more)
 
@@ -38,7 +35,7 @@ def percent(found: dict[str, float], way: str) -> list[float]:
 
 
 def test_recalls_ranks_and_precision(case: Case) -> None:
-    found = measured(case, RetrievalEvaluator, Retrieval(chunk=16))
+    found = measured(case, Retrieval(chunk=16))
     for way, name in WAYS.items():
         ranks = [found[f"{name}/{key}"] for key in ("median_rank", "mean_rank")]
         np.testing.assert_allclose([*percent(found, way), *ranks], case[way], rtol=1e-12)
@@ -53,7 +50,7 @@ def test_crisscrossed_captions(case: Case, tmp_path: Path) -> None:
              for image, caption in np.ndindex(*mask.shape)
              if caption // int(case["captions_per_image"]) != image]  # fmt: skip
     part = CrisscrossedCaptions(files=(write_pairs(tmp_path / "sits.csv", pairs),), chunk=16)
-    found = measured(case, CrisscrossedEvaluator, part)
+    found = measured(case, part)
     for way, name in WAYS.items():
         np.testing.assert_allclose(percent(found, way), case[f"cxc_{way}_recall"], rtol=1e-12)
         precision = found[f"{name}/R-precision"]
@@ -70,7 +67,7 @@ def test_ndcg(case: Case, tmp_path: Path, headed: bool) -> None:
         files.append(f"{name}={path}")
     part = CaptionNdcg(relevance=tuple(files), depth=int(case["ndcg_rank"]), chunk=16)
     folder = tmp_path / "rankings" / "test"
-    found = measured(case, CaptionNdcgEvaluator, part, rankings=folder)
+    found = measured(case, part, rankings=folder)
     _, values = read_values(folder / "queries.csv")
     for name in ("rougeL", "spice"):
         metric = f"{name}/nDCG@{part.depth}"

@@ -21,8 +21,6 @@ from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import make_bm25_evaluators
 from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import parse_mode
-from big_retrieval.evals.ranking import RankingEvaluator
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.saved import find, read_config
 from big_retrieval.tradeoff import average, latency, measure, page, systems
 from big_retrieval.tradeoff.gates import WHOLE
@@ -30,6 +28,7 @@ from big_retrieval.tradeoff.latency import LatencyJob, measure_latency, one_thre
 from big_retrieval.tradeoff.settings import build, settings_of
 from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model
+from tests.evals.bound import bound
 from tests.evals.test_beir import write_beir
 from tests.evals.test_lexical_evals import (
     CAPTIONS,
@@ -83,10 +82,10 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
     modes = ("bag", "binary", "top_k=2/all", "top_k=2/5", "top_k=all/5")
     task = configs.Ranking(metrics=("nDCG@10", "MRR", "R@5"), modes=modes)
     encoder = Preset(query=query, title=title)
-    evaluator = RankingEvaluator(task, source, FIELDS, SPECS, INNER, encoder)
+    evaluator = bound(task, source, SPECS, INNER, encoder, name="test")
     wanted = evaluator.run({})
     config = Config(fields=FIELDS, evals={"test": task}, topology="inner")
-    subject = systems.judged_system("test", evaluator, {}, config, gates())
+    subject = systems.judged_system(*evaluator, {}, config, gates())
     assert (subject.task.depth, subject.task.documents) == (1000, len(source.documents))
     found = searched(tmp_path, subject)
     same = {"bag": ("bag", "all"), "top_k=2/all": ("2", "all"), "": ("all", "all")}
@@ -140,11 +139,11 @@ def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
     task = configs.Retrieval(recall_at=(1, 3), modes=("bag", "top_k=2/5"))
     specs = {"image": IMAGE, "text": TEXT}
     encoder = Preset(text=text, image=image)
-    evaluator = RetrievalEvaluator(task, SCENES, specs, INNER, encoder)
+    evaluator = bound(task, SCENES, specs, INNER, encoder, name="test")
     wanted = evaluator.run({})
     some = gates()
     del some["document"]["binary"]
-    subject = systems.paired_system("test", evaluator, {}, Config(topology="inner"), some)
+    subject = systems.paired_system(*evaluator, {}, Config(topology="inner"), some)
     assert (subject.task.title, subject.task.depth) == ("test (text to image)", 3)
     found = searched(tmp_path, subject)
     for mode, name in {
@@ -312,10 +311,9 @@ def test_the_command(tmp_path: Path) -> None:
     bm25 = found["points"][-1]
     assert bm25["encoding_ms"] == found["models"]["BM25"]["words_ms"] > 0
     config = read_config(find(str(tmp_path / "dpr")))
-    ((_, evaluator),) = make_bm25_evaluators(
-        config, {"test": make_source(config.evals["test"].data)}
-    )[0].items()
-    for name, value in evaluator.run().items():  # there ties do not count against it
+    source = make_source(config.evals["test"].data)
+    ((part, context),) = make_bm25_evaluators(config, {"test": source})[0].values()
+    for name, value in part.run(context, None).items():  # there ties do not count against it
         assert 0 < bm25["metrics"][name] <= value + 1e-6
     again = subprocess.run(
         command("tradeoff", both, f"--out={tmp_path / 'out'}"), cwd=ROOT, env=environment(),

@@ -11,7 +11,6 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import due, measures_best
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.systems import model_system
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import load
@@ -42,17 +41,17 @@ def config(**changes: Any) -> configs.Config:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Gives the sum of recalls of each new set of weights as `SCRIPT` has it."""
     seen: dict[str, float] = {}
-    run = RetrievalEvaluator.run
+    run = configs.Retrieval.run
 
-    def with_script(self: Any, weights: Any, *args: Any, **more: Any) -> dict[str, float]:
-        found = run(self, weights, *args, **more)
-        if self.config.every == 2:
+    def with_script(self: Any, context: Any, weights: Any) -> dict[str, float]:
+        found = run(self, context, weights)
+        if self.every == 2:
             key = params_sha256(weights)
             found["rsum"] = seen[key] if key in seen else SCRIPT[len(seen)]
             seen[key] = found["rsum"]
         return found
 
-    monkeypatch.setattr(RetrievalEvaluator, "run", with_script)
+    monkeypatch.setattr(configs.Retrieval, "run", with_script)
     return seen
 
 

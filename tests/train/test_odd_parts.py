@@ -5,7 +5,6 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -174,20 +173,17 @@ def test_names_in_a_dict_are_text() -> None:
 @configs.register("evaluator")
 @dataclass(frozen=True)
 class Ranks(configs.Evaluator):
-    """An evaluator that keeps its part under no name."""
+    """An evaluator that says whether it gets a folder for rankings."""
 
     type: Literal["test_ranks"] = "test_ranks"
     data: configs.Source = field(default_factory=lambda: configs.Scenes(split="test", count=4))
     rankings: bool = True
 
-    def build(self, context: Any) -> Any:
-        def run(weights: Any, show: Any = None, **more: Any) -> dict[str, float]:
-            return {"asked": float("rankings" in more)}
-
-        return SimpleNamespace(check=lambda: None, run=run)
+    def run(self, context: Any, weights: Any) -> dict[str, float]:
+        return {"asked": float(context.rankings is not None)}
 
 
-def test_an_evaluator_is_asked_for_rankings_wherever_it_keeps_its_part(tmp_path: Any) -> None:
+def test_an_evaluator_of_a_users_own_is_asked_for_rankings(tmp_path: Any) -> None:
     config = tiny(evals={"odd": recipe.entry(Ranks(), rankings=False)})
     made = evals.make_evaluators(config, {}, {}, encoder=None)  # type: ignore
     asked = evals.with_rankings(made)

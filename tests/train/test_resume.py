@@ -19,7 +19,6 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.saved import restore_params
 from big_retrieval.io import manifest
 from big_retrieval.parallel import fetch
@@ -273,14 +272,14 @@ def test_an_evaluator_that_fails_costs_no_steps(
     test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=8))
     config = tiny(evals={"test": test}, eval_every=4, checkpoint_every=8)
     train(config, tmp_path / "whole", ONE)
-    fails, inner = iter([True, False, True]), RetrievalEvaluator.run
+    fails, inner = iter([True, False, True]), configs.Retrieval.run
 
     def run(*args: Any) -> dict[str, float]:
         if next(fails, False):
             raise ValueError("a mistake")
         return inner(*args)
 
-    monkeypatch.setattr(RetrievalEvaluator, "run", run)
+    monkeypatch.setattr(configs.Retrieval, "run", run)
     for step in (4, 8):  # that of 4 succeeds when the run is resumed
         with pytest.raises(ValueError, match="a mistake"):
             train(config, tmp_path / "parts", ONE)

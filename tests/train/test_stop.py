@@ -13,7 +13,6 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
-from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.io import manifest
 from big_retrieval.train.loop import train
 from big_retrieval.train.stop import StopSignal
@@ -69,15 +68,15 @@ def test_sigterm_while_an_evaluator_runs_saves_and_ends(
 ) -> None:
     test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=8))
     config = tiny(evals={"test": test}, eval_every=2, checkpoint_every=100)
-    evaluated, inner = [], RetrievalEvaluator.run
+    evaluated, inner = [], configs.Retrieval.run
 
-    def run(self: RetrievalEvaluator, *args: Any) -> dict[str, float]:
+    def run(self: configs.Retrieval, *args: Any) -> dict[str, float]:
         os.kill(os.getpid(), signal.SIGTERM)
         evaluated.append(inner(self, *args))
         return evaluated[-1]
 
     with monkeypatch.context() as patched:
-        patched.setattr(RetrievalEvaluator, "run", run)
+        patched.setattr(configs.Retrieval, "run", run)
         assert train(config, tmp_path, jax.devices()[:1]) == {}
     assert len(evaluated) == 1
     assert manifest.complete_steps(tmp_path / "checkpoints") == [3]

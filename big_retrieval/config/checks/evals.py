@@ -1,4 +1,4 @@
-"""Checks of all evaluators together; each evaluator's own checks are in `config/evals.py`."""
+"""Checks of all evaluators together; each evaluator checks its own keys."""
 
 import difflib
 from collections.abc import Iterator

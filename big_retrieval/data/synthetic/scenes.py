@@ -33,8 +33,8 @@ from big_retrieval.data.synthetic.scene_parameters import (
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
-    from big_retrieval.config.evals import ZeroShot
     from big_retrieval.config.run import Config
+    from big_retrieval.evals.zeroshot import ZeroShot
 
 SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
 MOST_SCENES = 10_000_000  # their parameters are held in memory
