@@ -17,7 +17,7 @@ from flax import linen as nn
 
 from big_retrieval.config import ViT
 from big_retrieval.models.layers import BlockInit
-from big_retrieval.models.transformer import block_keys, run_layers
+from big_retrieval.models.transformer import run_layers
 
 WIDTH, HEADS, HIDDEN, DEPTH = 768, 12, 3072, 2
 MODELS = ("big_retrieval", "flax", "big_vision")
@@ -26,13 +26,14 @@ MODELS = ("big_retrieval", "flax", "big_vision")
 class Layers(nn.Module):
     """Layers of big_retrieval's vision transformer."""
 
+    spec: ViT = ViT(width=WIDTH, heads=HEADS, mlp=HIDDEN, depth=DEPTH, scan=True, remat="block")
+    dtype: Any = jnp.bfloat16
+    param_dtype: Any = jnp.float32
+
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, L, W] -> [B, L, W]."""
-        spec = ViT(width=WIDTH, heads=HEADS, mlp=HIDDEN, depth=DEPTH)
-        types: Any = {"dtype": jnp.bfloat16, "param_dtype": jnp.float32}
-        block = block_keys(spec, BlockInit.vision(WIDTH, HIDDEN), True, **types)
-        return run_layers(self, block, x, depth=DEPTH, scan=True, remat="block")
+        return run_layers(self, BlockInit.vision(WIDTH, HIDDEN), x, train=True)
 
 
 class FlaxBlock(nn.Module):

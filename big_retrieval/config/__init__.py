@@ -26,10 +26,7 @@ from big_retrieval.config.optimizer import (
     Swa,
 )
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
-from big_retrieval.config.recurrent import Gru
-from big_retrieval.config.regions import RegionGraph, RegionTransformer
 from big_retrieval.config.registry import Plugin, register
-from big_retrieval.config.residual import RESNET_SIZES, ResNet
 from big_retrieval.config.run import (
     FREE_ON_RESUME,
     Config,
@@ -46,7 +43,6 @@ from big_retrieval.config.sources import Source
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.config.trackers import Tracker
-from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
 from big_retrieval.config.update_rules import UpdateRule
 
 if TYPE_CHECKING:
@@ -77,8 +73,13 @@ if TYPE_CHECKING:
     from big_retrieval.losses.tiles import FalseNegatives
     from big_retrieval.losses.triplet import Triplet
     from big_retrieval.losses.vdr import TermMask, Vdr
+    from big_retrieval.models.bert import Bert
     from big_retrieval.models.heads import Mlp, Projection, SharedTransformer
     from big_retrieval.models.lexical import Lexical
+    from big_retrieval.models.recurrent import Gru
+    from big_retrieval.models.regions import RegionGraph, RegionTransformer
+    from big_retrieval.models.resnet import RESNET_SIZES, ResNet
+    from big_retrieval.models.vit import VIT_SIZES, ViT
     from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
     from big_retrieval.train.trackers import Mlflow, TensorBoard, Wandb
 
@@ -104,6 +105,7 @@ _ELSEWHERE = {
     "big_retrieval.evals.ranking": ("Ranking",),
     "big_retrieval.evals.retrieval": ("Retrieval",),
     "big_retrieval.evals.zeroshot": ("ZeroShot",),
+    "big_retrieval.models.bert": ("Bert",),
     "big_retrieval.models.heads": ("Mlp", "Projection", "SharedTransformer"),
     "big_retrieval.models.lexical": ("Lexical",),
     "big_retrieval.losses.contrastive": ("Contrastive", "Sigmoid", "Sparsity"),
@@ -113,6 +115,10 @@ _ELSEWHERE = {
     "big_retrieval.losses.tiles": ("FalseNegatives",),
     "big_retrieval.losses.triplet": ("Triplet",),
     "big_retrieval.losses.vdr": ("TermMask", "Vdr"),
+    "big_retrieval.models.recurrent": ("Gru",),
+    "big_retrieval.models.regions": ("RegionGraph", "RegionTransformer"),
+    "big_retrieval.models.resnet": ("RESNET_SIZES", "ResNet"),
+    "big_retrieval.models.vit": ("VIT_SIZES", "ViT"),
     "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),
     "big_retrieval.train.trackers": ("Mlflow", "TensorBoard", "Wandb"),
 }

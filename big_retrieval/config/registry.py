@@ -60,6 +60,13 @@ _SHIPPED = {  # kind -> modules that define its parts
         "big_retrieval.losses.triplet",
         "big_retrieval.losses.vdr",
     ),
+    "tower": (
+        "big_retrieval.models.vit",
+        "big_retrieval.models.bert",
+        "big_retrieval.models.resnet",
+        "big_retrieval.models.recurrent",
+        "big_retrieval.models.regions",
+    ),
     "optimizer": ("big_retrieval.train.rules",),
     "source": (
         "big_retrieval.data.synthetic.scenes",

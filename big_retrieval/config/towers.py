@@ -1,22 +1,36 @@
-"""Towers: the networks that read an image, a text or any other field."""
+"""The base of towers, the networks that read an image, a text or any other field; ours are in
+models/."""
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.registry import Part
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.interop.fit import Fitted
 
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu"]
 Remat = Literal["none", "block", "dots"]
 AttentionChoice = Literal["auto", "kernel", "plain"]
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """Values that some parameters of a tower start from.
+
+    Attributes:
+      params: path below the tower -> array.
+      notes: log messages about changes to the arrays.
+    """
+
+    params: dict[str, Any]
+    notes: list[str]
+
+
 class Tower(Part):
-    """The base of all towers: what the rest of the code asks them.
+    """The base of all towers.
 
     A subclass is a frozen dataclass with the key `type`, made known by `@register("tower")`. The
     attributes below may be keys or properties of it. Its operations are counted by tracing its
@@ -94,10 +108,6 @@ class Tower(Part):
         """M, vectors that come out of a row."""
         return self.class_tokens
 
-    def positions(self, field: Any) -> int:
-        """L, positions of a field inside, class tokens included."""
-        return field.length or self.class_tokens
-
     @abc.abstractmethod
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
         """Its Linen module: (*Field.inputs, train: bool, rows: int32 [B] | None) -> [B, M, W].
@@ -107,12 +117,6 @@ class Tower(Part):
           fields: the fields that it reads.
           **module: `name`, `parent` and `dtype` of the module.
         """
-        raise NotImplementedError
-
-    def with_vocabulary(self, size: int) -> "Tower":
-        """The same with a word table of so many rows, where the config leaves it open."""
-        del size
-        return self
 
     def describe(self) -> str:
         """It in a few words, for the start of a run."""
@@ -122,7 +126,7 @@ class Tower(Part):
         """The same, small, for `:runlocal`."""
         return self
 
-    def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> "Fitted":
+    def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> Fitted:
         """Parameters that start from something else than a draw, such as word vectors of a file.
 
         Asked once, before the first step of a run, and not when it is resumed or its model loaded.
@@ -135,23 +139,8 @@ class Tower(Part):
         Returns:
           Path -> array of the same shape, and what is to be said of them.
         """
-        from big_retrieval.interop.fit import Fitted
-
         del drawn, tokenizer
         return Fitted({}, [])
-
-    def fitted(self, part: Any, fields: Sequence[Any], seed: int) -> "Fitted":
-        """The parameters of a checkpoint's tower of this type, fitted to this one.
-
-        Args:
-          part: of the checkpoint.
-          fields: the fields that this tower reads.
-          seed: of what is drawn.
-        """
-        from big_retrieval.interop.fit import Fitted
-
-        del fields, seed
-        return Fitted(part.params, [])
 
     def at_depth(self, depth: int) -> "Tower | None":
         """Returns the tower with `depth` equal layers; None if its layers differ.

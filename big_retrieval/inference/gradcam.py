@@ -143,16 +143,17 @@ def _gradcam(
 ) -> GradCam:
     """See `program`; traced by jax."""
     rows, length = arrays[text]["ids"].shape
+    tower, size = _tower(model, image), model.fields[image].size  # type: ignore
     layers = {
         text: _layer(model, text, length + _tower(model, text).class_tokens - 1),
-        image: _layer(model, image, _tower(model, image).positions(model.fields[image])),
+        image: _layer(model, image, tower.class_tokens + (size // tower.patch) ** 2),
     }
     deltas = {name: jnp.zeros((rows, *layer.shape), model.dtype) for name, layer in layers.items()}
     compute = functools.partial(_scores, model, layers, variables, arrays)
     scores, pull, activations = jax.vjp(compute, deltas, has_aux=True)  # scores [n, 1 + M]
     words = _words(model, text, arrays)  # [n, L']
     tokens = {text: words, image: jnp.ones(deltas[image].shape[:2], bool)}
-    tokens[image] = tokens[image].at[:, : _tower(model, image).class_tokens].set(False)
+    tokens[image] = tokens[image].at[:, : tower.class_tokens].set(False)
 
     def relevance(wanted: jax.Array) -> dict[str, jax.Array]:
         """[1 + M], 1 at one score -> relevances [n, L'] of each field."""
@@ -161,7 +162,7 @@ def _gradcam(
 
     # One score at a time: the slopes of all of them would be 1 + M arrays [n, L', W].
     found = jax.lax.map(relevance, jnp.eye(scores.shape[1], dtype=scores.dtype))
-    patches = found[image][:, :, _tower(model, image).class_tokens :]  # [1 + M, n, patches]
+    patches = found[image][:, :, tower.class_tokens :]  # [1 + M, n, patches]
     side = round(patches.shape[-1] ** 0.5)
     start = 0 if _tower(model, text).pool == "last" else _tower(model, text).class_tokens - 1
     return GradCam(

@@ -5,31 +5,43 @@ that does not fit is an error that names it.
 """
 
 import dataclasses
+import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from big_retrieval.config import Bert, ViT
+from big_retrieval.config import Bert, Tower, ViT
+from big_retrieval.config.towers import Fitted
 from big_retrieval.errors import UserError
-from big_retrieval.interop.source import CheckpointTower, Flat
+from big_retrieval.interop.source import CheckpointTower
 
 NOISE = 0.02  # of copied class tokens, as a share of the table's deviation: equal ones stay equal
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A tower's parameters as the model takes them.
+@functools.singledispatch
+def fit_tower(tower: Tower, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
+    """Fits the parameters of a checkpoint's tower to a tower of the same type.
 
-    Attributes:
-      params: path below the tower -> array.
-      notes: what was changed on purpose, a sentence each.
+    Args:
+      tower: as configured.
+      part: of the checkpoint.
+      fields: the fields that the tower reads.
+      seed: of the copies' differences.
     """
+    return Fitted(part.params, [])
 
-    params: Flat
-    notes: list[str]
+
+@fit_tower.register
+def _(tower: ViT, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
+    return fit_image(part, tower, max(field.size for field in fields), seed)
+
+
+@fit_tower.register
+def _(tower: Bert, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
+    return fit_text(part, tower, max(field.length for field in fields), seed)
 
 
 def fit_image(part: CheckpointTower, tower: ViT, size: int, key: int = 0) -> Fitted:

@@ -12,7 +12,7 @@ from big_retrieval.config import Config, Init, Mlp, Tower
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import compatibility
-from big_retrieval.interop.fit import first_layers
+from big_retrieval.interop.fit import first_layers, fit_tower
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import (
@@ -81,7 +81,7 @@ def read_initial_weights(
         if tokenizer is not None and tower.modality == "text":
             compatibility.same_tokenizer(source, tokenizer)
         fields = [field for field in config.fields.values() if field.tower == name]
-        fitted = tower.fitted(part, fields, config.seed)
+        fitted = fit_tower(tower, part, fields, config.seed)
         anew = compatibility.same_names(
             source.origin, fitted.params, below(shapes, f"{name}/"), init.fresh
         )

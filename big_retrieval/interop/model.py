@@ -22,6 +22,7 @@ from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, load, put_together
 from big_retrieval.interop import compatibility
+from big_retrieval.interop.fit import fit_tower
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.pixels import Pixels
 from big_retrieval.interop.read import is_exported, is_ours, locate, read
@@ -233,7 +234,7 @@ def _params(source: CheckpointContents, config: Config) -> Flat:
     for name, tower in config.towers.items():
         part = source.parts[name]
         fields = [field for field in config.fields.values() if field.tower == name]
-        params = tower.fitted(part, fields, seed=0).params
+        params = fit_tower(tower, part, fields).params
         found |= {f"{name}/{path}": array for path, array in params.items()}
         found |= {f"batch_stats/{name}/{path}": array for path, array in part.stats.items()}
     for name, field in config.encoded.items():

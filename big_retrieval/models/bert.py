@@ -5,7 +5,10 @@ copies of the first id ([CLS]) that differ by their positions only. A causal mod
 last id instead, for only these have seen the text.
 """
 
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +16,85 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
-from big_retrieval.config import Bert
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow1
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
+from big_retrieval.config.towers import Activation, AttentionChoice, Remat
 from big_retrieval.errors import UserError
 from big_retrieval.models.attention import relative_buckets
 from big_retrieval.models.class_tokens import Tiled, pooled, tile_first, tile_last, weigh_as_one
 from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
-from big_retrieval.models.transformer import block_keys, run_layers, stored_rows
+from big_retrieval.models.transformer import Transformer, run_layers, stored_rows
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+
+
+@register("tower")
+@dataclass(frozen=True)
+class Bert(Transformer):
+    """A text transformer with M class tokens: BERT's kind, or CLIP's (pre, causal, last)."""
+
+    modality: ClassVar[str] = "text"
+    word_table: ClassVar[str] = "token_embedding"
+    computed_by: ClassVar[tuple[str, ...]] = (
+        "width", "depth", "heads", "mlp", "norm", "final_norm", "causal", "token_types",
+        "relative_positions", "epsilon", "activation",
+    )  # fmt: skip
+    type: Literal["bert"] = "bert"
+    width: AtLeast1 = 512
+    depth: AtLeast1 = 12
+    heads: AtLeast1 = 8
+    mlp: AtLeast1 = 2048
+    class_tokens: AtLeast0 = 1
+    tokens_as_one: bool = False  # they share the weight of a single one in attention
+    # copies of one end, one mean of the text, or all positions (for lexical heads)
+    pool: Literal["first", "last", "mean", "none"] = "first"
+    norm: Literal["post", "pre"] = "post"
+    final_norm: bool = True  # a norm behind the last layer: BERT has none
+    causal: bool = False
+    token_types: int = 0  # rows of BERT's table of segments
+    relative_positions: int = 0  # buckets of a bias by distance: MPNet's 32
+    epsilon: Positive = 1e-5
+    activation: Activation = "gelu"
+    dropout: ShareBelow1 = 0.0
+    embedding_std: float | None = None  # of learned tables at the start; None: as published
+    remat: Remat = "none"
+    scan: bool = False
+    # how attention is computed; same parameters. "kernel": fused (Pallas on TPU, cuDNN on GPU), an
+    # error where it cannot run; "plain": by XLA; "auto": the kernel where it can run
+    attention: AttentionChoice = "auto"
+    vocab_size: int | None = None  # None: the tokenizer's
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        yield from super().check(config, path)
+        if self.attention == "kernel" and self.relative_positions:
+            yield (
+                f"{path}.attention 'kernel' has no biases by distance: set {path}.attention to "
+                f"'auto' ({path}.relative_positions is {self.relative_positions})."
+            )
+        if self.causal and self.pool == "first":
+            yield (
+                f"{path}.causal: the first token sees nothing of the text; set {path}.pool to "
+                "'last' or 'mean'."
+            )
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
+        longest = max((field.length for field in fields), default=None)
+        return TextTransformer(self, self.vocab_size or vocab_size, longest, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        names = {"vocab_size": "token_embedding", "positions": "position_embedding"}
+        sizes = {key: context.shapes[table][0] for key, table in names.items()}
+        same = keys(self, *self.computed_by, "class_tokens", "tokens_as_one", "pool")
+        return TorchForm("TextTransformer", sizes | same)
+
+    def runlocal(self) -> "Bert":
+        return dataclasses.replace(super().runlocal(), vocab_size=None)  # type: ignore
 
 
 class TextTransformer(nn.Module):
-    """Token ids -> M class tokens.
+    """Module of a `Bert`: token ids -> M class tokens.
 
     Parameters: `token_embedding [V, W]`, `position_embedding [L + M - 1, W]` (rows 0..M-1 are the
     class tokens'; with `pool` "last" it is `[L, W]`, and `end_embedding [M, W]` tells the copies of
@@ -35,11 +107,8 @@ class TextTransformer(nn.Module):
     "layer_outputs", "final" [B, L + M - 1, W] (behind ln_final where there is one).
 
     Attributes:
-      spec: its configuration.
       vocab_size: V.
       max_length: ids of the longest text, for the position table; None: those of the first call.
-      dtype: type of the computation and of the result.
-      param_dtype: type of the parameters.
     """
 
     spec: Bert
@@ -68,31 +137,20 @@ class TextTransformer(nn.Module):
           UserError: the text is longer than the tower's positions.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        tile = tile_last if self.spec.pool == "last" else tile_first
-        tiled = tile(ids, mask, self.spec.class_tokens)  # [B, L+M-1]
+        spec = self.spec
+        tile = tile_last if spec.pool == "last" else tile_first
+        tiled = tile(ids, mask, spec.class_tokens)  # [B, L+M-1]
         x = self._embed(tiled)  # [B, L+M-1, W]
-        if self.spec.norm == "post":
-            x = LayerNorm(self.spec.epsilon, name="ln_embedding", **types)(x)
-        x = dropout(x, self.spec.dropout, not train, rows)
+        if spec.norm == "post":
+            x = LayerNorm(spec.epsilon, name="ln_embedding", **types)(x)
+        x = dropout(x, spec.dropout, not train, rows)
         self.sow("intermediates", "embedding", x)
-        block = block_keys(
-            self.spec, BlockInit.text(self.spec.width, self.spec.depth), train, **types
-        )
-        x = run_layers(
-            self,
-            block,
-            x,
-            tiled.mask,
-            rows=rows,
-            bias=self._bias(tiled),
-            depth=self.spec.depth,
-            scan=self.spec.scan,
-            remat=self.spec.remat,
-        )
-        if self.spec.final_norm:
-            x = LayerNorm(self.spec.epsilon, name="ln_final", **types)(x)
+        inits, bias = BlockInit.text(spec.width, spec.depth), self._bias(tiled)
+        x = run_layers(self, inits, x, tiled.mask, rows=rows, bias=bias, train=train)
+        if spec.final_norm:
+            x = LayerNorm(spec.epsilon, name="ln_final", **types)(x)
         self.sow("intermediates", "final", x)
-        return pooled(x, tiled, self.spec.pool, self.spec.class_tokens)  # [B, M, W]
+        return pooled(x, tiled, spec.pool, spec.class_tokens)  # [B, M, W]
 
     def _embed(self, tiled: Tiled) -> jax.Array:
         """Word plus position, [B, L+M-1, W] in `dtype`."""

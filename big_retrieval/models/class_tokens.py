@@ -5,7 +5,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.errors import UserError
 from big_retrieval.models.layers import wide
 
 
@@ -47,21 +46,15 @@ def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
 
 
 def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:
-    """Positions [B, L', W] -> tokens [B, M, W]; see `config.Bert.pool`.
-
-    Raises:
-      UserError: the pooling is unknown.
-    """
+    """Positions [B, L', W] -> tokens [B, M, W]; see `config.Bert.pool`."""
     if pool == "first":
         return x[:, :times]
     if pool == "none":
         return x
     if pool == "mean":
         return mean_of_positions(x, tiled.mask)
-    if pool == "last":
-        first = jnp.argmax(tiled.copy == 0, axis=1)[:, None]  # [B, 1]
-        return jnp.take_along_axis(x, (first + jnp.arange(times))[:, :, None], axis=1)
-    raise UserError(f"pool {pool!r} is unknown; known: first, last, mean, none.")
+    first = jnp.argmax(tiled.copy == 0, axis=1)[:, None]  # [B, 1], of "last"
+    return jnp.take_along_axis(x, (first + jnp.arange(times))[:, :, None], axis=1)
 
 
 def mean_of_positions(x: jax.Array, mask: jax.Array | None) -> jax.Array:

@@ -28,7 +28,7 @@ from big_retrieval.models.layers import (
     uniform,
     wide,
 )
-from big_retrieval.models.transformer import block_keys, run_layers
+from big_retrieval.models.transformer import Layers, run_layers
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -208,7 +208,7 @@ _XAVIER = initializers.xavier_uniform()
 
 @register("head")
 @dataclass(frozen=True)
-class SharedTransformer(Head):
+class SharedTransformer(Layers, Head):
     """A projection per field, then transformer layers that fields share; the embedding is the first
     position (TERN, "Transformer Encoder Reasoning Network").
 
@@ -218,9 +218,8 @@ class SharedTransformer(Head):
 
     reads_positions: ClassVar[bool] = True
     across: ClassVar[bool] = True
-    norm: ClassVar[str] = "post"
-    causal: ClassVar[bool] = False
-    inner_dropout: ClassVar[bool] = True
+    norm = "post"
+    inner_dropout = True
     type: Literal["shared_transformer"] = "shared_transformer"
     dim: AtLeast1 = 1024  # of the projections, the layers and the embedding
     depth: AtLeast1 = 2
@@ -295,6 +294,5 @@ class SharedTransformerHead(nn.Module):
         spec, init = self.spec, uniform(x.shape[-1] ** -0.5)
         name, axes = f"{field}_projection", ("embed", "embed_act")
         x = Dense(spec.dim, axes, init, init, name=name, **types)(x)  # [B, L, dim]
-        block = block_keys(spec, BlockInit.vision(spec.dim, spec.mlp), train, **types)
-        x = run_layers(self, block, x, mask, rows=rows, depth=spec.depth)
+        x = run_layers(self, BlockInit.vision(spec.dim, spec.mlp), x, mask, rows=rows, train=train)
         return x[:, :1].astype(wide(self.dtype))

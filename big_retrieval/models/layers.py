@@ -22,7 +22,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
-from big_retrieval.errors import UserError
 from big_retrieval.runtime.platform import traced_platform
 
 Initializer = initializers.Initializer
@@ -197,15 +196,7 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, rows: jax.Array | None = None) -> jax.Array:
-        """[B, L, W] -> [B, L, W]; `rows`: see `dropout`.
-
-        Raises:
-          UserError: the activation is unknown.
-        """
-        if self.activation not in ACTIVATIONS:
-            raise UserError(
-                f"activation {self.activation!r} is unknown; known: {', '.join(ACTIVATIONS)}."
-            )
+        """[B, L, W] -> [B, L, W]; `rows`: see `dropout`."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         fc1 = Dense(
             self.hidden, ("embed", "mlp"), self.inits.fc1, self.inits.fc1_bias, name="fc1", **types

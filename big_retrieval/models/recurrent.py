@@ -1,6 +1,9 @@
 """Gated recurrent units: one direction of them, and the text tower of two."""
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +11,16 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
-from big_retrieval.config import Gru
+from big_retrieval.config.ranges import AtLeast1
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
+from big_retrieval.config.towers import Fitted, Tower
 from big_retrieval.models.class_tokens import mean_of_positions
 from big_retrieval.models.layers import Dtype, flat_matmul, parameter, uniform, wide
+from big_retrieval.models.word_vectors import fit_words
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
 
 
 class GruLayer(nn.Module):
@@ -29,7 +39,6 @@ class GruLayer(nn.Module):
       features: H.
       dtype: type of the product with the inputs; the recurrence, which adds up the rounding of all
         its steps, is in float32 or wider.
-      param_dtype: type of the parameters.
     """
 
     features: int
@@ -48,7 +57,6 @@ class GruLayer(nn.Module):
         """Inputs [B, L, I] -> (states [B, L, H], the last state [B, H]), in float32 or wider.
 
         Args:
-          x: [B, L, I].
           mask: bool [B, L]; where it is False, the state stays as it is. None: all count.
           first: the state [B, H] before the first input; None: 0.
           reverse: whether the last input is read first.
@@ -84,17 +92,57 @@ class GruLayer(nn.Module):
         return states.swapaxes(0, 1), last
 
 
+@register("tower")
+@dataclass(frozen=True)
+class Gru(Tower):
+    """A bidirectional GRU over word vectors, which may start from a file: one vector a text."""
+
+    modality: ClassVar[str] = "text"
+    computed_by: ClassVar[tuple[str, ...]] = ("width", "words", "read")
+    table: ClassVar[str] = "token_embedding"  # parameter [V, words]
+    type: Literal["gru"] = "gru"
+    width: AtLeast1 = 1024  # half of it from each direction
+    words: AtLeast1 = 300  # numbers of a word vector
+    # file with `word v1 v2 ...` a line (GloVe), which word vectors start from; "": random ones
+    glove: str = ""
+    # both directions' states at the last word, where the backward one has seen this word alone (as
+    # PCME and LTD have it), or the mean of the states at all words (VSE++)
+    read: Literal["last", "mean"] = "last"
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        if self.width % 2:
+            yield f"{path}.width is {self.width}; it must be even, for two directions."
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
+        return RecurrentText(self, vocab_size, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        sizes = {"vocab_size": context.shapes[self.table][0]}
+        arguments = sizes | keys(self, *self.computed_by)
+        return TorchForm("RecurrentText", arguments, fixed_length=True)
+
+    def describe(self) -> str:
+        return f"a GRU of width {self.width}, read at {self.read!r}"
+
+    def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> Fitted:
+        if not self.glove:
+            return super().first_values(drawn, tokenizer)
+        return fit_words(self.glove, self.table, drawn(self.table), tokenizer)
+
+    def runlocal(self) -> "Gru":
+        words = self.words if self.glove else min(32, self.words)  # a file's vectors keep theirs
+        return dataclasses.replace(self, width=min(64, self.width), words=words)
+
+
 class RecurrentText(nn.Module):
-    """Word ids -> one vector a text.
+    """Module of a `Gru`: word ids -> one vector a text.
 
     Parameters: `token_embedding [V, words]`, from N(0, 1), and the directions `forward` and
     `backward`, see `GruLayer`.
 
     Attributes:
-      spec: its configuration.
       vocab_size: V.
       dtype: type of the result; see `GruLayer`.
-      param_dtype: type of the parameters.
     """
 
     spec: Gru

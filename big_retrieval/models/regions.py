@@ -3,7 +3,10 @@
 Boxes are x1, y1, x2, y2, divided by the image's width and height.
 """
 
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +14,19 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
-from big_retrieval.config import RegionGraph, RegionTransformer
+from big_retrieval.config.batch_norms import BatchNormed
+from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
+from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.models.batch_norm import BatchNorm
 from big_retrieval.models.layers import BlockInit, Dense, Dtype, uniform, wide
 from big_retrieval.models.recurrent import GruLayer
-from big_retrieval.models.transformer import block_keys, run_layers
+from big_retrieval.models.transformer import Transformer, run_layers
 from big_retrieval.similarity import unit
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
 
 
 class GraphLayer(nn.Module):
@@ -27,8 +37,6 @@ class GraphLayer(nn.Module):
 
     Attributes:
       average: see `BatchNorm`.
-      dtype: type of the computation and of the result.
-      param_dtype: type of the parameters.
     """
 
     average: bool
@@ -51,16 +59,48 @@ class GraphLayer(nn.Module):
         return with_logical_constraint(y + v, ("batch", "length", "embed_act"))
 
 
+@register("tower")
+@dataclass(frozen=True)
+class RegionGraph(BatchNormed, Tower):
+    """The image encoder of VSRN ("Visual Semantic Reasoning for Image-Text Matching").
+
+    Regions exchange what they hold along a graph of all pairs, layer by layer; a GRU then reads
+    them in their order. One vector an image.
+    """
+
+    modality: ClassVar[str] = "regions"
+    computed_by: ClassVar[tuple[str, ...]] = ("width", "depth", "normalise_regions")
+    type: Literal["region_graph"] = "region_graph"
+    width: AtLeast1 = 1024
+    depth: AtLeast1 = 4  # graph layers
+    # projected regions to length 1 before the graph; VSRN's code does not for Flickr30k
+    normalise_regions: bool = True
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        yield from self.check_slices(config, path)
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
+        return RegionGraphNetwork(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        sizes = {"dim": context.shapes["fc/kernel"][0]}
+        return TorchForm("RegionGraphNetwork", sizes | keys(self, *self.computed_by))
+
+    def describe(self) -> str:
+        return f"{self.depth} graph layers and a GRU of width {self.width}"
+
+    def at_depth(self, depth: int) -> "RegionGraph":
+        return dataclasses.replace(self, depth=depth)
+
+    def runlocal(self) -> "RegionGraph":
+        return dataclasses.replace(self, width=min(64, self.width), depth=min(2, self.depth))
+
+
 class RegionGraphNetwork(nn.Module):
-    """Regions -> one vector, see `config.RegionGraph`.
+    """Module of a `RegionGraph`: regions -> one vector.
 
     Parameters: `fc`, `layers_i/{theta, phi, g, out, bn}`, `gru` (see `GruLayer`), `bn`. The
     collection `batch_stats` has the norms' `mean` and `var` at their paths.
-
-    Attributes:
-      spec: its configuration.
-      dtype: type of the computation and of the result.
-      param_dtype: type of the parameters.
     """
 
     spec: RegionGraph
@@ -95,16 +135,53 @@ class RegionGraphNetwork(nn.Module):
         return x
 
 
+@register("tower")
+@dataclass(frozen=True)
+class RegionTransformer(Transformer):
+    """The image encoder of TERN: a transformer over regions with their boxes, all positions.
+
+    In front of the regions stands a position of zeros, whose output a head reads.
+    """
+
+    modality: ClassVar[str] = "regions"
+    computed_by: ClassVar[tuple[str, ...]] = (
+        "width", "depth", "heads", "mlp", "epsilon", "activation",
+    )  # fmt: skip
+    class_tokens = 1
+    pool = "none"
+    norm = "post"
+    inner_dropout = True
+    type: Literal["region_transformer"] = "region_transformer"
+    width: AtLeast1 = 2048
+    depth: AtLeast1 = 4
+    heads: AtLeast1 = 4
+    mlp: AtLeast1 = 2048
+    activation: Activation = "relu"
+    epsilon: Positive = 1e-5  # of all norms
+    dropout: ShareBelow1 = 0.1
+    remat: Remat = "none"  # what the backward pass computes again
+    scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
+
+    def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
+        if not head.reads_positions:
+            yield (
+                f"{head_path}.type is {head.type!r}, which reads one vector, but {path} gives all "
+                "positions: take a 'shared_transformer', or a projection with pool 'first'."
+            )
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
+        return RegionTransformerNetwork(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        sizes = {"dim": context.shapes["fc1/kernel"][0] - 5}  # beside a box and its area
+        return TorchForm("RegionTransformerNetwork", sizes | keys(self, *self.computed_by))
+
+
 class RegionTransformerNetwork(nn.Module):
-    """Regions and boxes -> all positions, see `config.RegionTransformer`.
+    """Module of a `RegionTransformer`: regions and boxes -> all positions.
 
     Parameters: `fc1`, `fc2`, of what a region is described by, and `layers_i` as in
     `transformer.run_layers`; all start as PyTorch's own layers do.
-
-    Attributes:
-      spec: its configuration.
-      dtype: type of the computation and of the result.
-      param_dtype: type of the parameters.
     """
 
     spec: RegionTransformer
@@ -133,9 +210,6 @@ class RegionTransformerNetwork(nn.Module):
             init = uniform(x.shape[-1] ** -0.5)
             x = Dense(spec.width, axes, init, init, name=name, **types)(x)  # [B, R + 1, W]
             x = jax.nn.relu(x) if name == "fc1" else x
-        block = block_keys(spec, BlockInit.vision(spec.width, spec.mlp), train, **types)
-        x = run_layers(
-            self, block, x, rows=rows, depth=spec.depth, scan=spec.scan, remat=spec.remat
-        )
+        x = run_layers(self, BlockInit.vision(spec.width, spec.mlp), x, rows=rows, train=train)
         self.sow("intermediates", "final", x)
         return x

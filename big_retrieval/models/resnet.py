@@ -4,8 +4,10 @@
 bottleneck block is in its convolution of 3 x 3. All arrays are [B, height, width, channels].
 """
 
-from collections.abc import Iterator
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +15,16 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
-from big_retrieval.config import ResNet
+from big_retrieval.config.batch_norms import BatchNormed
+from big_retrieval.config.ranges import AtLeast1
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
+from big_retrieval.config.towers import Tower
 from big_retrieval.models.batch_norm import BatchNorm
 from big_retrieval.models.layers import Dtype, parameter, wide
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
 
 KERNEL = ("kernel_row", "kernel_column", "channel", "embed")
 _he = initializers.variance_scaling(2.0, "fan_out", "normal")
@@ -28,8 +37,6 @@ class Convolution(nn.Module):
       features: O.
       size: side of the window, odd.
       stride: step between two windows.
-      dtype: type of the computation and of the result.
-      param_dtype: type of the parameters.
     """
 
     features: int
@@ -61,8 +68,6 @@ class ResidualBlock(nn.Module):
       stride: of the block.
       bottleneck: see `convolutions`.
       average: see `BatchNorm`.
-      dtype: type of the computation and of the result.
-      param_dtype: type of the parameters.
     """
 
     inner: int
@@ -96,18 +101,70 @@ def convolutions(inner: int, stride: int, bottleneck: bool) -> tuple[tuple[int, 
     return (3, inner, stride), (3, inner, 1)
 
 
+@register("tower")
+@dataclass(frozen=True)
+class ResNet(BatchNormed, Tower):
+    """A residual network (v1.5, as torchvision has it) with batch norm: one vector an image."""
+
+    modality: ClassVar[str] = "image"
+    computed_by: ClassVar[tuple[str, ...]] = ("blocks", "bottleneck", "stem")
+    type: Literal["resnet"] = "resnet"
+    blocks: tuple[AtLeast1, ...] = (3, 4, 6, 3)  # of each stage
+    bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide), else of two
+    stem: AtLeast1 = 64  # channels of the first convolution; each later stage has twice as many
+    remat: Literal["none", "block"] = "none"  # what the backward pass computes again
+
+    @property
+    def depth(self) -> int:
+        """Blocks."""
+        return sum(self.blocks)
+
+    @property
+    def width(self) -> int:
+        """Channels of the last stage, the width of the vector."""
+        return self.stem * 2 ** (len(self.blocks) - 1) * (4 if self.bottleneck else 1)
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        if not self.blocks:
+            yield f"{path}.blocks is (); it needs at least 1 stage."
+        yield from self.check_slices(config, path)
+
+    def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
+        if head.reads_positions:
+            yield (
+                f"{head_path}.type is {head.type!r}, which reads patches of a 'vit' tower, not of "
+                "a 'resnet'."
+            )
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
+        return ResidualNetwork(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("ResidualNetwork", keys(self, *self.computed_by))
+
+    def describe(self) -> str:
+        return f"stages of {', '.join(map(str, self.blocks))} blocks, width {self.width}"
+
+    def runlocal(self) -> "ResNet":
+        return dataclasses.replace(self, stem=16, blocks=(1,) * len(self.blocks))
+
+
+RESNET_SIZES = {  # blocks of each stage, bottleneck
+    18: ((2, 2, 2, 2), False),
+    34: ((3, 4, 6, 3), False),
+    50: ((3, 4, 6, 3), True),
+    101: ((3, 4, 23, 3), True),
+    152: ((3, 8, 36, 3), True),
+}
+
+
 class ResidualNetwork(nn.Module):
-    """Images -> one vector.
+    """Module of a `ResNet`: images -> one vector.
 
     Parameters: `conv1`, `bn1`, then `layer{stage}_{block}`, stages from 1 and blocks from 0, see
     `ResidualBlock`. The collection `batch_stats` has the norms' `mean` and `var` at their paths.
 
     Intermediates (sown): "layer_outputs", a tuple of [B, h, w, C] of all blocks; "final" [B, 1, W].
-
-    Attributes:
-      spec: its configuration.
-      dtype: type of the computation and of the result.
-      param_dtype: type of the parameters.
     """
 
     spec: ResNet
@@ -121,21 +178,20 @@ class ResidualNetwork(nn.Module):
         """[B, S, S, 3], normalised floats -> [B, 1, W] in `dtype`.
 
         Args:
-          images: [B, S, S, 3].
           train: whether to normalise by the batch and to move the running averages, which must be
             mutable then (unless they are frozen).
           rows: of no use here: nothing is random.
         """
         del rows
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        average = self.spec.frozen_stats or not train
-        x = Convolution(self.spec.stem, 7, 2, name="conv1", **types)(images)  # [B, S/2, S/2, stem]
+        spec, average = self.spec, self.spec.frozen_stats or not train
+        x = Convolution(spec.stem, 7, 2, name="conv1", **types)(images)  # [B, S/2, S/2, stem]
         x = jax.nn.relu(BatchNorm(average, name="bn1", **types)(x))
         halo: Any = ((1, 1), (1, 1))
         x = nn.max_pool(x, (3, 3), (2, 2), halo)  # [B, S/4, S/4, stem]
-        block = nn.remat(ResidualBlock) if self.spec.remat == "block" else ResidualBlock
+        block = nn.remat(ResidualBlock) if spec.remat == "block" else ResidualBlock
         for name, inner, stride in self._layout():
-            x = block(inner, stride, self.spec.bottleneck, average, name=name, **types)(x)
+            x = block(inner, stride, spec.bottleneck, average, name=name, **types)(x)
             self.sow("intermediates", "layer_outputs", x)
         x = jnp.mean(x, (1, 2), dtype=wide(self.dtype))[:, None].astype(self.dtype)  # [B, 1, W]
         self.sow("intermediates", "final", x)

@@ -1,32 +1,131 @@
-"""Transformer blocks and the stack of them, unrolled or scanned, with or without recomputation.
+"""Transformer layers: their keys, the block, and the stack, unrolled or scanned, with or without
+recomputation.
 
 Whatever the execution, the parameters of layer i are `layers_i/{ln_1, attention/{query, key, value,
 out}, ln_2, mlp/{fc1, fc2}}` in the tree of the module that calls `run_layers`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 
-from big_retrieval.errors import UserError
+from big_retrieval.config.towers import Tower
 from big_retrieval.models.attention import Attention, join_parts
 from big_retrieval.models.attention_choice import TILES, Kernel, choose_kernel, pad_tokens
 from big_retrieval.models.layer_loop import loop_layers
 from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
 from big_retrieval.runtime.platform import traced_platform
 
-Norm = Literal["pre", "post"]
-Remat = Literal["none", "block", "dots"]
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
 
 # What the backward pass of a block may keep: None keeps only the block's input.
 _POLICIES: dict[str, Callable[..., bool] | None] = {
     "block": None,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
+
+
+class Layers:
+    """Keys of a tower or head with equal layers, which `run_layers` reads.
+
+    Attributes:
+      heads: attention heads.
+      mlp: hidden width of the MLPs.
+      norm: "pre" or "post".
+      inner_dropout: whether dropout follows the activation of the MLP, too, as in PyTorch's layers.
+      attention: see `choose_kernel`.
+      scan: run the layers as a loop.
+      remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all but
+        the products with parameters.
+    """
+
+    depth: Any = 1
+    heads: Any = 1
+    mlp: Any = 1
+    norm: Any = "pre"
+    causal: Any = False
+    epsilon: Any = 1e-5
+    activation: Any = "gelu"
+    dropout: Any = 0.0
+    inner_dropout: Any = False
+    attention: Any = "plain"
+    scan: Any = False
+    remat: Any = "none"
+
+
+class Transformer(Layers, Tower):
+    """The base of towers that are transformers.
+
+    Attributes:
+      least_tokens: class tokens that it needs where all positions come out.
+    """
+
+    least_tokens: ClassVar[int] = 1
+    pool: Any = "first"
+
+    @property
+    def gives_positions(self) -> bool:
+        return self.pool == "none"
+
+    @property
+    def tokens(self) -> int:
+        return 1 if self.pool == "mean" else self.class_tokens
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        count = self.class_tokens
+        if count < self.least_tokens:
+            yield f"{path}.class_tokens is {count}; it must be at least {self.least_tokens}."
+        if self.pool == "mean" and count > 1:
+            yield (
+                f"{path}.pool 'mean' makes one token; {path}.class_tokens is {count}: set it to 1."
+            )
+        if self.pool == "first" and count == 0:
+            yield f"{path}.pool 'first' needs {path}.class_tokens of 1 or more."
+        if self.attention == "kernel" and self.dropout:
+            yield (
+                f"{path}.attention 'kernel' has no dropout: set {path}.dropout to 0, or "
+                f"{path}.attention to 'auto'."
+            )
+        if self.width % self.heads:
+            yield f"{path}.width {self.width} must be a multiple of {path}.heads {self.heads}."
+
+    def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
+        if not head.reads_positions:
+            if self.gives_positions:
+                yield (
+                    f"{path}.pool is 'none', which gives all positions: set it to 'first', 'last' "
+                    f"or 'mean' for a projection, or {head_path}.type to 'lexical'."
+                )
+            return
+        if not self.gives_positions:
+            yield (
+                f"{head_path}.type {head.type!r} reads all positions, but {path}.pool is "
+                f"{self.pool!r}: set it to 'none'."
+            )
+        if self.class_tokens > self.least_tokens:
+            yield (
+                f"{head_path}.type {head.type!r} has no use for {path}.class_tokens "
+                f"{self.class_tokens}: set it to {self.least_tokens}."
+            )
+
+    def describe(self) -> str:
+        return (
+            f"{self.depth} layers of width {self.width}, {self.heads} heads, {self.activation}, "
+            f"pooled by {self.pool!r}"
+        )
+
+    def runlocal(self) -> "Transformer":
+        small: Any = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "dropout": 0.0}
+        return dataclasses.replace(self, **small)  # type: ignore
+
+    def at_depth(self, depth: int) -> "Transformer":
+        return dataclasses.replace(self, depth=depth)  # type: ignore
 
 
 class Block(nn.Module):
@@ -39,17 +138,10 @@ class Block(nn.Module):
     behind the activation of the MLP, too (PyTorch's own layers).
     """
 
-    heads: int
-    hidden: int
+    spec: Layers
     inits: BlockInit
-    norm: Norm = "pre"
-    activation: str = "gelu"
-    epsilon: float = 1e-5
-    causal: bool = False
     kernel: Kernel = "plain"  # see `Attention`
     tokens: int | None = None  # see `Attention`
-    dropout: float = 0.0
-    inner_dropout: bool = False
     deterministic: bool = True
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
@@ -71,12 +163,13 @@ class Block(nn.Module):
           bias: see `Attention`.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        ln_1, ln_2 = (LayerNorm(self.epsilon, name=name, **types) for name in ("ln_1", "ln_2"))
+        spec = self.spec
+        ln_1, ln_2 = (LayerNorm(spec.epsilon, name=name, **types) for name in ("ln_1", "ln_2"))
         attention = Attention(
-            self.heads,
+            spec.heads,
             self.inits,
-            self.dropout,
-            self.causal,
+            spec.dropout,
+            spec.causal,
             self.deterministic,
             self.kernel,
             self.tokens,
@@ -84,55 +177,36 @@ class Block(nn.Module):
             **types,
         )
         mlp = FeedForward(
-            self.hidden,
+            spec.mlp,
             self.inits,
-            self.activation,
-            self.dropout if self.inner_dropout else 0.0,
+            spec.activation,
+            spec.dropout if spec.inner_dropout else 0.0,
             self.deterministic,
             name="mlp",
             **types,
         )
 
         def drop(y: jax.Array) -> jax.Array:
-            return dropout(y, self.dropout, self.deterministic, rows)
+            return dropout(y, spec.dropout, self.deterministic, rows)
 
-        if self.norm == "pre":
+        if spec.norm == "pre":
             x = x + drop(attention(ln_1(x), mask, rows, bias))
             return x + drop(mlp(ln_2(x), rows))
-        if self.norm == "post":
-            x = ln_1(x + drop(attention(x, mask, rows, bias)))
-            return ln_2(x + drop(mlp(x, rows)))
-        raise UserError(f"norm {self.norm!r} is unknown; known: 'pre', 'post'.")
-
-
-def block_keys(spec: Any, inits: BlockInit, train: bool, **types: Dtype) -> dict[str, Any]:
-    """The settings of a tower's layers for `run_layers`.
-
-    Args:
-      spec: of a `config.Transformer`.
-      inits: initial values.
-      train: whether dropout is on.
-      **types: `dtype` and `param_dtype`.
-    """
-    same = ("heads", "norm", "activation", "epsilon", "causal", "dropout", "inner_dropout")
-    keys = {key: getattr(spec, key) for key in same}
-    keys["attention"] = getattr(spec, "attention", "plain")
-    return {**keys, "hidden": spec.mlp, "inits": inits, "deterministic": not train, **types}
+        x = ln_1(x + drop(attention(x, mask, rows, bias)))
+        return ln_2(x + drop(mlp(x, rows)))
 
 
 def run_layers(
-    tower: nn.Module,
-    block: dict[str, Any],
+    module: Any,
+    inits: BlockInit,
     x: jax.Array,
     mask: jax.Array | None = None,
     *,
     rows: jax.Array | None = None,
     bias: jax.Array | None = None,
-    depth: int,
-    scan: bool = False,
-    remat: Remat = "none",
+    train: bool = False,
 ) -> jax.Array:
-    """Runs `depth` blocks; called in the compact method of `tower`, which owns the parameters.
+    """Runs the layers of `module.spec`; called in the compact method of `module`, which owns them.
 
     With `scan` the layers' parameters are stacked on the fly and one compiled block runs over them:
     the same numbers and gradients as unrolled (other random bits where dropout is on), with a
@@ -144,86 +218,56 @@ def run_layers(
     [B, L, W].
 
     Args:
-      tower: the calling module.
-      block: from `block_keys`, or attributes of `Block` and `attention`, the tower's choice, which
-        sets `kernel` and `tokens`.
+      module: Linen module with the attributes `spec` (`Layers`), `dtype` and `param_dtype`.
+      inits: initial values.
       x: [B, L, W].
       mask: [B, L] for attention, or None.
       rows: see `layers.dropout`.
       bias: the same in every layer; see `Attention`.
-      depth: number of layers, 1 or more.
-      scan: run the layers as a loop.
-      remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all but
-        the products with parameters.
+      train: whether dropout is on.
 
     Returns:
       [B, L, W].
-
-    Raises:
-      UserError: `remat` or a value of `block` is unknown.
     """
-    if remat != "none" and remat not in _POLICIES:
-        raise UserError(f"remat {remat!r} is unknown; known: 'none', 'block', 'dots'.")
-    length = x.shape[1]
-    block, x, mask, bias = _choose_kernel(tower, block, x, mask, bias)
+    spec, length = module.spec, x.shape[1]
+    types = {"dtype": module.dtype, "param_dtype": module.param_dtype}
+    block: dict[str, Any] = {"spec": spec, "inits": inits, "deterministic": not train, **types}
+    if not module.is_initializing():
+        rate = spec.dropout if train else 0.0
+        keys: dict[str, Any] = {"causal": spec.causal, "dropout": rate, "bias": bias}
+        kernel = choose_kernel(spec.attention, x.shape, spec.heads, module.dtype, **keys)
+        block |= {"kernel": kernel, "tokens": length}
+        # The kernels exclude padding from the keys: it changes neither outputs nor gradients.
+        if padding := -length % TILES[kernel]:
+            x, mask, bias = pad_tokens(padding, x, mask, bias)
     x, rest = _constrain(x), (mask, rows, bias)
-    loop = scan and (remat == "block" or traced_platform() != "gpu")
-    if loop and not tower.is_initializing():
-        x, outputs = _scan_layers(tower, Block(**block, parent=None), x, rest, depth, remat)
+    loop = spec.scan and (spec.remat == "block" or traced_platform() != "gpu")
+    if loop and not module.is_initializing():
+        x, outputs = _scan_layers(module, Block(**block, parent=None), x, rest)
     else:
-        cls = Block if remat == "none" else nn.remat(Block, policy=_POLICIES[remat])
+        cls = Block if spec.remat == "none" else nn.remat(Block, policy=_POLICIES[spec.remat])
         outputs = []
-        for i in range(depth):
+        for i in range(spec.depth):
             x = _constrain(cls(**block, name=f"layers_{i}")(x, *rest))
             outputs.append(x)
     for output in outputs:  # [B, L, W]
-        tower.sow("intermediates", "layer_outputs", _first(output, length))
+        module.sow("intermediates", "layer_outputs", _first(output, length))
     return _first(x, length)
 
 
-def _choose_kernel(
-    tower: nn.Module,
-    block: dict[str, Any],
-    x: jax.Array,
-    mask: jax.Array | None,
-    bias: jax.Array | None,
-) -> tuple[dict[str, Any], jax.Array, jax.Array | None, jax.Array | None]:
-    """Attributes of `Block` with the kernel of attention, and arrays padded to its lengths.
-
-    The kernels exclude the padding from the keys, so it changes neither outputs nor gradients.
-    """
-    block = dict(block)
-    choice = block.pop("attention", "plain")
-    if tower.is_initializing():
-        return block, x, mask, bias
-    layer = Block(**block, parent=None)
-    rate = 0.0 if layer.deterministic else layer.dropout
-    keys: dict[str, Any] = {"causal": layer.causal, "dropout": rate, "bias": bias}
-    block["kernel"] = choose_kernel(choice, x.shape, layer.heads, layer.dtype, **keys)
-    block["tokens"] = x.shape[1]
-    if padding := -x.shape[1] % TILES[block["kernel"]]:
-        x, mask, bias = pad_tokens(padding, x, mask, bias)
-    return block, x, mask, bias
-
-
 def _scan_layers(
-    tower: nn.Module,
-    block: Block,
-    x: jax.Array,
-    rest: tuple[jax.Array | None, ...],
-    depth: int,
-    remat: Remat,
+    module: nn.Module, block: Block, x: jax.Array, rest: tuple[jax.Array | None, ...]
 ) -> tuple[jax.Array, Sequence[jax.Array]]:
     """Loop form of `run_layers`: returns the last output, and all of them if they are sown.
 
     `block` is unbound; `rest` holds mask, rows and bias.
     """
-    params = nn.unbox(tower.variables["params"])
-    layers = [params[f"layers_{i}"] for i in range(depth)]
+    spec, params = block.spec, nn.unbox(module.variables["params"])
+    layers = [params[f"layers_{i}"] for i in range(spec.depth)]
     if block.kernel == "tpu":
-        joined = [join_parts(layer["attention"], block.heads) for layer in layers]
+        joined = [join_parts(layer["attention"], spec.heads) for layer in layers]
         layers = [{**layer, "attention": a} for layer, a in zip(layers, joined, strict=True)]
-        if remat == "block" and not tower.is_mutable_collection("intermediates"):
+        if spec.remat == "block" and not module.is_mutable_collection("intermediates"):
             mask, _, bias = rest  # kernels have no dropout, thus no use for the numbers of rows
 
             def apply(x: jax.Array, params: Any, mask: Any, bias: Any) -> jax.Array:
@@ -232,9 +276,9 @@ def _scan_layers(
 
             return loop_layers(apply, x, layers, mask, bias), ()
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)  # [depth, ...] each
-    random = block.dropout > 0.0 and not block.deterministic
-    keys = jax.random.split(tower.make_rng("dropout"), depth) if random else None
-    wanted = tower.is_mutable_collection("intermediates")
+    random = spec.dropout > 0.0 and not block.deterministic
+    keys = jax.random.split(module.make_rng("dropout"), spec.depth) if random else None
+    wanted = module.is_mutable_collection("intermediates")
 
     def body(x: jax.Array, layer: tuple[Any, jax.Array | None]) -> tuple[jax.Array, Any]:
         weights, key = layer
@@ -243,8 +287,9 @@ def _scan_layers(
         y = _constrain(y)
         return y, y if wanted else None
 
-    if remat != "none":  # inside a loop nothing can be shared, so no barrier against it is needed
-        body = jax.checkpoint(body, policy=_POLICIES[remat], prevent_cse=False)
+    if spec.remat != "none":
+        # A loop's body cannot share values with other code, so it needs no barrier against that.
+        body = jax.checkpoint(body, policy=_POLICIES[spec.remat], prevent_cse=False)
     x, outputs = jax.lax.scan(body, x, (stacked, keys))
     return x, outputs if wanted else ()
 
@@ -259,8 +304,8 @@ def _constrain(x: jax.Array) -> jax.Array:
     return with_logical_constraint(x, ("batch", "length", "embed_act"))
 
 
-def stored_rows(tower: nn.Module, name: str, default: int) -> int:
-    """Rows of the table that `tower` has as parameter `name`; `default` when it has none yet."""
-    if not tower.has_variable("params", name):
+def stored_rows(module: nn.Module, name: str, default: int) -> int:
+    """Rows of the table that `module` has as parameter `name`; `default` when it has none yet."""
+    if not module.has_variable("params", name):
         return default
-    return nn.unbox(tower.get_variable("params", name)).shape[0]
+    return nn.unbox(module.get_variable("params", name)).shape[0]

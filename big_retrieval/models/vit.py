@@ -4,14 +4,20 @@ As in "Design of the Topology for Contrastive Visual-Textual Alignment": the M t
 front are learned vectors with positions of their own; their outputs become the M sub-spheres.
 """
 
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
-from big_retrieval.config import ViT
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow1
+from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
+from big_retrieval.config.towers import Activation, AttentionChoice, Remat
 from big_retrieval.errors import UserError
 from big_retrieval.models.class_tokens import weigh_as_one
 from big_retrieval.models.layers import (
@@ -23,12 +29,73 @@ from big_retrieval.models.layers import (
     parameter,
     uniform,
 )
-from big_retrieval.models.transformer import block_keys, run_layers, stored_rows
+from big_retrieval.models.transformer import Transformer, run_layers, stored_rows
 from big_retrieval.runtime.platform import traced_platform
 
 
+@register("tower")
+@dataclass(frozen=True)
+class ViT(Transformer):
+    """A pre-LN vision transformer with M class tokens."""
+
+    modality: ClassVar[str] = "image"
+    computed_by: ClassVar[tuple[str, ...]] = (
+        "patch", "width", "depth", "heads", "mlp", "pool", "norm_first", "patch_bias", "epsilon",
+        "activation",
+    )  # fmt: skip
+    least_tokens: ClassVar[int] = 0
+    type: Literal["vit"] = "vit"
+    patch: AtLeast1 = 16
+    width: AtLeast1 = 768
+    depth: AtLeast1 = 12
+    heads: AtLeast1 = 12
+    mlp: AtLeast1 = 3072
+    class_tokens: AtLeast0 = 1
+    tokens_as_one: bool = False  # they share the weight of a single one in attention
+    # the class tokens, one mean of the patches, or all patches (for lexical heads)
+    pool: Literal["first", "mean", "none"] = "first"
+    norm_first: bool = True  # a norm in front of the first layer: CLIP's have one
+    patch_bias: bool = False
+    epsilon: Positive = 1e-5  # of all norms
+    activation: Activation = "gelu"
+    dropout: ShareBelow1 = 0.0
+    embedding_std: float | None = None  # of learned tables at the start; None: as published
+    remat: Remat = "none"  # what the backward pass computes again
+    # one compiled layer instead of `depth` (same numbers, same names); GPUs: with remat=block only
+    scan: bool = False
+    # how attention is computed; same parameters. "kernel": fused (Pallas on TPU, cuDNN on GPU), an
+    # error where it cannot run; "plain": by XLA; "auto": the kernel where it can run
+    attention: AttentionChoice = "auto"
+
+    def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
+        if field.size % self.patch:
+            yield (
+                f"{field_path}.size {field.size} must be a multiple of {path}.patch {self.patch}."
+            )
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
+        return VisionTransformer(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        sizes = {"positions": context.shapes["position_embedding"][0]}
+        same = keys(self, *self.computed_by, "class_tokens", "tokens_as_one")
+        return TorchForm("VisionTransformer", sizes | same)
+
+    def runlocal(self) -> "ViT":
+        return dataclasses.replace(super().runlocal(), patch=8)  # type: ignore
+
+
+VIT_SIZES = {  # patch, width, depth, heads, mlp
+    "Ti/16": (16, 192, 12, 3, 768),
+    "S/16": (16, 384, 12, 6, 1536),
+    "B/32": (32, 768, 12, 12, 3072),
+    "B/16": (16, 768, 12, 12, 3072),
+    "L/14": (14, 1024, 24, 16, 4096),
+}
+
+
 class VisionTransformer(nn.Module):
-    """Images -> M class tokens.
+    """Module of a `ViT`: images -> M class tokens.
 
     Parameters: `class_embedding [M, W]` (none with M = 0), `position_embedding [M + patches, W]`
     (rows 0..M-1 are the class tokens', then the patches in row-major order),
@@ -37,11 +104,6 @@ class VisionTransformer(nn.Module):
 
     Intermediates (sown): "embedding" [B, M + patches, W] (behind ln_pre), "layer_outputs", "final"
     [B, M, W] (behind ln_post, the features of a linear probe).
-
-    Attributes:
-      spec: its configuration.
-      dtype: type of the computation and of the result.
-      param_dtype: type of the parameters.
     """
 
     spec: ViT
@@ -62,16 +124,16 @@ class VisionTransformer(nn.Module):
           rows: see `layers.dropout`.
 
         Raises:
-          UserError: the image is no multiple of the patch, or not of the size of the positions.
+          UserError: the image does not have the size that the position table is for.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        m = self.spec.class_tokens
+        spec, m = self.spec, self.spec.class_tokens
         x = PatchEmbedding(
-            self.spec.width, self.spec.patch, self.spec.patch_bias, name="patch_embedding", **types
+            spec.width, spec.patch, spec.patch_bias, name="patch_embedding", **types
         )(images.astype(self.dtype))  # [B, L-M, W]
         if m:
             tokens = self._table("class_embedding", m, "class_token")
-            tokens = jnp.broadcast_to(tokens, (x.shape[0], m, self.spec.width))  # [B, M, W]
+            tokens = jnp.broadcast_to(tokens, (x.shape[0], m, spec.width))  # [B, M, W]
             x = jnp.concatenate([tokens, x], axis=1)  # [B, L, W]
         length = stored_rows(self, "position_embedding", x.shape[1])
         if length != x.shape[1]:
@@ -80,31 +142,20 @@ class VisionTransformer(nn.Module):
                 f"built for {length}: give it the image size that it was built with."
             )
         x = x + self._table("position_embedding", length, "position")
-        x = dropout(x, self.spec.dropout, not train, rows)
-        if self.spec.norm_first:
-            x = LayerNorm(self.spec.epsilon, name="ln_pre", **types)(x)
+        x = dropout(x, spec.dropout, not train, rows)
+        if spec.norm_first:
+            x = LayerNorm(spec.epsilon, name="ln_pre", **types)(x)
         self.sow("intermediates", "embedding", x)
-        block = block_keys(
-            self.spec, BlockInit.vision(self.spec.width, self.spec.mlp), train, **types
-        )
         bias = None
-        if self.spec.tokens_as_one and m > 1:
+        if spec.tokens_as_one and m > 1:
             place = jnp.arange(length)[None]  # [1, L]
             bias = weigh_as_one(jnp.where(place < m, place, -1), m)  # [1, 1, 1, L]
-        x = run_layers(
-            self,
-            block,
-            x,
-            rows=rows,
-            bias=bias,
-            depth=self.spec.depth,
-            scan=self.spec.scan,
-            remat=self.spec.remat,
-        )
-        ln_post = LayerNorm(self.spec.epsilon, name="ln_post", **types)
-        if self.spec.pool == "mean":
+        inits = BlockInit.vision(spec.width, spec.mlp)
+        x = run_layers(self, inits, x, rows=rows, bias=bias, train=train)
+        ln_post = LayerNorm(spec.epsilon, name="ln_post", **types)
+        if spec.pool == "mean":
             x = jnp.mean(ln_post(x[:, m:]), axis=1, keepdims=True)  # [B, 1, W]
-        elif self.spec.pool == "none":
+        elif spec.pool == "none":
             x = ln_post(x[:, m:])  # [B, patches, W]
         else:
             x = ln_post(x[:, :m])  # [B, M, W]
@@ -134,11 +185,7 @@ class PatchEmbedding(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
-        """[B, S, T, C] -> [B, (S / P) (T / P), width] in `dtype`, patches row-major.
-
-        Raises:
-          UserError: a side of the image is not a multiple of the patch.
-        """
+        """[B, S, T, C] -> [B, (S / P) (T / P), width] in `dtype`, patches row-major."""
         size, axes = self.patch**2 * images.shape[-1], ("patch_in", "embed")
         init, types = uniform(size**-0.5), self.param_dtype
         kernel = parameter(self, "kernel", init, (size, self.width), axes, types)
@@ -152,7 +199,6 @@ class PatchEmbedding(nn.Module):
 
 def convolve_patches(images: jax.Array, kernel: jax.Array, patch: int) -> jax.Array:
     """Images [B, S, T, C], kernel [P*P*C, W] -> [B, patches, W], as a convolution of stride P."""
-    _check_sides(images.shape, patch)
     kernel = kernel.reshape(patch, patch, images.shape[-1], -1)  # [P, P, C, W]
     x = jax.lax.conv_general_dilated(
         images, kernel, (patch, patch), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -166,22 +212,9 @@ def multiply_patches(images: jax.Array, kernel: jax.Array, patch: int) -> jax.Ar
 
 
 def patchify(images: jax.Array, patch: int) -> jax.Array:
-    """[B, S, T, C] -> [B, (S / P) (T / P), P*P*C]: patches row-major, inside row, column, channel.
-
-    Raises:
-      UserError: a side of the image is no multiple of the patch.
-    """
-    _check_sides(images.shape, patch)
+    """[B, S, T, C] -> [B, patches, P*P*C]: patches row-major, inside row, column, channel."""
     batch, height, width, channels = images.shape
     grid = (height // patch, width // patch)
     x = images.reshape(batch, grid[0], patch, grid[1], patch, channels)  # [B, S/P, P, T/P, P, C]
     x = x.transpose(0, 1, 3, 2, 4, 5)  # [B, S/P, T/P, P, P, C]
     return x.reshape(batch, grid[0] * grid[1], patch * patch * channels)  # [B, L-M, P*P*C]
-
-
-def _check_sides(shape: tuple[int, ...], patch: int) -> None:
-    if shape[1] % patch or shape[2] % patch:
-        raise UserError(
-            f"image size {shape[1]} x {shape[2]} is not a multiple of the patch size {patch}: "
-            "change the field's size or the tower's patch."
-        )

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_source, make_tokenizer
@@ -33,7 +33,10 @@ def with_words(config: Config, size: int) -> Config:
 
     Embeddings of lexical heads are as large as the word table; formulas read that from the config.
     """
-    towers = {name: tower.with_vocabulary(size) for name, tower in config.towers.items()}
+    towers: dict[str, Any] = dict(config.towers)
+    for name, tower in towers.items():
+        if tower.vocab_size is None and "vocab_size" in vars(tower):
+            towers[name] = dataclasses.replace(tower, vocab_size=size)
     return with_vocabulary(dataclasses.replace(config, towers=towers), size)
 
 

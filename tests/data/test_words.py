@@ -15,7 +15,7 @@ from big_retrieval.data.text.split_words import join_words, words_of
 from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.data.text.words import SPECIALS, learn_words, words_tokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.interop.word_vectors import ids_of_words
+from big_retrieval.models.word_vectors import ids_of_words
 from big_retrieval.sparse.terms import terms_of
 from tests.helpers import raw_config, tiny
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from big_retrieval.config import Bert, ViT
-from big_retrieval.errors import UserError
 from big_retrieval.models.class_tokens import pooled, tile_first, tile_last, weigh_as_one
 from tests.helpers import built, drawn
 
@@ -54,8 +53,6 @@ def test_pools() -> None:
     mean = pooled(x[:, :6], single, "mean", 1)[:, :, 0]
     np.testing.assert_allclose(mean, [[1.5], [8.0], [16.5]])
     assert pooled(x, single, "none", 1) is x
-    with pytest.raises(UserError, match="known: first, last, mean, none"):
-        pooled(x, single, "middle", 1)
 
 
 def test_weights_of_copies() -> None:

@@ -137,11 +137,6 @@ def test_mlp_is_the_formula(activation: str) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-10)
 
 
-def test_unknown_activation() -> None:
-    with pytest.raises(UserError, match=r"'swish'.*gelu, gelu_tanh, quick_gelu, relu"):
-        FeedForward(F, INITS, "swish").init(jax.random.key(0), jnp.zeros((1, 2, W)))
-
-
 def test_layer_norm_is_the_formula() -> None:
     with jax.enable_x64(True):
         x, layer = 3 + draw(0, 2, 3, W), LayerNorm(**WIDE)

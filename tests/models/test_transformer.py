@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.errors import UserError
+from big_retrieval.config import Bert
 from big_retrieval.models import transformer
 from big_retrieval.models.layers import BlockInit
 from big_retrieval.models.transformer import Block, run_layers
@@ -42,18 +42,16 @@ class Stack(nn.Module):
         train: bool = False,
         rows: jax.Array | None = None,
     ):
-        block = {
-            "heads": H,
-            "hidden": F,
-            "inits": BlockInit.text(W, self.depth),
-            "norm": self.norm,
-            "dropout": self.dropout,
-            "deterministic": not train,
-            "dtype": self.dtype,
-            "param_dtype": self.dtype,
-        }
-        rest = {"depth": self.depth, "scan": self.scan, "remat": self.remat}
-        return run_layers(self, block, x, mask, rows=rows, **rest)
+        return run_layers(self, BlockInit.text(W, self.depth), x, mask, rows=rows, train=train)
+
+    @property
+    def spec(self) -> Bert:
+        how: Any = {"norm": self.norm, "scan": self.scan, "remat": self.remat}
+        return Bert(width=W, heads=H, mlp=F, depth=self.depth, dropout=self.dropout, **how)
+
+    @property
+    def param_dtype(self) -> Any:
+        return self.dtype
 
 
 def inputs(rows: int = 2, length: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +69,7 @@ def test_block_is_its_formula() -> None:
         x, mask = inputs()
         for norm in ("pre", "post"):
             types = {"dtype": jnp.float64, "param_dtype": jnp.float64}
-            block = Block(H, F, BlockInit.text(W, 1), norm=norm, **types)
+            block = Block(Stack(norm).spec, BlockInit.text(W, 1), **types)
             params = drawn(block, x)
             y, state = jax.jit(partial(block.apply, capture_intermediates=True))(params, x, mask)
             inner = state["intermediates"]
@@ -278,11 +276,3 @@ def test_eight_devices_equal_one() -> None:
         jax.tree.map(
             lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5), got, expected
         )
-
-
-def test_unknown_words() -> None:
-    x = jnp.zeros((1, 2, W))
-    with pytest.raises(UserError, match="remat 'blok' is unknown"):
-        Stack(remat="blok").init(jax.random.key(0), x)
-    with pytest.raises(UserError, match="norm 'middle' is unknown"):
-        Stack(norm="middle").init(jax.random.key(0), x)

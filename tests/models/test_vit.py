@@ -33,11 +33,6 @@ def test_patchify_order() -> None:
         np.testing.assert_array_equal(patches[:, k], expected)
 
 
-def test_size_must_be_a_multiple_of_the_patch() -> None:
-    with pytest.raises(UserError, match=r"10 x 10 is not a multiple of the patch size 4"):
-        built(ViT, **SMALL).init(jax.random.key(0), images(size=10))
-
-
 def test_convolution_of_patches_equals_their_product() -> None:
     x, kernel = jax.random.normal(jax.random.key(0), (2, 8, 12, 3)), drawn_kernel()
     pulls = [

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.config.towers import Fitted
 from big_retrieval.errors import UserError
-from big_retrieval.interop.fit import Fitted
 
 
 def fit_words(path: str, name: str, table: np.ndarray, tokenizer: Any) -> Fitted:

@@ -11,7 +11,7 @@ from big_retrieval.config import recipe
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
-from big_retrieval.interop.word_vectors import fit_words, ids_of_words, read_vectors
+from big_retrieval.models.word_vectors import fit_words, ids_of_words, read_vectors
 from big_retrieval.train.build import untrained
 from tests.helpers import tiny
 
