@@ -28,7 +28,6 @@ import jax.numpy as jnp
 
 from big_retrieval.config.registry import register
 from big_retrieval.config.topologies import Topology
-from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.errors import UserError
 
 _TINY_NORM = 1e-12
@@ -59,9 +58,6 @@ class Sphere(FlatProduct):
         """Divides by the norm over the last two axes; 0 stays 0."""
         return unit(x, (-2, -1))
 
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("SphereInnerProduct")
-
 
 @register("topology")
 @dataclass(frozen=True)
@@ -89,9 +85,6 @@ class Euclidean(Topology):
         a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
         return -_safe_sqrt(jnp.sum(jnp.square(a - b), axis=-1))  # [rows]
 
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("EuclideanDistance")
-
 
 @register("topology")
 @dataclass(frozen=True)
@@ -103,9 +96,6 @@ class Inner(FlatProduct):
     def project(self, x: jax.Array) -> jax.Array:
         """The vectors themselves, in float32 or wider."""
         return _promote(x)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("InnerProduct")
 
 
 @register("topology")
@@ -121,9 +111,6 @@ class Oblique(FlatProduct):
     def project(self, x: jax.Array) -> jax.Array:
         """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
         return unit(x, -1)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("ObliqueInnerProduct")
 
 
 @register("topology")
@@ -160,9 +147,6 @@ class Geodesic(Topology):
     def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
         return self.project(super().combine(embeddings, weights))
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("ObliqueGeodesic")
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,9 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from big_retrieval.errors import PluginNeeded, UserError
-
-if TYPE_CHECKING:
-    from big_retrieval.config.torch_form import TorchContext, TorchForm
 
 T = TypeVar("T", bound=type)
 KINDS = (
@@ -116,15 +113,6 @@ class Part(abc.ABC):  # noqa: B024
         """The dataclasses that a group of this kind may be; see `big_retrieval.config.schema`."""
         import_shipped(cls.kind)
         return tuple(sorted(_parts[cls.kind].values(), key=_rank))
-
-    def pytorch(self, context: "TorchContext") -> "TorchForm":
-        """How it is written in a PyTorch module (`--to=torch`): of fields, heads, towers and
-        topologies. A class that does other work has no such form until it defines this, too.
-
-        Args:
-          context: what is around it.
-        """
-        raise NotImplementedError
 
 
 _parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}

@@ -74,7 +74,7 @@ class Tower(Part):
         return bool(self.modality) and field.modality == self.modality
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """What is wrong with its keys in this config, a sentence each.
+        """Yields an error message for each mistake in the keys.
 
         Args:
           config: of the run.
@@ -84,18 +84,18 @@ class Tower(Part):
         yield from ()
 
     def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
-        """What is wrong with a field that it reads, a sentence each.
+        """Yields an error message for each mistake in a field that the tower reads.
 
         Args:
-          field: its configuration.
-          field_path: its path, such as `config.fields.image`.
+          field: the field.
+          field_path: of the field, such as `config.fields.image`.
           path: of this tower.
         """
         del field, field_path, path
         yield from ()
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
-        """What is wrong with a head behind it, a sentence each; arguments as `check_field`."""
+        """Yields an error message for each mistake in a head of the tower; see `check_field`."""
         if head.reads_positions != self.gives_positions:
             reads = "all positions" if head.reads_positions else "one vector for each class token"
             yield (
@@ -110,34 +110,32 @@ class Tower(Part):
 
     @abc.abstractmethod
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
-        """Its Linen module: (*Field.inputs, train: bool, rows: int32 [B] | None) -> [B, M, W].
+        """Returns the Linen module, (*Field.inputs, train, rows: int32 [B] | None) -> [B, M, W].
 
         Args:
-          vocab_size: rows of a word table, where the config leaves it open.
-          fields: the fields that it reads.
+          vocab_size: of the tokenizer, for a tower whose config does not set it.
+          fields: the fields that the tower reads.
           **module: `name`, `parent` and `dtype` of the module.
         """
 
     def describe(self) -> str:
-        """It in a few words, for the start of a run."""
+        """Returns a short description for the start of a run."""
         return f"{self.type!r} of width {self.width}"
 
     def runlocal(self) -> "Tower":
-        """The same, small, for `:runlocal`."""
+        """Returns a small version for `:runlocal`."""
         return self
 
     def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> Fitted:
-        """Parameters that start from something else than a draw, such as word vectors of a file.
+        """Returns initial values that are not random, such as word vectors of a file.
 
-        Asked once, before the first step of a run, and not when it is resumed or its model loaded.
-        `config.init` comes after it, and the file need not be there any more later.
+        Called once, before the first step of a run, not when the run is resumed or its model
+        loaded: the file is not needed later. `config.init` is applied after it.
 
         Args:
-          drawn: path of a parameter below the tower, such as `words/embedding` -> its drawn value.
+          drawn: path of a parameter below the tower, such as `words/embedding` -> its random value,
+            whose shape the initial value needs.
           tokenizer: of the run.
-
-        Returns:
-          Path -> array of the same shape, and what is to be said of them.
         """
         del drawn, tokenizer
         return Fitted({}, [])

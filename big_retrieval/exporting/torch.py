@@ -13,6 +13,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.target import ExportTarget, by_field, save_arrays
+from big_retrieval.exporting.torch_forms import has_torch_form
 from big_retrieval.exporting.torch_module import (
     CLEANERS,
     READERS,
@@ -47,11 +48,8 @@ class Torch(ExportTarget):
 
     def problems(self, model: Exported) -> Iterator[str]:
         for member in members_of(model):
-            if not member.has_form:
-                yield (
-                    f"{member.path} of the type {member.part.type!r} (which has no method "
-                    "`pytorch`)"
-                )
+            if not has_torch_form(member.part):
+                yield f"{member.path} of the type {member.part.type!r} (no `torch_form` of it)"
         if "text" in model.modalities and model.tokenizer.clean not in CLEANERS:
             yield f"a tokenizer that cleans texts as {model.tokenizer.clean!r}"
 

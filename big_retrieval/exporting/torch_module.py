@@ -8,9 +8,9 @@ from typing import Any
 
 from big_retrieval import __version__
 from big_retrieval.config.topologies import topology_part
-from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.data.text import split_words
 from big_retrieval.exporting.parts import Encoding, Exported
+from big_retrieval.exporting.torch_forms import TorchContext, TorchForm, torch_form
 from big_retrieval.exporting.torch_source import FOLDER, Code, SourceFiles, call, literal, methods
 from big_retrieval.interop.source import Flat, below
 from big_retrieval.io.manifest import run_folder
@@ -21,10 +21,6 @@ WORDS = Path(split_words.__file__)  # a source, too, as it imports nothing of ou
 CLEANERS = {"": "str", "clip": "clip_text", "words": "clean_words"}
 SCALARS = "scalars"  # parameters of losses, such as logit scales
 READERS = {"text": ("TEXTS", "encode_texts"), "image": ("IMAGES", "encode_images")}
-
-
-# Methods of towers, heads, fields and topologies: a class that defines one has another form.
-WORK = ("build", "project", "score", "paired", "combine")
 
 
 @dataclass(frozen=True)
@@ -43,17 +39,10 @@ class Member:
     part: Any
     context: TorchContext
 
-    @property
-    def has_form(self) -> bool:
-        """Whether its part says how it is written: the class that does its work, or one below."""
-        classes = type(self.part).__mro__
-        first = next(each for each in classes if {*WORK, "pytorch"} & vars(each).keys())
-        return "pytorch" in vars(first)
-
     @functools.cached_property
     def form(self) -> TorchForm:
         """How it is written."""
-        return self.part.pytorch(self.context)
+        return torch_form(self.part, self.context)
 
 
 def files_of(forms: Iterable[TorchForm]) -> list[Path]:

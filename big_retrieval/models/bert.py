@@ -18,7 +18,6 @@ from jax.nn import initializers
 
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation, AttentionChoice, Remat
 from big_retrieval.errors import UserError
 from big_retrieval.models.attention import relative_buckets
@@ -82,12 +81,6 @@ class Bert(Transformer):
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         longest = max((field.length for field in fields), default=None)
         return TextTransformer(self, self.vocab_size or vocab_size, longest, **module)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        names = {"vocab_size": "token_embedding", "positions": "position_embedding"}
-        sizes = {key: context.shapes[table][0] for key, table in names.items()}
-        same = keys(self, *self.computed_by, "class_tokens", "tokens_as_one", "pool")
-        return TorchForm("TextTransformer", sizes | same)
 
     def runlocal(self) -> "Bert":
         return dataclasses.replace(super().runlocal(), vocab_size=None)  # type: ignore

@@ -14,7 +14,6 @@ from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.heads import Head
 from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation
 from big_retrieval.models.batch_norm import BatchNorm
 from big_retrieval.models.class_tokens import mean_of_positions
@@ -87,12 +86,6 @@ class Projection(Head):
             tokens = mean_of_positions(tokens, arrays.get("mask"))
         return module(tokens)
 
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        width, _ = context.shapes.get("kernel", (None, None))
-        arguments = {"width": width, **keys(self, "dim", "spheres", "pool")}
-        pooled = ("mask",) if self.pool == "mean" else ()
-        return TorchForm("ProjectionHead", arguments, call=("tokens", *pooled))
-
     def runlocal(self) -> "Projection":
         if self.dim is None:  # the tower's own width
             return self
@@ -159,13 +152,6 @@ class Mlp(BatchNormed, Head):
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
     ) -> jax.Array:
         return module(tokens, train=call["train"])
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        width, hidden = context.shapes["fc1/kernel"]
-        sizes = {"width": width, "hidden": hidden}
-        return TorchForm(
-            "MlpHead", sizes | keys(self, "dim", "activation", "batch_norm"), call=("tokens",)
-        )
 
     def runlocal(self) -> "Mlp":
         hidden = None if self.hidden is None else min(64, self.hidden)
@@ -243,17 +229,6 @@ class SharedTransformer(Layers, Head):
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
     ) -> jax.Array:
         return module(tokens, arrays.get("mask"), **call)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        end = "_projection/kernel"
-        widths = {
-            path.removesuffix(end): shape[0]
-            for path, shape in context.shapes.items()
-            if path.endswith(end)
-        }
-        same = keys(self, "dim", "depth", "heads", "mlp", "activation", "epsilon")
-        call = ("tokens", "mask=mask", 'field="{field}"')
-        return TorchForm("SharedTransformerHead", {"widths": widths} | same, call=call)
 
     def runlocal(self) -> "SharedTransformer":
         small: Any = {"dim": min(64, self.dim), "depth": 2, "mlp": min(128, self.mlp)}

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from jax.nn import initializers
 
 from big_retrieval.config.heads import LOCAL_TOP_K, Head
 from big_retrieval.config.ranges import AtLeast0, Positive
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation
 from big_retrieval.models.layers import ACTIVATIONS as TRANSFORMS
 from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
@@ -31,11 +29,6 @@ from big_retrieval.sparse.terms import Terms, check_rule, terms_of_size
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-
-_IN_PYTORCH = (  # keys of lexical heads that its module has there
-    "tied", "transform", "layer_norm", "epsilon", "use_bias", "activation", "pooling",
-    "pooling_top_k", "pool_padding", "normalise", "top_k",
-)  # fmt: skip
 
 
 def elu1p(x: jax.Array) -> jax.Array:
@@ -124,22 +117,6 @@ class Lexical(Head):
     def build(self, terms: Terms | None, **module: Any) -> nn.Module:
         assert terms is not None
         return LexicalHead(self, terms.ids, **module)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        terms = context.terms
-        tables = context.table if self.tied else {"": context.shapes["kernel"]}
-        table, (rows, width) = next(iter(tables.items()))
-        arguments = {"width": width, "terms": len(terms), **keys(self, *_IN_PYTORCH)}
-        call, buffers = ["tokens", "mask=mask"], {}
-        if self.tied:
-            call.append(f"table=self.{table}")
-        if self.tied and len(terms) < rows:
-            buffers["rows"], arguments["some_rows"] = np.asarray(terms.ids), True
-        if self.top_k is not None and self.keep_input_terms:
-            buffers["term_of"], arguments["words"] = terms.table, len(terms.table)
-            call.append("ids=ids")
-        fixed = self.pooling_top_k is not None  # the smaller of this and of the positions
-        return TorchForm("LexicalHead", arguments, tuple(call), buffers, fixed_length=fixed)
 
     def embed(
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any

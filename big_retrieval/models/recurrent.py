@@ -13,7 +13,6 @@ from jax.nn import initializers
 
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Fitted, Tower
 from big_retrieval.models.class_tokens import mean_of_positions
 from big_retrieval.models.layers import Dtype, flat_matmul, parameter, uniform, wide
@@ -115,11 +114,6 @@ class Gru(Tower):
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return RecurrentText(self, vocab_size, **module)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        sizes = {"vocab_size": context.shapes[self.table][0]}
-        arguments = sizes | keys(self, *self.computed_by)
-        return TorchForm("RecurrentText", arguments, fixed_length=True)
 
     def describe(self) -> str:
         return f"a GRU of width {self.width}, read at {self.read!r}"

@@ -17,7 +17,6 @@ from jax.nn import initializers
 from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.models.batch_norm import BatchNorm
 from big_retrieval.models.layers import BlockInit, Dense, Dtype, uniform, wide
@@ -81,10 +80,6 @@ class RegionGraph(BatchNormed, Tower):
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return RegionGraphNetwork(self, **module)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        sizes = {"dim": context.shapes["fc/kernel"][0]}
-        return TorchForm("RegionGraphNetwork", sizes | keys(self, *self.computed_by))
 
     def describe(self) -> str:
         return f"{self.depth} graph layers and a GRU of width {self.width}"
@@ -171,10 +166,6 @@ class RegionTransformer(Transformer):
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return RegionTransformerNetwork(self, **module)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        sizes = {"dim": context.shapes["fc1/kernel"][0] - 5}  # beside a box and its area
-        return TorchForm("RegionTransformerNetwork", sizes | keys(self, *self.computed_by))
 
 
 class RegionTransformerNetwork(nn.Module):

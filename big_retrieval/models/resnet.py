@@ -18,7 +18,6 @@ from jax.nn import initializers
 from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Tower
 from big_retrieval.models.batch_norm import BatchNorm
 from big_retrieval.models.layers import Dtype, parameter, wide
@@ -138,9 +137,6 @@ class ResNet(BatchNormed, Tower):
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return ResidualNetwork(self, **module)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("ResidualNetwork", keys(self, *self.computed_by))
 
     def describe(self) -> str:
         return f"stages of {', '.join(map(str, self.blocks))} blocks, width {self.width}"

@@ -16,7 +16,6 @@ from jax.nn import initializers
 
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation, AttentionChoice, Remat
 from big_retrieval.errors import UserError
 from big_retrieval.models.class_tokens import weigh_as_one
@@ -75,11 +74,6 @@ class ViT(Transformer):
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return VisionTransformer(self, **module)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        sizes = {"positions": context.shapes["position_embedding"][0]}
-        same = keys(self, *self.computed_by, "class_tokens", "tokens_as_one")
-        return TorchForm("VisionTransformer", sizes | same)
 
     def runlocal(self) -> "ViT":
         return dataclasses.replace(super().runlocal(), patch=8)  # type: ignore

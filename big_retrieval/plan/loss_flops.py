@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
-from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.losses.context import Context
 from big_retrieval.losses.objective import with_vocabulary
 from big_retrieval.models.flops import traced_flops
@@ -64,7 +63,7 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
         embeddings, bow = {}, {}
         for name in fields:
             field = config.fields[name]
-            shape = (*rows, *embedding_shape(config, name, vocab_size))
+            shape = (*rows, *field.head.embedding_shape(config, name, vocab_size))
             embeddings[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
             if field.head.lexical and field.modality == "text":
                 bow[name] = jnp.zeros((*rows, field.length), jnp.int32)

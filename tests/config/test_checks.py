@@ -10,7 +10,6 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check, mesh_shape
 from big_retrieval.config.checks.evals import metrics_of
-from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import Ranks
 from big_retrieval.evals.retrieval import summarise
@@ -273,15 +272,18 @@ def test_impossible_meshes(
 
 
 def test_embedding_shape() -> None:
-    assert embedding_shape(tiny(), "image") == (2, 4)
+    def shape_of(c: configs.Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
+        return c.fields[field].head.embedding_shape(c, field, vocab_size)
+
+    assert shape_of(tiny(), "image") == (2, 4)
     one = {"towers__image__class_tokens": 1, "towers__text__class_tokens": 1}
     c = tiny(**one, fields__image__head__spheres=2, fields__text__head__spheres=2)
     check(c)
-    assert embedding_shape(c, "text") == (2, 2)
+    assert shape_of(c, "text") == (2, 2)
     words = tiny(**lexical_texts())
-    assert embedding_shape(words, "query", vocab_size=70) == (1, 70)
+    assert shape_of(words, "query", 70) == (1, 70)
     sized = tiny(**lexical_texts(), towers__text__vocab_size=90)
-    assert embedding_shape(sized, "query", vocab_size=70) == (1, 90)
+    assert shape_of(sized, "query", 70) == (1, 90)
 
 
 def test_known_metrics_are_those_that_evaluators_give() -> None:

@@ -18,7 +18,6 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from big_retrieval import config
-from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.data.at_hand import read_image
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.data.text.tokenizer import CLEANERS
@@ -29,6 +28,7 @@ from big_retrieval.exporting.layers import at_gate, difference_of
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.exporting.pytorch import images
 from big_retrieval.exporting.pytorch.tokens import Tokenizer
+from big_retrieval.exporting.torch_forms import TorchContext, TorchForm, torch_form
 from big_retrieval.exporting.torch_module import members_of, source_of
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import TrainedModel
@@ -187,8 +187,12 @@ def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Pa
             return super().build(vocab_size, fields, **module)
 
     class WithForm(Mine):
-        def pytorch(self, context: TorchContext) -> TorchForm:
-            return dataclasses.replace(super().pytorch(context), name="MyEncoder", file=str(file))
+        pass
+
+    @torch_form.register
+    def _(tower: WithForm, context: TorchContext) -> TorchForm:
+        inherited = torch_form.dispatch(config.Bert)(tower, context)
+        return dataclasses.replace(inherited, name="MyEncoder", file=str(file))
 
     def with_tower(kind: type[Mine]) -> TrainedModel:
         old: Any = exported[1].config.towers["text"]
@@ -200,7 +204,7 @@ def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Pa
         return dataclasses.replace(exported[1], config=whole)
 
     told = (
-        r"cannot hold config.towers.text of the type 'mine' \(which has no method `pytorch`\); "
+        r"cannot hold config.towers.text of the type 'mine' \(no `torch_form` of it\); "
         r"--field=image --to="
     )
     with pytest.raises(UserError, match=told):

@@ -109,17 +109,6 @@ def _shared(c: Config, name: str) -> Iterator[str]:
         yield f"{path}: a tied head needs the word table of its tower; share the tower, too."
 
 
-def embedding_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
-    """The shape (M, N) of a field's embeddings; (1, V) behind a lexical head.
-
-    Args:
-      c: checked.
-      field: its name.
-      vocab_size: of the tokenizer; V where the tower's config leaves it open.
-    """
-    return c.fields[field].head.embedding_shape(c, field, vocab_size)
-
-
 def sides(c: Config) -> Iterator[str]:
     """What is wrong with how the fields make a query and a document, a sentence each."""
     for side in ("query", "document"):
@@ -138,7 +127,8 @@ def sides(c: Config) -> Iterator[str]:
                 "without it has nothing to compare."
             )
     for names in compared(c):
-        shapes = {name: embedding_shape(c, name) for name in c.encoded if name in names}
+        compared_fields = {name: field for name, field in c.encoded.items() if name in names}
+        shapes = {name: x.head.embedding_shape(c, name, 0) for name, x in compared_fields.items()}
         if len(set(shapes.values())) > 1:
             text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
             yield (
