@@ -11,7 +11,6 @@ import numpy as np
 
 from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
 from big_retrieval.data.fields.stores import beside, open_store, texts_of_store, texts_sha256
 from big_retrieval.data.fields.texts import all_texts
@@ -103,9 +102,6 @@ class ArrayField(EncodedField):
         """The values [B, *shape]; floats in the type of the computation."""
         values = arrays["values"]
         return (values.astype(dtype) if self.dtype in FLOATS else values,)
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("", call=("values",))
 
     def runlocal(self) -> "ArrayField":
         """Random values of the same shape, which losses know; generated records have none."""

@@ -11,7 +11,6 @@ import numpy as np
 from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, Share
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.data.fields.contents import of_image
 from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
 from big_retrieval.data.images import transforms
@@ -76,7 +75,7 @@ class ImageField(EncodedField):
     def evaluation_view(self) -> dict[str, Any]:
         """Returns the keyword arguments of `transforms.evaluation_view`."""
         own = {"squash": self.eval_squash, "margin": self.eval_margin}
-        return {"short": self.eval_resize, **own, **keys(self, "interpolation")}
+        return {"short": self.eval_resize, **own, "interpolation": self.interpolation}
 
     def shapes(self) -> Shapes:
         return {"pixels": ((self.size, self.size, 3), "uint8")}
@@ -91,19 +90,6 @@ class ImageField(EncodedField):
 
         mean, std = jnp.asarray(self.mean, jnp.float32), jnp.asarray(self.std, jnp.float32)
         return (pixels.astype(jnp.float32) / 255 - mean) / std
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        reads = {"size": self.size, "resize": self.eval_resize}
-        usual = ImageField()
-        others = {
-            "squash": "eval_squash",
-            "interpolation": "interpolation",
-            "margin": "eval_margin",
-        }
-        for name, key in others.items():
-            if getattr(self, key) != getattr(usual, key):
-                reads[name] = getattr(self, key)
-        return TorchForm("normalised", keys(self, "mean", "std"), call=("pixels",), reads=reads)
 
     def shrunk(self) -> "ImageField":
         return dataclasses.replace(

@@ -10,7 +10,6 @@ import numpy as np
 from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.data.fields.arrays import ArrayField, ArrayReader
 from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
 from big_retrieval.data.sources import Record, RecordSource
@@ -93,9 +92,6 @@ class RegionField(EncodedField):
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
         """Features [B, R, F] in the type of the computation, and boxes [B, R, 4] in float32."""
         return arrays["features"].astype(dtype), arrays["boxes"]
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        return TorchForm("", call=("features", "boxes"))
 
     def record(self, value: Any) -> Mapping[str, Any]:
         """Of a value at hand: the features, or a pair of features and boxes."""

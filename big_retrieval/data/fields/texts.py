@@ -10,7 +10,6 @@ import numpy as np
 from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.ranges import Share, ShareBelow1
 from big_retrieval.config.registry import register
-from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.contents import of_text
 from big_retrieval.data.fields.reader import Drawing, Drawn, FieldReader, Tools
@@ -86,11 +85,6 @@ class TextField(EncodedField):
             longest = int(self.lengths(arrays).max(initial=1))
             length = max(SHORTEST, 1 << (longest - 1).bit_length())
         return {**arrays, **{name: arrays[name][:, :length] for name in ("ids", "mask")}}
-
-    def pytorch(self, context: TorchContext) -> TorchForm:
-        fill = getattr(self.head, "pool_padding", False)
-        reads = {**keys(self, "length", "prefix"), "fill": fill}
-        return TorchForm("", call=("ids", "mask"), reads=reads)
 
     def runlocal(self) -> "TextField":
         return dataclasses.replace(self.shrunk(), title="")
