@@ -10,6 +10,7 @@ from big_retrieval.config import registry, schema
 from big_retrieval.config.data import HardNegatives, Loader
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.fields import Field, Tokenizer, lexical_head
+from big_retrieval.config.foreign import make_foreign
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Loss
 from big_retrieval.config.optimizer import Optimizer
@@ -175,7 +176,7 @@ def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
     Sources, losses, evaluators, update rules, trackers and targets whose file is not imported are
-    kept as they are (`registry.Foreign`), as the model works without them.
+    kept as they are (`foreign.Foreign`), as the model works without them.
 
     Raises:
       UserError: an unknown key or a wrong type, named by its path; a part of the model whose file
@@ -197,11 +198,11 @@ def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Any:
     if not isinstance(listed, dict) or part not in listed:
         return group
     plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
-    foreign = registry.foreign(kind, group, plugin, path)
+    part = make_foreign(kind, group, plugin, path)
     is_target = kind.kind == "field" and group.get("side") == "target"
     if kind.kind in ("field", "head", "topology", "tower") and not is_target:
-        foreign.work()
-    return foreign
+        part.work()
+    return part
 
 
 def _check_topology(saved: Any) -> None:
@@ -212,4 +213,4 @@ def _check_topology(saved: Any) -> None:
     known = {f"topology/{cls.type}" for cls in Topology.registered()}
     if isinstance(listed, dict) and part in listed.keys() - known:
         plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
-        registry.foreign(Topology, {"type": name}, plugin, "config.topology").work()
+        make_foreign(Topology, {"type": name}, plugin, "config.topology").work()

@@ -11,6 +11,7 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe, registry, schema
+from big_retrieval.config.foreign import Foreign
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.inference.load import load
@@ -89,7 +90,7 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
 ) -> None:
     forget(monkeypatch)
     model = load(run / "run")
-    assert isinstance(model.config.data, registry.Foreign)
+    assert isinstance(model.config.data, Foreign)
     assert model.encode_texts(["a red circle"]).shape[0] == 1
     done = in_process("evaluate", f"--run={run / 'run'}")
     assert done.returncode == 2
@@ -130,7 +131,7 @@ def test_it_is_a_part_of_mixtures_and_evaluators_and_stays_in_saved_configs(
     known = {n: x for n, x in registry._parts["source"].items() if n != "json_folder"}
     monkeypatch.setitem(registry._parts, "source", known)
     again = configs.load_saved(saved)
-    assert isinstance(again.evals["test"].data, registry.Foreign)
+    assert isinstance(again.evals["test"].data, Foreign)
     assert json.loads(json.dumps(schema.to_plain(again))) == saved
     with pytest.raises(UserError, match="--plugins=FILE"):
         make_source(again.data)

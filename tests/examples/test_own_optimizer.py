@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from big_retrieval.config import registry
+from big_retrieval.config.foreign import Foreign
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
 from tests.helpers import in_process, losses, results
@@ -107,9 +108,9 @@ def test_the_model_is_used_without_the_file(run: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(registry._parts, "optimizer", parts)
     model = load(run / "run")
     rule = model.config.optimizer.rule
-    assert isinstance(rule, registry.Foreign)
+    assert isinstance(rule, Foreign)
     assert rule.saved_form == {"type": "signs", "scale": 2.0}
-    assert isinstance(model.config.optimizer.groups["text"].rule, registry.Foreign)
+    assert isinstance(model.config.optimizer.groups["text"].rule, Foreign)
     context = type("UpdateRuleContext", (), {"path": "config.optimizer.rule"})
     with pytest.raises(UserError, match=r"of the type 'signs', which .*own_rule\.py defines"):
         rule.build(context)  # type: ignore
