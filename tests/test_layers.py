@@ -30,12 +30,10 @@ LAYERS = (
     ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-# Parts of the configuration build what they describe, and so import it when they are asked to.
-BUILDERS = {"config"}
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yields the folder or module of each import, and whether it runs when the file does."""
+def imports(path: Path) -> Iterator[str]:
+    """Yields the folder or module of each import, inside functions, too."""
     tree = ast.parse(path.read_text())
     typing = {
         id(inner)
@@ -43,18 +41,16 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    at_once = {id(node) for node in tree.body}
     for node in ast.walk(tree):
         if id(node) in typing:
             continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("big_retrieval"):
             first = (node.module or "").split(".")[1:2]
-            for name in first or [alias.name for alias in node.names]:
-                yield name, id(node) in at_once
+            yield from first or [alias.name for alias in node.names]
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.startswith("big_retrieval."):
-                    yield alias.name.split(".")[1], id(node) in at_once
+                    yield alias.name.split(".")[1]
 
 
 def place(path: Path) -> str:
@@ -89,12 +85,9 @@ def test_no_import_runs_upwards(path: Path) -> None:
     own = place(path)
     if own == "__init__":  # the package's public face
         return
-    for other, at_once in imports(path):
-        if other == own or other not in LEVEL:  # a name of the package itself, such as load
-            continue
-        upward = LEVEL[other] >= LEVEL[own]
-        allowed = not at_once and own in BUILDERS
-        assert not upward or allowed, f"{path.relative_to(ROOT)} imports {other}, which lies above"
+    for other in imports(path):
+        if other != own and other in LEVEL:  # others are names of the package itself, such as load
+            assert LEVEL[other] < LEVEL[own], f"{path.relative_to(ROOT)} imports {other} from above"
 
 
 def test_nothing_is_unpickled_or_evaluated() -> None:

@@ -25,6 +25,7 @@ from big_retrieval.config.optimizer import (
     Schedule,
     Swa,
 )
+from big_retrieval.config.places import module_of
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
 from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.run import (
@@ -83,49 +84,9 @@ if TYPE_CHECKING:
     from big_retrieval.train.rules import AdamP, AdamW, Optax, Sgd
     from big_retrieval.train.trackers import Mlflow, TensorBoard, Wandb
 
-# Parts that are defined beside their work, imported when they are asked for.
-_ELSEWHERE = {
-    "big_retrieval.data.fields.arrays": ("ArrayField",),
-    "big_retrieval.data.fields.images": ("ImageField",),
-    "big_retrieval.data.fields.regions": ("RegionField",),
-    "big_retrieval.data.fields.texts": ("TextField",),
-    "big_retrieval.data.formats.captioned": ("Karpathy", "Precomputed"),
-    "big_retrieval.data.formats.class_folders": ("ClassFolders",),
-    "big_retrieval.data.formats.file_sources": ("Pairs", "Tar", "Tfds"),
-    "big_retrieval.data.judged.open_graded": ("Graded",),
-    "big_retrieval.data.mixture": ("Mixture", "MixturePart"),
-    "big_retrieval.data.passages.published": ("Beir", "Dpr"),
-    "big_retrieval.data.passages.triples": ("Triples",),
-    "big_retrieval.data.synthetic.graded_scenes": ("GradedScenes",),
-    "big_retrieval.data.synthetic.scenes": ("Scenes", "SceneSplit"),
-    "big_retrieval.evals.caption_ndcg": ("CaptionNdcg",),
-    "big_retrieval.evals.crisscrossed": ("CrisscrossedCaptions",),
-    "big_retrieval.evals.geometry": ("Geometry",),
-    "big_retrieval.evals.probes": ("FewShotProbe", "LinearProbe"),
-    "big_retrieval.evals.ranking": ("Ranking",),
-    "big_retrieval.evals.retrieval": ("Retrieval",),
-    "big_retrieval.evals.zeroshot": ("ZeroShot",),
-    "big_retrieval.models.bert": ("Bert",),
-    "big_retrieval.models.heads": ("Mlp", "Projection", "SharedTransformer"),
-    "big_retrieval.models.lexical": ("Lexical",),
-    "big_retrieval.losses.contrastive": ("Contrastive", "Sigmoid", "Sparsity"),
-    "big_retrieval.losses.core": ("Exchange",),
-    "big_retrieval.losses.ltd": ("DecoderLoss", "InputTarget", "LatentTarget"),
-    "big_retrieval.losses.pairs": ("LogitScale", "PairLoss"),
-    "big_retrieval.losses.tiles": ("FalseNegatives",),
-    "big_retrieval.losses.triplet": ("Triplet",),
-    "big_retrieval.losses.vdr": ("TermMask", "Vdr"),
-    "big_retrieval.models.recurrent": ("Gru",),
-    "big_retrieval.models.regions": ("RegionGraph", "RegionTransformer"),
-    "big_retrieval.models.resnet": ("RESNET_SIZES", "ResNet"),
-    "big_retrieval.models.vit": ("VIT_SIZES", "ViT"),
-    "big_retrieval.train.rules": ("AdamP", "AdamW", "Optax", "Sgd"),
-    "big_retrieval.train.trackers": ("Mlflow", "TensorBoard", "Wandb"),
-}
-
 
 def __getattr__(name: str) -> Any:
-    for module, names in _ELSEWHERE.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = module_of(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)

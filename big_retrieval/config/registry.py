@@ -8,8 +8,8 @@ base class of its kind. `register` makes it known, whether it is this package's 
     class Alignment(config.Evaluator):
         type: Literal["alignment"] = "alignment"
 
-A part is defined beside its work or in this folder; `_SHIPPED` says where. Processes that only read
-data need no jax, so the base classes here do not import it.
+A part is defined beside its work; `places.py` says where. Processes that only read data need no
+jax, so the base classes in this folder do not import it.
 """
 
 import abc
@@ -26,6 +26,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+from big_retrieval.config.places import modules_of
 from big_retrieval.errors import UserError
 
 T = TypeVar("T", bound=type)
@@ -33,51 +34,6 @@ KINDS = (
     "evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower", "tracker",
 )  # fmt: skip
 _PACKAGE = "big_retrieval."
-_SHIPPED = {  # kind -> modules that define its parts
-    "evaluator": (
-        "big_retrieval.evals.retrieval",
-        "big_retrieval.evals.zeroshot",
-        "big_retrieval.evals.ranking",
-        "big_retrieval.evals.caption_ndcg",
-        "big_retrieval.evals.crisscrossed",
-        "big_retrieval.evals.geometry",
-        "big_retrieval.evals.probes",
-    ),
-    "field": (
-        "big_retrieval.data.fields.arrays",
-        "big_retrieval.data.fields.images",
-        "big_retrieval.data.fields.regions",
-        "big_retrieval.data.fields.texts",
-    ),
-    "head": ("big_retrieval.models.heads", "big_retrieval.models.lexical"),
-    "loss": (
-        "big_retrieval.losses.contrastive",
-        "big_retrieval.losses.ltd",
-        "big_retrieval.losses.triplet",
-        "big_retrieval.losses.vdr",
-    ),
-    "tower": (
-        "big_retrieval.models.vit",
-        "big_retrieval.models.bert",
-        "big_retrieval.models.resnet",
-        "big_retrieval.models.recurrent",
-        "big_retrieval.models.regions",
-    ),
-    "optimizer": ("big_retrieval.train.rules",),
-    "source": (
-        "big_retrieval.data.synthetic.scenes",
-        "big_retrieval.data.formats.file_sources",
-        "big_retrieval.data.formats.captioned",
-        "big_retrieval.data.mixture",
-        "big_retrieval.data.formats.class_folders",
-        "big_retrieval.data.judged.open_graded",
-        "big_retrieval.data.synthetic.graded_scenes",
-        "big_retrieval.data.passages.published",
-        "big_retrieval.data.passages.triples",
-    ),
-    "topology": ("big_retrieval.similarity",),
-    "tracker": ("big_retrieval.train.trackers",),
-}
 
 
 @dataclass(frozen=True)
@@ -160,8 +116,8 @@ def register(kind: str) -> Callable[[T], T]:
 
 
 def _rank(cls: Any) -> int:
-    """Sort key: parts are listed in the order of `_SHIPPED`, whoever imported them first."""
-    modules = _SHIPPED.get(cls.kind, ())
+    """Sort key: parts are listed in the order of `PLACES`, whoever imported them first."""
+    modules = modules_of(cls.kind)
     shipped = cls.__module__.startswith(_PACKAGE)
     return modules.index(cls.__module__) if cls.__module__ in modules else -1 if shipped else 1000
 
@@ -169,7 +125,7 @@ def _rank(cls: Any) -> int:
 def import_shipped(*kinds: str) -> None:
     """Imports the modules that define this package's parts of some kinds; of all by default."""
     for kind in kinds or KINDS:
-        for module in _SHIPPED.get(kind, ()):
+        for module in modules_of(kind):
             importlib.import_module(module)
 
 

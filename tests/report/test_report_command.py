@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,21 +62,6 @@ def test_mistakes_are_one_sentence(tmp_path: Path, args: list[str], words: str) 
     assert len(text.splitlines()) == 1
     assert words in text
     assert not (tmp_path / "run" / "report.html").exists()
-
-
-def test_nothing_that_reads_images_is_imported(tmp_path: Path) -> None:
-    run = folders.ordinary(tmp_path / "run")
-    code = (
-        "import sys; from pathlib import Path; "
-        "from big_retrieval.commands import report; from big_retrieval.report import page; "
-        f"page.write(Path({str(run)!r})); "
-        "print([m for m in ('PIL',) if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment(), text=True, check=True,
-        capture_output=True,
-    )  # fmt: skip
-    assert "'PIL'" not in done.stdout
 
 
 @pytest.mark.slow

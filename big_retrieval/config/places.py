@@ -1,0 +1,55 @@
+"""Where this package's parts are defined: beside their work, and imported when they are needed."""
+
+# Module below big_retrieval -> kind of the parts that it defines ("": none), and the names that
+# `big_retrieval.config` offers. Parts of a kind are listed in messages in this order.
+PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "evals.retrieval": ("evaluator", ("Retrieval",)),
+    "evals.zeroshot": ("evaluator", ("ZeroShot",)),
+    "evals.ranking": ("evaluator", ("Ranking",)),
+    "evals.caption_ndcg": ("evaluator", ("CaptionNdcg",)),
+    "evals.crisscrossed": ("evaluator", ("CrisscrossedCaptions",)),
+    "evals.geometry": ("evaluator", ("Geometry",)),
+    "evals.probes": ("evaluator", ("FewShotProbe", "LinearProbe")),
+    "data.fields.arrays": ("field", ("ArrayField",)),
+    "data.fields.images": ("field", ("ImageField",)),
+    "data.fields.regions": ("field", ("RegionField",)),
+    "data.fields.texts": ("field", ("TextField",)),
+    "models.heads": ("head", ("Mlp", "Projection", "SharedTransformer")),
+    "models.lexical": ("head", ("Lexical",)),
+    "losses.contrastive": ("loss", ("Contrastive", "Sigmoid", "Sparsity")),
+    "losses.ltd": ("loss", ("DecoderLoss", "InputTarget", "LatentTarget")),
+    "losses.triplet": ("loss", ("Triplet",)),
+    "losses.vdr": ("loss", ("TermMask", "Vdr")),
+    "train.rules": ("optimizer", ("AdamP", "AdamW", "Optax", "Sgd")),
+    "data.synthetic.scenes": ("source", ("Scenes", "SceneSplit")),
+    "data.formats.file_sources": ("source", ("Pairs", "Tar", "Tfds")),
+    "data.formats.captioned": ("source", ("Karpathy", "Precomputed")),
+    "data.mixture": ("source", ("Mixture", "MixturePart")),
+    "data.formats.class_folders": ("source", ("ClassFolders",)),
+    "data.judged.open_graded": ("source", ("Graded",)),
+    "data.synthetic.graded_scenes": ("source", ("GradedScenes",)),
+    "data.passages.published": ("source", ("Beir", "Dpr")),
+    "data.passages.triples": ("source", ("Triples",)),
+    "similarity": ("topology", ()),
+    "models.vit": ("tower", ("VIT_SIZES", "ViT")),
+    "models.bert": ("tower", ("Bert",)),
+    "models.resnet": ("tower", ("RESNET_SIZES", "ResNet")),
+    "models.recurrent": ("tower", ("Gru",)),
+    "models.regions": ("tower", ("RegionGraph", "RegionTransformer")),
+    "train.trackers": ("tracker", ("Mlflow", "TensorBoard", "Wandb")),
+    "losses.core": ("", ("Exchange",)),
+    "losses.pairs": ("", ("LogitScale", "PairLoss")),
+    "losses.tiles": ("", ("FalseNegatives",)),
+}
+
+
+def modules_of(kind: str) -> list[str]:
+    """Returns the modules that define the parts of a kind."""
+    return [f"big_retrieval.{module}" for module, (own, _) in PLACES.items() if own == kind]
+
+
+def module_of(name: str) -> str | None:
+    """Returns the module that defines a name of `big_retrieval.config`; None for none."""
+    modules = (module for module, (_, names) in PLACES.items() if name in names)
+    module = next(modules, None)
+    return module and f"big_retrieval.{module}"
