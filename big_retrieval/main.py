@@ -15,8 +15,10 @@ a user's mistake and 75 where the same command started again may well succeed. O
 into a run folder: another one ends with a sentence, or waits for the first with --wait.
 """
 
+import dataclasses
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -25,7 +27,7 @@ from big_retrieval import cli
 from big_retrieval.cli import beir
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check, mesh_shape
-from big_retrieval.config.trackers import with_trackers
+from big_retrieval.config.trackers import Tracker
 from big_retrieval.errors import UserError
 from big_retrieval.plan import environment, targets
 from big_retrieval.runtime import chips, distributed, locks
@@ -81,6 +83,22 @@ def own(workdir: Path, process: int, processes: int) -> locks.Lock:
             time.sleep(2)  # the others need this process to end with a sentence of their own
         raise
     return lock
+
+
+def with_trackers(config: Config, types: Sequence[str]) -> Config:
+    """Returns a config with further trackers by their types; existing ones of a type stay.
+
+    Raises:
+      UserError: there is no such tracker.
+    """
+    known = {cls.type: cls for cls in Tracker.registered()}
+    trackers = dict(config.trackers)
+    for name in types:
+        if name not in known:
+            raise UserError(f"--tracker: {name!r} is unknown; known: {', '.join(sorted(known))}.")
+        if all(tracker.type != name for tracker in trackers.values()):
+            trackers[name] = known[name]()
+    return dataclasses.replace(config, trackers=trackers)
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ def _compare(names: Sequence[str]) -> None:
     """Prints a column of hyper-parameters for each config."""
     from big_retrieval import config as configs
     from big_retrieval.config.file import run_config_file
-    from big_retrieval.config.hyper_parameters import hyper_parameters
+    from big_retrieval.report.hyper_parameters import hyper_parameters
 
     columns = [hyper_parameters(configs.load(run_config_file(name))) for name in names]
     rows = [("", *names), *((key, *(each[key] for each in columns)) for key in columns[0])]

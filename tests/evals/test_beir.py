@@ -11,7 +11,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.cli import beir as flags
 from big_retrieval.config import recipe
-from big_retrieval.config.beir import NAMES, ZERO_SHOT, with_beir
+from big_retrieval.config.beir import NAMES, ZERO_SHOT
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.data.sources import texts_of
@@ -96,7 +96,7 @@ def test_any_text_model_has_them_by_a_flag(
 def test_models_of_images_have_none() -> None:
     config = tiny()
     with pytest.raises(UserError, match="one text field on the document side; this one has image"):
-        with_beir(config, "beir")
+        flags.with_beir(config, "beir")
 
 
 def test_the_config_with_all_of_them_passes_the_checks(tmp_path: Path) -> None:

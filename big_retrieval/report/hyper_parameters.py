@@ -1,6 +1,6 @@
 """A config's hyper-parameters as papers list them, for `big-retrieval configs NAME`."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from big_retrieval.config.run import Config
@@ -16,8 +16,11 @@ def hyper_parameters(c: Config) -> dict[str, str]:
     scale = getattr(c.losses.get("main"), "logit_scale", None)
     length = {"steps": c.total_steps, "examples": c.total_examples, "epochs": c.total_epochs}
     known = [f"{value:g} {unit}" for unit, value in length.items() if value]
+    names = [*c.side("query"), *c.side("document")]
+    fields = [c.fields[name] for name in names]
+    towers = [c.towers[field.tower] for field in fields]
     return {
-        "fields": " / ".join(_fields(c)),
+        "fields": " / ".join(names),
         "batch": f"{c.batch_size:,}",
         "length of the run": known[0] if known else "-",
         "learning rate": f"{optimizer.lr:g}",
@@ -25,40 +28,33 @@ def hyper_parameters(c: Config) -> dict[str, str]:
         "decay": schedule.type,
         "weight decay": f"{optimizer.weight_decay:g}",
         "clipped norm": "-" if optimizer.clip_norm is None else f"{optimizer.clip_norm:g}",
-        "topology": c.topology if isinstance(c.topology, str) else c.topology.type,
-        "norm 1": _each(c, lambda field: _normalized(c, field)),
+        "topology": c.topology_type,
+        "norm 1": _join(_is_normalized(c, field) for field in fields),
         "temperature": "-" if scale is None else _temperature(scale),
         "hard negatives": str(c.negatives.count),
-        "active terms": _each(c, lambda field: getattr(field.head, "top_k", None)),
-        "positions": _each(c, lambda field: _positions(c, field)),
-        "width": _each(c, lambda field: getattr(c.towers[field.tower], "width", None)),
-        "layers": _each(c, lambda field: getattr(c.towers[field.tower], "depth", None)),
+        "active terms": _join(getattr(field.head, "top_k", None) for field in fields),
+        "positions": _join(map(_positions, fields, towers)),
+        "width": _join(getattr(tower, "width", None) for tower in towers),
+        "layers": _join(getattr(tower, "depth", None) for tower in towers),
     }
 
 
-def _fields(c: Config) -> list[str]:
-    """The encoded fields, queries first."""
-    return [*c.side("query"), *c.side("document")]
-
-
-def _each(c: Config, value: Callable[[Any], Any]) -> str:
-    values = (value(c.fields[name]) for name in _fields(c))
+def _join(values: Iterable[Any]) -> str:
     return " / ".join("-" if x is None else f"{x:,}" if isinstance(x, int) else x for x in values)
 
 
-def _normalized(c: Config, field: Any) -> str:
-    """ "yes" if embeddings have norm 1, per sphere of the oblique topology."""
-    topology = c.topology if isinstance(c.topology, str) else c.topology.type
-    return "yes" if getattr(field.head, "normalise", topology != "inner") else "no"
+def _is_normalized(c: Config, field: Any) -> str:
+    """Returns "yes" if embeddings have norm 1, per sphere of the oblique topology."""
+    return "yes" if getattr(field.head, "normalise", c.topology_type != "inner") else "no"
 
 
 def _temperature(scale: Any) -> str:
     return f"{1 / scale.init:.3g}, {'learned' if scale.learnable else 'fixed'}"
 
 
-def _positions(c: Config, field: Any) -> int | None:
-    """Tokens of a text with its special tokens, or patches of an image."""
-    patch = getattr(c.towers[field.tower], "patch", None)
+def _positions(field: Any, tower: Any) -> int | None:
+    """Returns the tokens of a text with its special tokens, or the patches of an image."""
+    patch = getattr(tower, "patch", None)
     if field.modality == "image" and isinstance(patch, int):
         return (field.size // patch) ** 2
     return getattr(field, "length", None) or None
