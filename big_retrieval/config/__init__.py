@@ -8,7 +8,6 @@ the rest of the code reads; `checks/` refuses combinations that no single key ca
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.data import HardNegatives, Loader
 from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.config.fields import Field, Tokenizer, lexical_head
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
     from big_retrieval.losses.tiles import FalseNegatives
     from big_retrieval.losses.triplet import Triplet
     from big_retrieval.losses.vdr import TermMask, Vdr
+    from big_retrieval.models.batch_norm import BatchNormed
     from big_retrieval.models.bert import Bert
     from big_retrieval.models.heads import Mlp, Projection, SharedTransformer
     from big_retrieval.models.lexical import Lexical

@@ -158,7 +158,7 @@ def lexical_head(fields: Mapping[str, Field], name: str) -> "Lexical | None":
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """From text to ids; one for all text fields."""
+    """Converts text to ids; one for all text fields."""
 
     # words: whole words of English captions, lower-cased and split as by nltk
     type: Literal["wordpiece", "clip", "auto", "words"] = "wordpiece"
@@ -170,10 +170,28 @@ class Tokenizer:
 
     @property
     def learned(self) -> bool:
-        """Whether the vocabulary comes from the run's captions, not from a file."""
+        """True if the vocabulary comes from the run's captions, not from a file."""
         return not self.path and self.type in ("wordpiece", "words")
 
+    def check(self, config: "Config") -> Iterator[str]:
+        """Yields an error message for every bad key."""
+        if not self.path and not self.learned:
+            yield (
+                f"config.tokenizer.type {self.type!r} needs config.tokenizer.path (a file, folder "
+                "or hub name); only 'wordpiece' and 'words' can be learned from the captions."
+            )
+        known = ["data", *(f"evals.{name}" for name, x in sorted(config.evals.items()) if x.data)]
+        for name in self.sources:
+            if name not in known:
+                yield f"config.tokenizer.sources has {name!r}; it can have {', '.join(known)}."
+        if not self.sources:
+            yield "config.tokenizer.sources is empty; name at least 'data'."
+        if not self.path and self.vocab_size < 6:
+            yield (
+                f"config.tokenizer.vocab_size is {self.vocab_size}; a learned one needs at least 6."
+            )
+
     def runlocal(self) -> "Tokenizer":
-        """One of the same kind, as far as generated captions can teach it."""
+        """Returns one of the same kind that generated captions can teach."""
         kind = "words" if self.type == "words" else "wordpiece"
         return Tokenizer(type=kind, vocab_size=512)

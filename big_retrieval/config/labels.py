@@ -4,7 +4,10 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,17 @@ class PairLabels:
     s_max: float = 100.0  # the best score that there can be
     table: tuple[tuple[float, float], ...] = ()  # (score, weight); linear in between
     normalise: bool = False  # divide the weights of a batch by their mean
+
+    def check_fields(self, config: "Config") -> Iterator[str]:
+        """Yields an error message if `query_field` or `document_field` is not a text field."""
+        texts = [name for name, field in config.fields.items() if field.modality == "text"]
+        for key in ("query_field", "document_field"):
+            name = getattr(self, key)
+            if name and name not in texts:
+                yield (
+                    f"config.labels.{key} {name!r} is no text field; the text fields are: "
+                    f"{', '.join(texts) or 'none'}."
+                )
 
     def check(self) -> Iterator[str]:
         """Yields an error message for every bad key of the weight; scores are checked when read."""

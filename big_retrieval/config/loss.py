@@ -112,7 +112,25 @@ class Loss(Part):
         return ()
 
 
-def check_loss(loss: Loss, config: "Config", path: str) -> Iterator[str]:
+def check_losses(config: "Config") -> Iterator[str]:
+    """Yields an error message for every mistake in `config.losses`."""
+    if not config.losses:
+        yield (
+            "config.losses is empty: give it a loss, such as "
+            "c.losses.main = recipe.entry(config.Contrastive())."
+        )
+    for name, loss in config.losses.items():
+        if not name.isidentifier():
+            yield f"config.losses has the name {name!r}; use letters, digits and underscores."
+        yield from _check_loss(loss, config, f"config.losses.{name}")
+    if all(loss.constraint.bound is not None for loss in config.losses.values()):
+        yield (
+            "config.losses are all constraints (constraint.bound): one of them must be minimised, "
+            "with its bound None."
+        )
+
+
+def _check_loss(loss: Loss, config: "Config", path: str) -> Iterator[str]:
     """Yields error messages about the keys that all losses have, and then about its own."""
     if loss.weight <= 0:
         yield f"{path}.weight is {loss.weight}; it must be positive: remove a loss of no weight."

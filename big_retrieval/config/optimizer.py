@@ -1,17 +1,17 @@
 """The optimizer of a run: schedules, groups of parameters, phases, averaging.
 
-Groups and phases are told apart by names, not by places in a list, so that `--config.optimizer.
-groups.image.lr_factor=0.1` says which is meant, in a command line as in a sweep. Configurations
-keep no order of such entries, so what needs one has a key for it: `ParameterGroup.order` and
-`Phase.start_*`.
+Groups and phases have names, so that the command line can set a key of one of them, as in
+`--config.optimizer.groups.image.lr_factor=0.1`. Their order comes from keys: `ParameterGroup.order`
+and `Phase.start_*`.
 """
 
+import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from big_retrieval.config import schema
-from big_retrieval.config.batch_norms import BatchStats
 from big_retrieval.config.ranges import (
     AtLeast0,
     AtLeast1,
@@ -23,7 +23,12 @@ from big_retrieval.config.ranges import (
 from big_retrieval.config.registry import default
 from big_retrieval.config.update_rules import Same, UpdateRule
 
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+
+PATH = "config.optimizer"
 SAME = "same"  # a type: what the phase, or the run, has
+BatchStats = Literal["tower", "update", "batch", "running"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,21 @@ class Schedule:
     timescale: AtLeast1 = 10_000  # of rsqrt, in steps
     interval: Literal["step", "epoch"] = "step"  # how often the share changes
 
+    def check(self, path: str, *, may_be_same: bool) -> Iterator[str]:
+        """Yields an error message if the type "same" is out of place."""
+        if self.type != SAME:
+            return
+        if not may_be_same:
+            yield f"{path}.type is {SAME!r}, which only groups and phases can be; name a schedule."
+        plain = _same_schedule()
+        names = (key.name for key in dataclasses.fields(self))
+        changed = [name for name in names if getattr(self, name) != getattr(plain, name)]
+        if changed:
+            yield (
+                f"{path}.{changed[0]} is set, but {path}.type is {SAME!r}: set the type, too, such "
+                "as to 'cosine'."
+            )
+
 
 def _same_schedule() -> Schedule:
     return Schedule(type=SAME)
@@ -46,7 +66,7 @@ def _same_schedule() -> Schedule:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are trained in a way of their own; parameters of no group follow the run.
+    """Parameters with other settings than the run's.
 
     A parameter belongs to the first group whose pattern matches its whole name, by `order`.
     """
@@ -61,6 +81,14 @@ class ParameterGroup:
     weight_decay: NotNegative | None = None  # None: the run's
     decay_vectors: bool = False  # decay biases, norms, scalars, class and position tables, too
     clip: bool = True  # whether it counts for `clip_norm` and is scaled by it
+
+    def check(self, path: str) -> Iterator[str]:
+        """Yields an error message for every bad key."""
+        if not self.pattern:
+            yield f"{path}.pattern is empty; give a regular expression such as 'image/.*'."
+        yield from _check_pattern(self.pattern, f"{path}.pattern")
+        if self.lr is not None and self.lr_factor != 1:
+            yield f"{path}.lr and {path}.lr_factor are both set; keep one of them."
 
 
 @dataclass(frozen=True)
@@ -91,6 +119,66 @@ class Phase:
     # they go by the running averages, which stay ("running"); "tower": as the
     # `frozen_stats` of their tower or head says.
     batch_stats: BatchStats = "tower"
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """Yields an error message for every bad key, except for the start."""
+        yield from _check_pattern(self.trainable, f"{path}.trainable")
+        yield from _check_pattern(self.frozen, f"{path}.frozen")
+        groups = config.optimizer.groups
+        for name, rate in self.groups.items():
+            if name not in groups:
+                known = ", ".join(sorted(groups)) or "none"
+                yield f"{path}.groups.{name} is no group of {PATH}.groups; known: {known}."
+            if rate.lr is not None and rate.lr_factor is not None:
+                yield f"{path}.groups.{name} has both lr and lr_factor; keep one of them."
+        if self.batch_stats != "tower":
+            yield from self._check_batch_stats(config, path)
+
+    def _check_batch_stats(self, config: "Config", path: str) -> Iterator[str]:
+        parts = config.towers_and_heads().items()
+        normed = {key: x for key, x in parts if x.normed and hasattr(x, "frozen_stats")}
+        if not normed:
+            yield (
+                f"{path}.batch_stats is {self.batch_stats!r}, but no tower or head has batch "
+                "norms: leave it at 'tower'."
+            )
+        if config.microbatch in (None, config.batch_size):
+            return
+        for key, part in normed.items():
+            if dataclasses.replace(part, frozen_stats=self.batch_stats == "running").whole_batch:
+                yield (
+                    f"{path}.batch_stats is {self.batch_stats!r}: the batch norms of {key} then "
+                    f"need the whole batch at once; set {key}.batch_stats to 'slice', or drop "
+                    "config.microbatch."
+                )
+
+    def check_start(self, config: "Config", path: str) -> Iterator[str]:
+        """Yields an error message if it starts nowhere, twice or after the run.
+
+        A run whose length is known in another unit is checked when the records are counted.
+        """
+        if (self.start_step is None) == (self.start_epoch is None):
+            both = self.start_step is not None
+            wrong = "are both set; keep one of them" if both else "are not set; give one of them"
+            yield f"{path}.start_step and {path}.start_epoch {wrong}."
+            return
+        key, start = self.start
+        total = config.total_steps
+        if key == "start_epoch":
+            total = config.total_epochs if total is None else None  # total_steps wins
+        if total is not None and start >= total:
+            length = "total_steps" if key == "start_step" else "total_epochs"
+            yield (
+                f"{path}.{key} is {start}, but the run ends at config.{length} {total}: let the "
+                "phase begin earlier, or train for longer."
+            )
+
+    @property
+    def start(self) -> tuple[str, float]:
+        """The key that says when it begins, and its value."""
+        if self.start_step is not None:
+            return "start_step", self.start_step
+        return "start_epoch", self.start_epoch or 0.0
 
 
 @dataclass(frozen=True)
@@ -138,15 +226,51 @@ class Optimizer:
     averaging: NoAveraging | Ema | Swa = field(default_factory=NoAveraging)
 
     def ordered_groups(self) -> list[tuple[str, ParameterGroup]]:
-        """The groups in the order in which they are tried."""
+        """Returns the groups in the order in which they are tried."""
         return sorted(self.groups.items(), key=lambda item: (item[1].order, item[0]))
 
-    def schedules(self) -> Iterator[tuple[str, Schedule]]:
-        """All schedules with their paths below `config.optimizer`; the run's is the first."""
-        yield "schedule", self.schedule
+    def _rules(self) -> Iterator[tuple[str, UpdateRule]]:
+        yield f"{PATH}.rule", self.rule
         for name, group in self.groups.items():
-            yield f"groups.{name}.schedule", group.schedule
+            yield f"{PATH}.groups.{name}.rule", group.rule
+
+    def _schedules(self) -> Iterator[tuple[str, Schedule]]:
+        """Yields all schedules with their paths; the run's is the first."""
+        yield f"{PATH}.schedule", self.schedule
+        for name, group in self.groups.items():
+            yield f"{PATH}.groups.{name}.schedule", group.schedule
         for name, phase in self.phases.items():
-            yield f"phases.{name}.schedule", phase.schedule
+            yield f"{PATH}.phases.{name}.schedule", phase.schedule
             for key, rate in phase.groups.items():
-                yield f"phases.{name}.groups.{key}.schedule", rate.schedule
+                yield f"{PATH}.phases.{name}.groups.{key}.schedule", rate.schedule
+
+    def check(self, config: "Config") -> Iterator[str]:
+        """Yields an error message for every bad key that needs no names of parameters."""
+        if self.rule.type == SAME:
+            yield f"{PATH}.rule.type is {SAME!r}, which only groups can be; name a rule."
+        for path, rule in self._rules():
+            yield from rule.check(config, path)
+        for path, schedule in self._schedules():
+            yield from schedule.check(path, may_be_same=schedule is not self.schedule)
+        for name, group in self.groups.items():
+            yield from group.check(f"{PATH}.groups.{name}")
+        for name, phase in self.phases.items():
+            yield from phase.check(config, f"{PATH}.phases.{name}")
+        starts: dict[tuple[str, float], str] = {}
+        for name, phase in self.phases.items():
+            yield from phase.check_start(config, f"{PATH}.phases.{name}")
+            key, start = phase.start
+            other = starts.get((key, start))
+            if other is not None:
+                yield (
+                    f"{PATH}.phases.{name}.{key} is {start}, where {PATH}.phases.{other} begins, "
+                    "too: phases must not overlap; let one of them begin later."
+                )
+            starts[key, start] = name
+
+
+def _check_pattern(pattern: str, path: str) -> Iterator[str]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield f"{path}: {pattern!r} is not a regular expression: {error}."

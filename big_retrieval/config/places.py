@@ -40,6 +40,7 @@ PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
     "losses.core": ("", ("Exchange",)),
     "losses.pairs": ("", ("LogitScale", "PairLoss")),
     "losses.tiles": ("", ("FalseNegatives",)),
+    "models.batch_norm": ("", ("BatchNormed",)),
 }
 
 

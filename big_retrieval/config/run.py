@@ -110,6 +110,11 @@ class Config:
         """The fields of queries and documents: all but targets, which no tower reads."""
         return {name: each for name, each in self.fields.items() if each.side != "target"}
 
+    def towers_and_heads(self) -> dict[str, Any]:
+        """Returns all towers and heads by their paths, such as `config.fields.text.head`."""
+        parts: dict[str, Any] = {f"config.towers.{name}": x for name, x in self.towers.items()}
+        return parts | {f"config.fields.{name}.head": x.head for name, x in self.encoded.items()}
+
     @property
     def topology_type(self) -> str:
         """The type of the topology, whether or not it has keys."""

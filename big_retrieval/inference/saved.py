@@ -12,7 +12,6 @@ import orbax.checkpoint as ocp
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config
-from big_retrieval.config.batch_norms import parts_of
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.io import manifest
 from big_retrieval.models.towers import with_stats
@@ -112,7 +111,7 @@ def restore_weights(folder: Path, config: Config) -> Any:
     """
     averaged = config.optimizer.averaging.type == "ema"
     params = restore_params(folder, "ema" if averaged else "params")
-    normed = any(part.normed for part in parts_of(config).values())
+    normed = any(part.normed for part in config.towers_and_heads().values())
     return with_stats(params, restore_params(folder, "batch_stats") if normed else {})
 
 

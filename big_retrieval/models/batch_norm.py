@@ -9,14 +9,18 @@ tower or head has to hand them on to its batch norms.
 
 import contextlib
 import contextvars
+import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
+from big_retrieval.config import Config
+from big_retrieval.config.optimizer import BatchStats
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype, Initializer, parameter, wide
 
@@ -24,6 +28,42 @@ EPSILON = 1e-5
 MOMENTUM = 0.1  # what a batch adds to the running averages
 # While a model is traced, the rows that have the field which is encoded, bool [B]; None: all.
 _COUNTED: contextvars.ContextVar[jax.Array | None] = contextvars.ContextVar("rows", default=None)
+
+
+@dataclass(frozen=True)
+class BatchNormed:
+    """Keys of a tower or head with batch norms; listed before `Tower` or `Head` among the bases."""
+
+    normed: ClassVar[bool] = True
+    frozen_stats: bool = False  # training, too, normalises by the running averages, which stay
+    batch_stats: Literal["batch", "slice"] = "batch"  # a slice: only under `microbatch`
+
+    @property
+    def whole_batch(self) -> bool:
+        """True if a row's vector depends on all rows of the batch in training."""
+        return self.normed and not self.frozen_stats and self.batch_stats == "batch"
+
+    @property
+    def by_slice(self) -> bool:
+        """True if a row's vector depends on the rows of its micro-batch."""
+        return self.normed and not self.frozen_stats and self.batch_stats == "slice"
+
+    def check_slices(self, config: Config, path: str) -> Iterator[str]:
+        """Yields an error message if `microbatch` would split a batch that it needs as a whole."""
+        size = config.microbatch
+        if size is not None and size < config.batch_size and self.whole_batch:
+            yield (
+                f"config.microbatch {size}: the batch norms of {path} need the whole batch at "
+                f"once; give {path}.batch_stats 'slice' (they then go by {size} rows each, "
+                f"which is not the same training), {path}.frozen_stats, or no config.microbatch."
+            )
+
+
+def in_mode(part: Any, mode: BatchStats) -> Any:
+    """Returns a tower or head with the `frozen_stats` of a phase's `batch_stats`."""
+    if mode == "tower" or not isinstance(part, BatchNormed) or not part.normed:
+        return part
+    return dataclasses.replace(part, frozen_stats=mode == "running")
 
 
 @contextlib.contextmanager

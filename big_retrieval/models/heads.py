@@ -10,12 +10,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
-from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.heads import Head
 from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation
-from big_retrieval.models.batch_norm import BatchNorm
+from big_retrieval.models.batch_norm import BatchNorm, BatchNormed
 from big_retrieval.models.class_tokens import mean_of_positions
 from big_retrieval.models.layers import (
     ACTIVATIONS,

@@ -15,11 +15,10 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
-from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Tower
-from big_retrieval.models.batch_norm import BatchNorm
+from big_retrieval.models.batch_norm import BatchNorm, BatchNormed
 from big_retrieval.models.layers import Dtype, parameter, wide
 
 if TYPE_CHECKING:

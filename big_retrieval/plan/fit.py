@@ -11,7 +11,6 @@ from typing import Any
 
 from big_retrieval.compiled.figures import total_cycles
 from big_retrieval.config import Config
-from big_retrieval.config.batch_norms import parts_of
 from big_retrieval.runtime.chips import gib
 
 Say = Callable[[str], None]
@@ -157,7 +156,8 @@ def _next(points: dict[int, Trial], sizes: list[int], limit: float) -> int | Non
 def micro_batches(config: Config, rows: int) -> Iterator[int]:
     """Yields sizes of micro-batches that train the same, the whole batch (B) first."""
     yield config.batch_size
-    if any(part.whole_batch or part.by_slice for part in parts_of(config).values() if part.normed):
+    normed = [part for part in config.towers_and_heads().values() if part.normed]
+    if any(part.whole_batch or part.by_slice for part in normed):
         return
     size = 1 << (config.batch_size.bit_length() - 1)
     while size >= rows:

@@ -13,7 +13,6 @@ from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, Phase, registry, schema
-from big_retrieval.config.batch_norms import in_mode, parts_of
 from big_retrieval.config.older_runs import as_before
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.reader import FieldReader
@@ -25,6 +24,7 @@ from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
+from big_retrieval.models.batch_norm import in_mode
 from big_retrieval.runtime import distributed
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def _free(key: str, config: Config) -> bool:
     by_slice = any(
         in_mode(part, phase.batch_stats).by_slice
         for phase in (Phase(), *config.optimizer.phases.values())
-        for part in parts_of(config).values()
+        for part in config.towers_and_heads().values()
     )
     if by_slice and key == "config.microbatch":
         return False

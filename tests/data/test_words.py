@@ -9,7 +9,6 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import Tokenizer, recipe
-from big_retrieval.config.checks.data import data as check_data
 from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.text.split_words import join_words, words_of
 from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
@@ -120,7 +119,7 @@ def test_learned_from_the_training_captions_or_from_those_of_evaluators(tmp_path
     )
     words = make_tokenizer(config, of)
     assert [words.id_to_token(n) for n in (4, 5, 6)] == ["a", "dog", "cat"]
-    assert not list(check_data(config))
+    assert not list(config.tokenizer.check(config))
 
 
 CHECKS = [
@@ -132,7 +131,8 @@ CHECKS = [
 
 @pytest.mark.parametrize(("keys", "words"), CHECKS)
 def test_keys_are_checked(keys: dict[str, Any], words: str) -> None:
-    assert any(words in sentence for sentence in check_data(changed(**keys)))
+    config = changed(**keys)
+    assert any(words in sentence for sentence in config.tokenizer.check(config))
 
 
 def test_other_files_are_none_of_words(tmp_path: Path) -> None:

@@ -1,14 +1,10 @@
-"""Checks of the fields, their heads and their sides; see `big_retrieval.config.checks`."""
+"""Checks of fields, their heads and their sides."""
 
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from big_retrieval.config import (
-    Config,
-    Field,
-)
-from big_retrieval.config.checks.lexical import compared
+from big_retrieval.config import Config, Field
 
 OF_MODEL = ("scalars", "losses", "batch_stats", "model")  # entries of the parameter tree
 OF_BATCH = (
@@ -18,7 +14,7 @@ OF_BATCH = (
 
 
 def fields(c: Config) -> Iterator[str]:
-    """What is wrong with `config.fields`, a sentence each."""
+    """Yields an error message for every mistake in a field of `config.fields`."""
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
         yield from field.check(c, path)
@@ -42,7 +38,7 @@ def fields(c: Config) -> Iterator[str]:
             )
             continue
         yield from tower.check_field(field, path, f"config.towers.{field.tower}")
-        if not field.head.lexical:  # those have their own place in the order of checks
+        if not field.head.lexical:  # `heads` checks lexical ones later
             yield from field.head.check(c, name, f"{path}.head")
         yield from _shared(c, name)
         yield from _same_input(c, name)
@@ -109,24 +105,66 @@ def _shared(c: Config, name: str) -> Iterator[str]:
         yield f"{path}: a tied head needs the word table of its tower; share the tower, too."
 
 
+def heads(c: Config) -> Iterator[str]:
+    """Checks which heads, towers and topologies go together."""
+    for name, field in c.encoded.items():
+        path, tower = f"config.fields.{name}.head", c.towers[field.tower]
+        yield from tower.check_head(field.head, path, f"config.towers.{field.tower}")
+        if field.head.lexical:
+            yield from field.head.check(c, name, path)
+    for names in _compared(c):
+        yield from _same_terms(c, names)
+
+
+def _compared(c: Config) -> list[set[str]]:
+    """Returns the sets of fields that losses compare; all fields in one set if no loss does."""
+    compared = [set(loss.compares(c)) & c.encoded.keys() for loss in c.losses.values()]
+    return [names for names in compared if names] or [set(c.encoded)]
+
+
+def _same_terms(c: Config, names: set[str]) -> Iterator[str]:
+    """Checks that compared fields have the same terms."""
+    heads = {name: field.head for name, field in c.encoded.items() if name in names}
+    lexicals = sorted(name for name, head in heads.items() if head.lexical)
+    others = sorted(set(heads) - set(lexicals))
+    if lexicals and others:
+        yield (
+            f"config.fields.{lexicals[0]}.head.type is 'lexical' and config.fields.{others[0]}."
+            "head.type 'projection', which cannot be compared: give both the same."
+        )
+        return
+    rules = {name: head.terms for name, head in heads.items() if head.lexical}
+    if len(set(rules.values())) > 1:
+        have = " and ".join(f"config.fields.{n}.head.terms {r!r}" for n, r in rules.items())
+        yield f"{have} cannot be compared: give all the same."
+    sizes = {
+        c.fields[name].tower: tower.vocab_size
+        for name in lexicals
+        if (tower := c.towers[c.fields[name].tower]).word_table
+    }
+    if len(set(sizes.values())) > 1:
+        have = " and ".join(f"config.towers.{t}.vocab_size is {v}" for t, v in sizes.items())
+        yield f"{have}: lexical heads of both sides need the same terms; give both the same."
+
+
 def sides(c: Config) -> Iterator[str]:
-    """What is wrong with how the fields make a query and a document, a sentence each."""
+    """Checks that the fields of each side make an embedding, and that both have one shape."""
     for side in ("query", "document"):
-        mine = {name: c.fields[name] for name in c.side(side)}
-        if not mine:
+        members = {name: c.fields[name] for name in c.side(side)}
+        if not members:
             yield f"config.fields has no field of side {side!r}; the loss compares both sides."
-        elif not any(field.weight > 0 for field in mine.values()):
+        elif not any(field.weight > 0 for field in members.values()):
             yield (
-                f"config.fields: all fields of side {side!r} ({', '.join(sorted(mine))}) have "
+                f"config.fields: all fields of side {side!r} ({', '.join(sorted(members))}) have "
                 "weight 0; their average needs one above 0."
             )
-        if len(mine) == 1 and next(iter(mine.values())).optional:
-            name = next(iter(mine))
+        if len(members) == 1 and next(iter(members.values())).optional:
+            name = next(iter(members))
             yield (
                 f"config.fields.{name}.optional: it is the only field of its side; a record "
                 "without it has nothing to compare."
             )
-    for names in compared(c):
+    for names in _compared(c):
         compared_fields = {name: field for name, field in c.encoded.items() if name in names}
         shapes = {name: x.head.embedding_shape(c, name, 0) for name, x in compared_fields.items()}
         if len(set(shapes.values())) > 1:
@@ -150,29 +188,3 @@ def _names(c: Config) -> Iterator[str]:
         for name in names:
             if "/" in name or not name:
                 yield f"config.{kind} has the name {name!r}; use letters, digits and underscores."
-
-
-def negatives(c: Config) -> Iterator[str]:
-    """What is wrong with `config.negatives`, a sentence each."""
-    n, path = c.negatives, "config.negatives"
-    if not n.count:
-        return
-    if not n.column:
-        yield f"{path}.column is empty; name the column of the records' lists of documents."
-    documents = {name: c.fields[name] for name in c.side("document")}
-    known = ", ".join(sorted(documents)) or "none"
-    if n.field and (n.field not in documents or documents[n.field].modality != "text"):
-        yield (
-            f"{path}.field is {n.field!r}, which is no text field of the side 'document' (it has: "
-            f"{known})."
-        )
-    if not n.field and [field.modality for field in documents.values()] != ["text"]:
-        yield (
-            f"{path}.count is {n.count}, but the side 'document' is not one text field (it has: "
-            f"{known}): hard negatives are texts; name the field in {path}.field."
-        )
-    if not c.data.has_negatives:
-        yield (
-            f"{path}.count is {n.count}, but config.data is of the type {c.data.type!r}, whose "
-            "records have no negatives; use 'dpr' or 'triples', or own pairs with such a column."
-        )

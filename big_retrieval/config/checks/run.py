@@ -4,13 +4,9 @@ import dataclasses
 from collections.abc import Iterator
 
 from big_retrieval.config import Config
-from big_retrieval.config.checks.data import data, loader
 from big_retrieval.config.checks.evals import evals
-from big_retrieval.config.checks.fields import fields, negatives, sides
-from big_retrieval.config.checks.labels import labels
-from big_retrieval.config.checks.lexical import lexical
-from big_retrieval.config.checks.losses import losses
-from big_retrieval.config.checks.optimizer import optimizer
+from big_retrieval.config.checks.fields import fields, heads, sides
+from big_retrieval.config.loss import check_losses
 from big_retrieval.config.ranges import out_of_range
 from big_retrieval.config.topologies import check_topology
 from big_retrieval.errors import UserError
@@ -104,6 +100,10 @@ def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
+def _optimizer(c: Config) -> Iterator[str]:
+    yield from c.optimizer.check(c)
+
+
 def _towers(c: Config) -> Iterator[str]:
     for name, tower in c.towers.items():
         yield from tower.check(c, f"config.towers.{name}")
@@ -120,6 +120,25 @@ def _init(c: Config) -> Iterator[str]:
             yield f"config.init.{name} is no tower of this config; known: {known}."
         if not init.path:
             yield f"config.init.{name}.path is empty; give a file, a folder or a hub name."
+
+
+def _labels(c: Config) -> Iterator[str]:
+    yield from c.labels.check()
+    yield from c.labels.check_fields(c)
+
+
+def _negatives(c: Config) -> Iterator[str]:
+    yield from c.negatives.check(c)
+
+
+def _data(c: Config) -> Iterator[str]:
+    yield from c.data.check("config.data")
+    for name, part in c.evals.items():
+        if part.data is not None:
+            yield from part.data.check(f"config.evals.{name}.data")
+    yield from c.data.check_training(c)
+    yield from c.tokenizer.check(c)
+    yield from c.loader.check()
 
 
 def _unused(c: Config) -> Iterator[str]:
@@ -143,6 +162,6 @@ def _observed(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _ranges, _length, _slices, optimizer, _towers, fields, _topology, _unused, _init,
-    lexical, sides, losses, labels, negatives, evals, data, loader, _observed,
+    _mesh, _ranges, _length, _slices, _optimizer, _towers, fields, _topology, _unused, _init,
+    heads, sides, check_losses, _labels, _negatives, evals, _data, _observed,
 )  # fmt: skip
