@@ -1,4 +1,4 @@
-"""Multi-head self-attention: masked, causal, with biases by relative position."""
+"""Multi-head self-attention with masks, causal order and biases by relative position."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from big_retrieval.models.tpu_attention import joint_kernel
 from big_retrieval.models.tpu_attention_body import Spec
 from big_retrieval.runtime.platform import traced_platform
 
-# Instead of -inf: exp(_EXCLUDED - max) is 0 all the same, and a row of nothing else is uniform.
+# Not -inf: exp(_EXCLUDED - max) is 0, too, and a row with only this value is uniform.
 _EXCLUDED = -1e30
 _PARTS = ("query", "key", "value")
 
@@ -42,10 +42,10 @@ class Attention(nn.Module):
     heads: int
     inits: BlockInit
     dropout: float = 0.0
-    causal: bool = False  # position i looks at 0 .. i only
+    causal: bool = False  # position i attends to 0 .. i only
     deterministic: bool = True
     kernel: Kernel = "plain"  # see `choose_kernel`, whose `TILES` divide L
-    tokens: int | None = None  # number before the padding; None for L
+    tokens: int | None = None  # tokens before the padding; None for L
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -60,15 +60,14 @@ class Attention(nn.Module):
         """[B, L, W] -> [B, L, W].
 
         Args:
-          x: [B, L, W] in `dtype`.
           mask: [B or 1, L], true (or not 0) at the keys that count; None for all. With a
-            `kernel` other than "plain", each row is true at its first keys and at no others. A
-            row without any is looked at evenly: its result means nothing, but is finite.
+            `kernel` other than "plain", only the first keys of a row may be true. A row without
+            keys gives finite values without meaning.
           rows: see `layers.dropout`.
-          bias: added to the scores, broadcast to [B, H, L, L]; None: none.
+          bias: added to the scores, broadcast to [B, H, L, L]; None for nothing.
 
         Raises:
-          UserError: the width is no multiple of the heads.
+          UserError: the width is not a multiple of the heads.
         """
         width = x.shape[-1]
         if width % self.heads:
@@ -92,7 +91,7 @@ class Attention(nn.Module):
     def _joint(
         self, x: jax.Array, mask: jax.Array | None, bias: jax.Array | None, tokens: int
     ) -> jax.Array:
-        """Attention by the Pallas kernels, from one product with all three kernels."""
+        """Computes attention by the Pallas kernels, from one product for query, key and value."""
         if self.has_variable("params", "joint"):
             joint = self.get_variable("params", "joint")
         else:
@@ -119,7 +118,7 @@ class Attention(nn.Module):
         rows: jax.Array | None,
         bias: jax.Array | None,
     ) -> jax.Array:
-        """Attention by XLA, [B, L, H, d] -> [B, L, H, d]."""
+        """Computes attention by XLA, [B, L, H, d] -> [B, L, H, d]."""
         extra = self._extra(q.shape[1], mask, bias)
         rate = 0.0 if self.deterministic else self.dropout
         low = jnp.dtype(self.dtype).itemsize < 4 and traced_platform() != "cpu"
@@ -136,7 +135,7 @@ class Attention(nn.Module):
             logits = logits + part.astype(stats)
         logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
         weights = jnp.exp(logits)
-        # Divided by behind the sum over keys, where there are d values a query and not L.
+        # The division follows the sum over keys: d values per query instead of L.
         total = jnp.sum(weights, axis=-1, keepdims=True)  # [B, H, L, 1]
         weights = dropout(weights.astype(self.dtype), self.dropout, self.deterministic, rows)
         y = jnp.einsum("bhqk,bhkd->bhqd", weights, v, preferred_element_type=stats)
@@ -145,7 +144,7 @@ class Attention(nn.Module):
     def _extra(
         self, length: int, mask: jax.Array | None, bias: jax.Array | None
     ) -> list[jax.Array]:
-        """Arrays to add to the scores, broadcast to [B, H, L, L]."""
+        """Returns arrays to add to the scores, broadcast to [B, H, L, L]."""
         extra = [] if bias is None else [bias]
         if self.causal:
             seen = np.tril(np.ones((length, length), bool))  # [L, L]
@@ -177,14 +176,10 @@ class _Affine(nn.Module):
 
 
 def join_parts(params: Mapping[str, Any], heads: int) -> dict[str, Any]:
-    """Replaces query, key and value in the parameters of `Attention` by "joint", which it accepts.
+    """Replaces query, key and value in the parameters of `Attention` (kernel "tpu") by "joint".
 
-    Its kernel [W, 3 W] and bias [3 W] are those of `joint_kernel`. A loop over layers then joins
-    the parameters, and splits their gradients, once and not in each pass.
-
-    Args:
-      params: parameters of one layer, with the kernel "tpu".
-      heads: number of heads.
+    `joint_kernel` gives its kernel [W, 3 W] and bias [3 W]. A loop over layers then joins the
+    parameters, and splits their gradients, once instead of in every pass.
     """
     parts = [params[name] for name in _PARTS]
     joint = {key: joint_kernel([part[key] for part in parts], heads) for key in ("kernel", "bias")}
@@ -192,16 +187,12 @@ def join_parts(params: Mapping[str, Any], heads: int) -> dict[str, Any]:
 
 
 def relative_buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:
-    """Which bias each pair of positions has (T5 and MPNet, both directions): int32 [L, L].
+    """Returns the bucket of each pair of positions (T5 and MPNet, both directions), int32 [L, L].
 
-    Entry [i, j] is the bucket of j - i: half of the buckets for keys behind, half for keys ahead;
-    of each half, one for every distance below half of it, the rest growing with the logarithm of
-    the distance up to `farthest`, the last for all beyond.
-
-    Args:
-      length: L.
-      count: buckets.
-      farthest: distance from which on all are one.
+    Entry [i, j] is the bucket of j - i. One half of the buckets is for keys before the query, the
+    other half for keys after it. In each half, the first half has one bucket per distance; the
+    others grow with the logarithm of the distance up to `farthest`, and the last one has all
+    larger distances.
     """
     ahead = np.arange(length)[None, :] - np.arange(length)[:, None]  # [L, L]
     half, distance = count // 2, np.abs(ahead)

@@ -15,7 +15,7 @@ from big_retrieval.runtime.chips import SUBLANES
 from big_retrieval.runtime.platform import traced_platform
 
 Kernel = Literal["plain", "tpu", "gpu"]
-# The lengths that a kernel computes are multiples of these.
+# Lengths must be multiples of these.
 TILES: Mapping[str, int] = {"plain": 1, "tpu": SUBLANES, "gpu": 2}
 
 
@@ -29,22 +29,18 @@ def choose_kernel(
     dropout: float = 0.0,
     bias: jax.Array | None = None,
 ) -> Kernel:
-    """Chooses how the program that is being traced computes attention.
+    """Returns how the traced program computes attention.
 
     Args:
       choice: the key `attention` of a tower.
       shape: B, L, W.
-      heads: H.
-      dtype: type of the computation.
-      causal: whether position i attends to 0 .. i only.
       dropout: rate that is in effect.
-      bias: see `Attention`.
 
     Returns:
       "tpu" for the Pallas kernels, "gpu" for cuDNN, "plain" for XLA.
 
     Raises:
-      UserError: the choice is "kernel", which cannot compute this attention.
+      UserError: the choice is "kernel", and no kernel can compute this attention.
     """
     if choice == "plain":
         return "plain"
@@ -79,7 +75,7 @@ def _obstacle(
     dropout: float,
     bias: jax.Array | None,
 ) -> str:
-    """Returns why no kernel can compute an attention; empty if one can."""
+    """Returns the reason why no kernel can compute the attention; empty if one can."""
     _, length, width = shape
     if platform not in ("tpu", "gpu"):
         return f"there are kernels for TPUs and GPUs, this program is for {platform}"

@@ -1,10 +1,9 @@
-"""Batch normalisation, with running averages for evaluations.
+"""Batch normalization, with running averages for evaluations.
 
-Batch statistics are plain means over all axes but the last. Towers and heads run under jit with
-automatic sharding, so that they are those of the global batch on every mesh, or of the slice that
-is encoded. Rows that lack an optional field hold zeros, which say nothing of the field's values:
-they are left out of the statistics. The model says which rows these are (`counting`), so that no
-tower or head has to hand them on to its batch norms.
+Batch statistics are means over all axes except the last. Towers and heads run under jit with
+automatic sharding, so on every mesh the statistics cover the global batch, or the encoded slice of
+it. Rows without an optional field hold zeros and are left out of the statistics. The model sets
+these rows (`counting`), so no tower or head passes them to its batch norms.
 """
 
 import contextlib
@@ -25,8 +24,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype, Initializer, parameter, wide
 
 EPSILON = 1e-5
-MOMENTUM = 0.1  # what a batch adds to the running averages
-# While a model is traced, the rows that have the field which is encoded, bool [B]; None: all.
+MOMENTUM = 0.1  # weight of a batch in the running averages
+# While a model is traced: rows that have the encoded field, bool [B]; None for all.
 _COUNTED: contextvars.ContextVar[jax.Array | None] = contextvars.ContextVar("rows", default=None)
 
 
@@ -68,11 +67,7 @@ def in_mode(part: Any, mode: BatchStats) -> Any:
 
 @contextlib.contextmanager
 def counting(present: jax.Array | None) -> Iterator[None]:
-    """A context in which batch statistics are those of some rows.
-
-    Args:
-      present: bool [B]; None: all rows count.
-    """
+    """Limits batch statistics to the rows `present`, bool [B]; None for all rows."""
     token = _COUNTED.set(present)
     try:
         yield
@@ -84,17 +79,17 @@ def counting(present: jax.Array | None) -> Iterator[None]:
 def normalise(
     x: jax.Array, scale: jax.Array, bias: jax.Array, present: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Batch normalisation of channels by their own statistics, in float32 or wider.
+    """Normalizes channels by their batch statistics, computed in float32 or wider.
 
     "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift".
-    The derivative is written out because it needs no array of the size of x but x itself; it takes
-    mean and variance for constants where they go into running averages.
+    The derivative is written out because it needs x as its only large array. The returned mean and
+    variance have no gradient.
 
     Args:
       x: [B, ..., C].
       scale: [C].
       bias: [C].
-      present: bool [B], the rows that the statistics are of, at least one; None: all.
+      present: bool [B], the rows in the statistics, at least one; None for all.
 
     Returns:
       (y [B, ..., C] in the type of x, mean [C], biased variance [C]).
@@ -117,7 +112,7 @@ def _normalise_backward(saved: Any, cotangents: Any) -> tuple[Any, ...]:
     x, scale, mean, var, present = saved
     dy, axes = cotangents[0].astype(mean.dtype), tuple(range(x.ndim - 1))
     inverse = jax.lax.rsqrt(var + EPSILON)
-    z = (x.astype(mean.dtype) - mean) * inverse  # [..., C], normalised
+    z = (x.astype(mean.dtype) - mean) * inverse  # [..., C]
     d_bias, d_scale = jnp.sum(dy, axes), jnp.sum(dy * z, axes)  # [C]
     by_statistics = (d_bias + z * d_scale) / _count(x, present)
     if present is not None:
@@ -127,7 +122,7 @@ def _normalise_backward(saved: Any, cotangents: Any) -> tuple[Any, ...]:
 
 
 def _mean(x: jax.Array, present: jax.Array | None) -> jax.Array:
-    """The mean over all axes but the last, [C], of the rows that count."""
+    """Returns the mean [C] of the counted rows over all axes except the last."""
     axes = tuple(range(x.ndim - 1))
     if present is None:
         return jnp.mean(x, axes)
@@ -135,14 +130,14 @@ def _mean(x: jax.Array, present: jax.Array | None) -> jax.Array:
 
 
 def _count(x: jax.Array, present: jax.Array | None) -> Any:
-    """How many values of a channel count."""
+    """Returns the number of counted values per channel."""
     if present is None:
         return x.size // x.shape[-1]
     return jnp.sum(present) * (x.size // x.shape[0] // x.shape[-1])
 
 
 def _by_row(present: jax.Array, x: jax.Array) -> jax.Array:
-    """[B] -> [B, 1, ...], to stand beside x [B, ..., C]."""
+    """Reshapes [B] to [B, 1, ...], to broadcast with x [B, ..., C]."""
     return present.reshape(-1, *(1,) * (x.ndim - 1))
 
 
@@ -150,15 +145,13 @@ normalise.defvjp(_normalise, _normalise_backward)
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation; parameters `scale`, `bias`, collection `batch_stats` `mean`, `var`.
+    """Batch normalization; parameters `scale`, `bias`, collection `batch_stats` `mean`, `var`.
 
     Attributes:
-      average: whether to normalise by the running averages and to leave them; else by the batch,
-        and the averages move a tenth of the way to its mean and unbiased variance, where the
-        collection is mutable.
-      scale_init: what `scale` starts from.
+      average: True normalizes by the running averages and does not change them. False normalizes
+        by the batch; the averages then move a tenth of the way to its mean and unbiased variance
+        if the collection is mutable.
       dtype: type of the result; statistics are in float32 or wider.
-      param_dtype: type of the parameters.
     """
 
     average: bool
@@ -181,7 +174,7 @@ class BatchNorm(nn.Module):
             return ((wider - mean.value) * slope + bias).astype(self.dtype)
         present, some = _counted(x), None
         if present is not None:
-            # Without any row that counts, all rows do, and the averages stay as they are.
+            # If no row counts, all rows do, and the averages do not change.
             some = jnp.any(present)
             present = present | ~some
         y, batch_mean, batch_var = normalise(x, scale, bias, present)
@@ -195,12 +188,12 @@ class BatchNorm(nn.Module):
 
 
 def _counted(x: jax.Array) -> jax.Array | None:
-    """The rows of x [B, ..., C] that have the field which is encoded; None: all."""
+    """Returns the rows of x [B, ..., C] that have the encoded field; None for all."""
     present = _COUNTED.get()
     if present is not None and present.shape != x.shape[:1]:
         raise UserError(
             f"a batch norm got an array of the shape {x.shape} in a batch of {present.size} rows, "
-            "some of which may lack the field: its first axis must be that of the rows."
+            "and some rows may lack the field. The first axis must be the rows."
         )
     return present
 

@@ -1,8 +1,8 @@
 """The text tower: a transformer of the BERT or the CLIP type, pooled to M class tokens or one.
 
-As in "Design of the Topology for Contrastive Visual-Textual Alignment": the M class tokens are
-copies of the first id ([CLS]) that differ by their positions only. A causal model has copies of the
-last id instead, for only these have seen the text.
+As in "Design of the Topology for Contrastive Visual-Textual Alignment", the M class tokens are
+copies of the first id ([CLS]) that differ only by their positions. A causal model copies the last
+id instead, because only the last position has seen the text.
 """
 
 import dataclasses
@@ -47,23 +47,23 @@ class Bert(Transformer):
     mlp: AtLeast1 = 2048
     class_tokens: AtLeast0 = 1
     tokens_as_one: bool = False  # they share the weight of a single one in attention
-    # copies of one end, one mean of the text, or all positions (for lexical heads)
+    # copies of the first or last token, the mean of the text, or all positions (for lexical heads)
     pool: Literal["first", "last", "mean", "none"] = "first"
     norm: Literal["post", "pre"] = "post"
-    final_norm: bool = True  # a norm behind the last layer: BERT has none
+    final_norm: bool = True  # a norm after the last layer; BERT has none
     causal: bool = False
     token_types: int = 0  # rows of BERT's table of segments
     relative_positions: int = 0  # buckets of a bias by distance: MPNet's 32
     epsilon: Positive = 1e-5
     activation: Activation = "gelu"
     dropout: ShareBelow1 = 0.0
-    embedding_std: float | None = None  # of learned tables at the start; None: as published
+    embedding_std: float | None = None  # of learned tables at the start; None for CLIP's values
     remat: Remat = "none"
     scan: bool = False
-    # how attention is computed; same parameters. "kernel": fused (Pallas on TPU, cuDNN on GPU), an
-    # error where it cannot run; "plain": by XLA; "auto": the kernel where it can run
+    # "kernel": fused attention (Pallas on TPU, cuDNN on GPU), an error if it cannot run; "plain":
+    # XLA; "auto": the kernel if it can run. All have the same parameters
     attention: AttentionChoice = "auto"
-    vocab_size: int | None = None  # None: the tokenizer's
+    vocab_size: int | None = None  # None for the tokenizer's
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         yield from super().check(config, path)
@@ -89,19 +89,21 @@ class Bert(Transformer):
 class TextTransformer(nn.Module):
     """Module of a `Bert`: token ids -> M class tokens.
 
-    Parameters: `token_embedding [V, W]`, `position_embedding [L + M - 1, W]` (rows 0..M-1 are the
-    class tokens'; with `pool` "last" it is `[L, W]`, and `end_embedding [M, W]` tells the copies of
-    the last token apart where there are several), `token_type_embedding [T, W]` (with
-    `token_types`, of which the first row is added to every position), `ln_embedding` (norm "post"
-    only: pre-LN blocks normalise their own input), `relative_bias [R, H]` (with
-    `relative_positions`, shared by all layers), `layers_i/...`, `ln_final` (with `final_norm`).
+    Parameters:
+      `token_embedding [V, W]`.
+      `position_embedding [L + M - 1, W]`: rows 0..M-1 are for the class tokens; [L, W] with `pool`
+        "last".
+      `end_embedding [M, W]`: added to the copies of the last token (`pool` "last", M > 1).
+      `token_type_embedding [T, W]` (with `token_types`): the first row is added to all positions.
+      `ln_embedding` (norm "post"), `layers_i/...`, `ln_final` (with `final_norm`).
+      `relative_bias [R, H]` (with `relative_positions`): shared by all layers.
 
-    Intermediates (sown): "embedding" [B, L + M - 1, W] (behind ln_embedding where there is one),
-    "layer_outputs", "final" [B, L + M - 1, W] (behind ln_final where there is one).
+    Intermediates (sown): "embedding" [B, L + M - 1, W] (after ln_embedding, if any),
+    "layer_outputs", "final" [B, L + M - 1, W] (after ln_final, if any).
 
     Attributes:
-      vocab_size: V.
-      max_length: ids of the longest text, for the position table; None: those of the first call.
+      max_length: tokens of the longest text, for the position table; None for the length of the
+        first call.
     """
 
     spec: Bert
@@ -121,13 +123,11 @@ class TextTransformer(nn.Module):
     ) -> jax.Array:
         """Token ids [B, L] and mask [B, L] (true or 1 at tokens) -> [B, M, W] in `dtype`.
 
-        M is 1 with `pool` "mean" and L with "none". The mask is true at the first tokens of a row
-        and at no others. L may be below, never above, `max_length` (or the length of the
-        initialisation). Masked positions are never looked at: more padding changes nothing.
-        `rows`: see `layers.dropout`.
+        M is 1 with `pool` "mean" and L with "none". Only the first tokens of a row may be true in
+        the mask. More padding does not change the result. `rows`: see `layers.dropout`.
 
         Raises:
-          UserError: the text is longer than the tower's positions.
+          UserError: the text has more tokens than the tower has positions.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec = self.spec
@@ -146,19 +146,19 @@ class TextTransformer(nn.Module):
         return pooled(x, tiled, spec.pool, spec.class_tokens)  # [B, M, W]
 
     def _embed(self, tiled: Tiled) -> jax.Array:
-        """Word plus position, [B, L+M-1, W] in `dtype`."""
+        """Returns word plus position embeddings, [B, L+M-1, W] in `dtype`."""
         m = self.spec.class_tokens
-        own = 0 if self.spec.pool == "last" else m - 1  # positions of the copies
+        extra = 0 if self.spec.pool == "last" else m - 1  # positions of the copies
         length = tiled.ids.shape[1] - m + 1
-        rows = (self.max_length or length) + own
+        rows = (self.max_length or length) + extra
         rows = stored_rows(self, "position_embedding", rows)
-        if length + own > rows:
+        if length + extra > rows:
             raise UserError(
                 f"texts have {length} tokens, but the text tower was built "
-                f"for at most {rows - own}: shorten the field's length."
+                f"for at most {rows - extra}: shorten the field's length."
             )
         std = self.spec.embedding_std
-        stds = (0.02, 0.01) if std is None else (std, std)  # None: CLIP's
+        stds = (0.02, 0.01) if std is None else (std, std)  # CLIP's by default
         words = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
         positions = self._table("position_embedding", rows, "position", std=stds[1])
         # An id outside the vocabulary gives NaN here, which the training loop notices.
@@ -166,10 +166,10 @@ class TextTransformer(nn.Module):
         words = with_logical_constraint(words, (None, None))
         x = jnp.take(words, tiled.ids, axis=0)  # [B, L+M-1, W]
         x = with_logical_constraint(x, ("batch", "length", "embed_act"))
-        # Padding moves no word's vector, not even where a lexical head pools over it.
+        # Padding gives no gradient to a word vector, even if a lexical head pools over it.
         x = jnp.where(tiled.mask[:, :, None], x, jax.lax.stop_gradient(x))
         if self.spec.pool == "last" and m > 1:
-            # Copies share a position, so nothing but these vectors tells them apart.
+            # Copies share a position; only these vectors differ between them.
             ends = self._table("end_embedding", m, "class_token", std=stds[1])
             x = x + jnp.where(tiled.copy[:, :, None] >= 0, ends[tiled.copy], 0)
             x = x + positions[tiled.place]
@@ -180,7 +180,7 @@ class TextTransformer(nn.Module):
         return x.astype(self.dtype)
 
     def _bias(self, tiled: Tiled) -> jax.Array | None:
-        """What attention adds: by distance, and for class tokens that weigh as one."""
+        """Returns the bias of attention by distance, and of class tokens that weigh as one."""
         count, length, bias = self.spec.relative_positions, tiled.ids.shape[1], None
         if count:
             init, axes = initializers.normal(0.02), ("relative", "heads_bias")
@@ -193,10 +193,10 @@ class TextTransformer(nn.Module):
         return bias
 
     def _table(self, name: str, rows: int, axis: str, std: float) -> jax.Array:
-        """A learned [rows, W] table from N(0, std^2), in `param_dtype`."""
+        """Returns a learned [rows, W] table from N(0, std^2), in `param_dtype`."""
         init, shape = initializers.normal(std), (rows, self.spec.width)
         return parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
 
     def word_table(self) -> jax.Array:
-        """`token_embedding` [V, W] in `param_dtype`; after the call, for heads that are tied."""
+        """Returns `token_embedding` [V, W] in `param_dtype` for tied heads, after the call."""
         return nn.unbox(self.get_variable("params", "token_embedding"))

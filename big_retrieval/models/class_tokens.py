@@ -1,4 +1,4 @@
-"""Class tokens: M copies of one end of a text, what is taken from a tower, and their weight."""
+"""Class tokens of texts: M copies of one token, pooling, and their weight in attention."""
 
 from typing import NamedTuple
 
@@ -9,13 +9,13 @@ from big_retrieval.models.layers import wide
 
 
 class Tiled(NamedTuple):
-    """Texts with M - 1 more tokens, L' = L + M - 1.
+    """Texts with M - 1 additional tokens, L' = L + M - 1.
 
     Attributes:
       ids: int [B, L'].
       mask: [B, L'], true (or 1) at tokens.
-      place: int32 [B or 1, L'], the row of the position table for each.
-      copy: int32 [B or 1, L'], which class token it is, 0 to M - 1; -1 elsewhere.
+      place: int32 [B or 1, L'], row of the position table.
+      copy: int32 [B or 1, L'], index of the class token, 0 to M - 1; -1 elsewhere.
     """
 
     ids: jax.Array
@@ -25,7 +25,7 @@ class Tiled(NamedTuple):
 
 
 def tile_first(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
-    """Ids and mask [B, L]: the first token `times` times, each copy at a position of its own."""
+    """Repeats the first token `times` times; every copy has its own position."""
     ids, mask = (
         jnp.concatenate([jnp.repeat(x[:, :1], times, axis=1), x[:, 1:]], axis=1)
         for x in (ids, mask)
@@ -35,7 +35,7 @@ def tile_first(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
 
 
 def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
-    """Ids and mask [B, L]: the last token of each row `times` times, all at its position."""
+    """Repeats the last token of each row `times` times; all copies have its position."""
     end = jnp.sum(mask.astype(jnp.int32), axis=1, keepdims=True) - 1  # [B, 1]
     order = jnp.arange(ids.shape[1] + times - 1)[None]  # [1, L']
     behind = order - end  # [B, L'], 0 at the last token
@@ -58,7 +58,7 @@ def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:
 
 
 def mean_of_positions(x: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """Mean [B, 1, W] of vectors [B, L, W] where the mask, bool [B, L], is true; None: of all."""
+    """Returns the mean [B, 1, W] of vectors [B, L, W] over the mask, bool [B, L]; None for all."""
     share = jnp.ones(x.shape[:2], bool) if mask is None else mask
     share = share.astype(wide(x.dtype))
     share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)  # [B, L]
@@ -67,15 +67,15 @@ def mean_of_positions(x: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def weigh_as_one(copy: jax.Array, times: int, causal: bool = False) -> jax.Array:
-    """What attention adds so that M class tokens together weigh what a single one would.
+    """Returns a bias of attention that gives M class tokens together the weight of one.
 
-    A token that sees m class tokens adds -log m to their scores. Equal copies then change nothing:
-    a model with one class token computes the same when it is given M copies of it.
+    A token that sees m class tokens adds -log m to their scores. A model with one class token then
+    computes the same for M equal copies of it.
 
     Args:
       copy: [B or 1, L'], see `Tiled`.
       times: M.
-      causal: whether a copy sees only itself and those before it.
+      causal: True if a copy sees only itself and earlier copies.
 
     Returns:
       float32 [B or 1, 1, L', L'], by query and key; [B or 1, 1, 1, L'] if not causal.

@@ -1,6 +1,6 @@
-"""Operations of a program, by tracing it on abstract arrays; two for a multiplication and addition.
+"""Counts of a program's operations, by tracing it on abstract arrays.
 
-Only matrix products and convolutions count, as usual.
+Only matrix products and convolutions count; a multiplication with its addition counts as two.
 """
 
 import dataclasses
@@ -14,13 +14,9 @@ from big_retrieval.config import Tower
 
 
 def traced_flops(function: Callable[..., Any], *args: Any) -> int:
-    """Operations of a function.
+    """Returns the number of operations of a function of arrays, or of abstract arrays.
 
-    Scans count as often as they run, loops of unknown length once, branches as the largest one.
-
-    Args:
-      function: traced by jax.
-      *args: arrays or abstract arrays.
+    A scan counts as often as it runs, a loop of unknown length once, a branch as the largest one.
     """
     return _program_flops(jax.make_jaxpr(function)(*args).jaxpr)
 
@@ -37,8 +33,8 @@ def _program_flops(jaxpr: Any) -> int:
         elif name == "conv_general_dilated":
             kernel = equation.invars[1].aval.shape
             outputs = kernel[params["dimension_numbers"].rhs_spec[0]]
-            each = math.prod(kernel) // outputs
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * each
+            per_output = math.prod(kernel) // outputs
+            total += 2 * math.prod(equation.outvars[0].aval.shape) * per_output
         elif name == "cond":
             total += max(_program_flops(branch.jaxpr) for branch in params["branches"])
         else:
@@ -48,26 +44,21 @@ def _program_flops(jaxpr: Any) -> int:
 
 
 def inner_programs(params: Mapping[str, Any]) -> Iterator[Any]:
-    """The programs inside of an equation: of calls, loops, recomputation, custom derivatives."""
+    """Yields the programs inside an equation: calls, loops, recomputation, custom derivatives."""
     for value in params.values():
-        found = getattr(value, "jaxpr", value)  # a closed one has its program inside
-        if hasattr(found, "eqns"):
-            yield found
+        program = getattr(value, "jaxpr", value)  # of a closed one, the program inside
+        if hasattr(program, "eqns"):
+            yield program
 
 
 def without_kernels(tower: Tower) -> Tower:
-    """The tower without fused kernels, whose products are invisible to `traced_flops`."""
+    """Returns the tower without fused kernels, whose products `traced_flops` cannot see."""
     has_key = any(field.name == "attention" for field in dataclasses.fields(tower))  # type: ignore
     return dataclasses.replace(tower, attention="plain") if has_key else tower  # type: ignore
 
 
 def by_depth(tower: Tower, count: Callable[[Tower], int]) -> int:
-    """What is counted of a tower; of equal layers two, as the second adds what each further does.
-
-    Args:
-      tower: its configuration.
-      count: of a tower.
-    """
+    """Returns `count(tower)`; counts two of equal layers, as each further one adds the same."""
     one, two = tower.at_depth(1), tower.at_depth(2)
     if one is None or two is None:
         return count(tower)

@@ -1,4 +1,4 @@
-"""Dense heads: from a tower's vectors to raw embeddings that a topology projects."""
+"""Dense heads: map a tower's vectors to raw embeddings, which a topology projects."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -39,15 +39,15 @@ class Projection(Head):
     """One linear map from class tokens to embeddings, shared by all tokens, without bias.
 
     "Design of the Topology for Contrastive Visual-Textual Alignment": each of several class tokens
-    becomes a sub-sphere of `dim` values, Multi(dim, M). With one token and `spheres`, its values
-    are cut into that many contiguous blocks (section 4.3).
+    becomes a sub-sphere of `dim` values, Multi(dim, M). With one token, `spheres` cuts its values
+    into this number of contiguous blocks (section 4.3).
     """
 
     type: Literal["projection"] = "projection"
-    dim: AtLeast1 | None = 512  # per class token; None: the tokens themselves, no projection
+    dim: AtLeast1 | None = 512  # per class token; None for the tokens themselves, no projection
     spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
-    # of what the tower gives: its class tokens ("tower"); or of one that gives all positions, for a
-    # lexical head beside this one, the first or the mean
+    # vectors to project: "tower": its class tokens; "first" or "mean": of all positions, if the
+    # tower gives all of them for a lexical head on the same tower
     pool: Literal["tower", "first", "mean"] = "tower"
 
     @property
@@ -94,11 +94,7 @@ class Projection(Head):
 
 
 class ProjectionHead(nn.Module):
-    """Module of a `Projection`; parameter `kernel [W, dim]`, initially N(0, 1 / W).
-
-    Attributes:
-      dtype: type of the operands; the product is accumulated in float32 or wider.
-    """
+    """Module of a `Projection`; parameter `kernel [W, dim]`, initially N(0, 1 / W)."""
 
     spec: Projection
     dtype: Dtype = jnp.float32
@@ -108,7 +104,7 @@ class ProjectionHead(nn.Module):
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Class tokens [B, M, W] -> raw embeddings [B, M, dim], or [B, spheres, dim / spheres].
 
-        The result is in float32 or wider.
+        `dtype` is the type of the operands; the result is in float32 or wider.
         """
         width, spheres = tokens.shape[-1], self.spec.spheres
         embeddings = tokens.astype(wide(self.dtype))
@@ -124,15 +120,15 @@ class ProjectionHead(nn.Module):
 @register("head")
 @dataclass(frozen=True)
 class Mlp(BatchNormed, Head):
-    """Two linear maps without bias, an activation between them, for each class token.
+    """Two linear maps per class token, without bias, with an activation between them.
 
     The projection head of LTD ("Reducing Predictive Feature Suppression in Resource-Constrained
-    Contrastive Image-Caption Retrieval"). With `batch_norm`, a batch norm follows, as LTD has with
-    the triplet loss. With "gelu" it is the projection of open_clip's Hugging Face text encoders.
+    Contrastive Image-Caption Retrieval"), with `batch_norm` for its triplet loss. With "gelu" it is
+    the projection of open_clip's Hugging Face text encoders.
     """
 
     type: Literal["mlp"] = "mlp"
-    hidden: AtLeast1 | None = None  # values between the two maps; None: the width of the tower
+    hidden: AtLeast1 | None = None  # values between the two maps; None for the tower's width
     dim: AtLeast1 = 1024  # per class token
     activation: Activation = "relu"
     batch_norm: bool = False
@@ -158,10 +154,9 @@ class Mlp(BatchNormed, Head):
 
 
 class MlpHead(nn.Module):
-    """Module of an `Mlp`: `fc1`, the activation, `fc2`, perhaps `bn`; kernels initially Xavier's.
+    """Module of an `Mlp`: `fc1`, activation, `fc2`, and `bn` if set; kernels start Xavier-uniform.
 
-    Attributes:
-      dtype: type of the operands; the last product is accumulated in float32 or wider.
+    `dtype` is the type of the operands.
     """
 
     spec: Mlp
@@ -172,12 +167,11 @@ class MlpHead(nn.Module):
     def __call__(self, tokens: jax.Array, *, train: bool = False) -> jax.Array:
         """Class tokens [B, M, W] -> raw embeddings [B, M, dim], in float32 or wider.
 
-        Args:
-          tokens: [B, M, W].
-          train: whether the batch norm goes by the batch, and moves its running averages.
+        `train`: the batch norm uses the batch's statistics and moves its running averages.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        hidden, init, out = self.spec.hidden or tokens.shape[-1], _XAVIER, wide(self.dtype)
+        hidden, out = self.spec.hidden or tokens.shape[-1], wide(self.dtype)
+        init = initializers.xavier_uniform()
         fc1 = Dense(hidden, ("embed", "mlp"), init, use_bias=False, name="fc1", **types)
         axes = ("mlp", "projection")
         fc2 = Dense(self.spec.dim, axes, init, use_bias=False, out_dtype=out, name="fc2", **types)
@@ -188,17 +182,13 @@ class MlpHead(nn.Module):
         return BatchNorm(average, name="bn", dtype=out, param_dtype=self.param_dtype)(x)
 
 
-_XAVIER = initializers.xavier_uniform()
-
-
 @register("head")
 @dataclass(frozen=True)
 class SharedTransformer(Layers, Head):
-    """A projection per field, then transformer layers that fields share; the embedding is the first
-    position (TERN, "Transformer Encoder Reasoning Network").
+    """A projection per field, then transformer layers; the embedding is the first position.
 
-    Fields share it by `shares_head`, of whatever modality and width. Their towers give all
-    positions; where a field has a mask, attention leaves padding out.
+    From TERN ("Transformer Encoder Reasoning Network"). Fields of any modality and width share it
+    by `shares_head`. Their towers give all positions; attention leaves padding out.
     """
 
     reads_positions: ClassVar[bool] = True
@@ -237,8 +227,8 @@ class SharedTransformer(Layers, Head):
 class SharedTransformerHead(nn.Module):
     """Module of a `SharedTransformer`.
 
-    Parameters: `<field>_projection` of every field that has been seen, and `layers_i` as in
-    `transformer.run_layers`; all start as PyTorch's own layers do.
+    Parameters: `<field>_projection` of every encoded field, and `layers_i` as in
+    `transformer.run_layers`, with PyTorch's initial values.
     """
 
     spec: SharedTransformer
@@ -258,10 +248,9 @@ class SharedTransformerHead(nn.Module):
         """Positions [B, L, W] -> raw embeddings [B, 1, dim], in float32 or wider.
 
         Args:
-          x: [B, L, W]; the first position becomes the embedding.
-          mask: bool [B, L], true at what is no padding; None: all.
+          mask: bool [B, L], False at padding; None for no padding.
           field: name of the field, which selects the projection.
-          train: whether dropout is on.
+          train: turns dropout on.
           rows: see `layers.dropout`.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}

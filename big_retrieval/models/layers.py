@@ -1,16 +1,16 @@
 """Linen building blocks of the transformer towers.
 
-Conventions that the rest of the package relies on:
+Conventions of the package:
 
-* Parameters carry logical axis names (`nn.with_logical_partitioning`), biases and scales too:
+* All parameters carry logical axis names (`nn.with_logical_partitioning`), biases and scales, too:
   "embed" (model width), "mlp", "heads" (the joined H * d axis), "vocab", "position", "class_token",
   "patch_in", "projection". Activations between blocks carry ("batch", "length", "embed_act").
-  Without logical axis rules all of this does nothing.
-* `dtype` is the type of the computation, `param_dtype` that of the parameters. Statistics of
-  LayerNorm and softmax are in float32, or in `dtype` where that is wider.
-* Randomness is the rng collection "dropout", asked for only where a rate is above 0 in training.
-  The bits of a row depend on its number in the global batch (`rows`) and on nothing else of the
-  batch, so neither slices of it nor the mesh change them.
+  Without logical axis rules, the names have no effect.
+* `dtype` is the type of the computation, `param_dtype` the type of the parameters. Statistics of
+  LayerNorm and softmax are in float32, or in `dtype` if it is wider.
+* Random bits come from the rng collection "dropout", which is used only in training with a rate
+  above 0. The bits of a row depend on its index in the global batch (`rows`) and on nothing else
+  of the batch, so slices and meshes do not change them.
 """
 
 import dataclasses
@@ -29,16 +29,16 @@ Dtype = Any
 
 
 def wide(dtype: Dtype) -> Dtype:
-    """float32, or `dtype` where that is wider: the type of statistics and accumulators."""
+    """Returns float32, or `dtype` if it is wider: the type of statistics and accumulators."""
     return jnp.promote_types(dtype, jnp.float32)
 
 
 @jax.custom_jvp
 def gelu(x: jax.Array) -> jax.Array:
-    """Exact GELU, x Phi(x), elementwise; computed in float32 or wider.
+    """Computes the exact GELU, x Phi(x), elementwise in float32 or wider.
 
-    By erf, and with its derivative Phi(x) + x phi(x) as one expression: automatic differentiation
-    of the usual form by erfc keeps three arrays and takes four times as long on CPUs.
+    Uses erf, and the derivative Phi(x) + x phi(x) as one expression: automatic differentiation of
+    the usual erfc form keeps three arrays and takes four times as long on CPUs.
     """
     wider = x.astype(wide(x.dtype))
     return (wider * _normal_cdf(wider)).astype(x.dtype)
@@ -47,7 +47,7 @@ def gelu(x: jax.Array) -> jax.Array:
 @gelu.defjvp
 def _gelu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     (x,), (tangent,) = primals, tangents
-    # The barrier keeps the erf of the forward pass from being stored for this: x is enough.
+    # The barrier keeps XLA from storing the erf of the forward pass: x is enough.
     wider = jax.lax.optimization_barrier(x).astype(wide(x.dtype))
     density = jnp.exp(-0.5 * jnp.square(wider)) * (2 * math.pi) ** -0.5
     slope = _normal_cdf(wider) + wider * density
@@ -55,7 +55,7 @@ def _gelu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[ja
 
 
 def _normal_cdf(x: jax.Array) -> jax.Array:
-    """Phi(x), the standard normal distribution function."""
+    """Computes Phi(x), the standard normal distribution function."""
     return 0.5 + 0.5 * jax.lax.erf(x * 0.5**0.5)
 
 
@@ -68,7 +68,7 @@ ACTIVATIONS = {
 
 
 def uniform(bound: float) -> Initializer:
-    """Draws from U(-bound, bound)."""
+    """Returns an initializer that draws from U(-bound, bound)."""
 
     def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Any:
         del out_sharding
@@ -79,7 +79,7 @@ def uniform(bound: float) -> Initializer:
 
 @dataclasses.dataclass(frozen=True)
 class BlockInit:
-    """Initialisers of one block's kernels and of its MLP biases; attention biases start at 0."""
+    """Initializers of a block's kernels and MLP biases; attention biases start at 0."""
 
     qkv: Initializer
     out: Initializer
@@ -90,17 +90,17 @@ class BlockInit:
 
     @classmethod
     def vision(cls, width: int, mlp: int) -> "BlockInit":
-        """As in the published vision tower.
+        """Returns the initializers of the published vision tower.
 
-        Query, key and value as parts of one [3 W, W] Xavier-uniform matrix, all other kernels and
-        the MLP biases from U(+-1 / sqrt(fan in)).
+        Query, key and value are parts of one [3 W, W] Xavier-uniform matrix; all other kernels and
+        the MLP biases come from U(+-1 / sqrt(fan in)).
         """
         narrow, broad = uniform(width**-0.5), uniform(mlp**-0.5)
         return cls(uniform(math.sqrt(1.5 / width)), narrow, narrow, broad, narrow, broad)
 
     @classmethod
     def text(cls, width: int, depth: int) -> "BlockInit":
-        """As in CLIP's text tower: normal, residual outputs scaled down by sqrt(2 depth)."""
+        """Returns CLIP's for text: normal, residual outputs scaled down by sqrt(2 depth)."""
         residual = initializers.normal((2 * depth * width) ** -0.5)
         zeros = initializers.zeros
         return cls(
@@ -117,9 +117,8 @@ class Dense(nn.Module):
     """x @ kernel + bias over the last axis: [..., I] -> [..., features].
 
     Attributes:
-      features: size of the output.
-      out_dtype: type of the result where it is not `dtype`.
       axes: logical names of the kernel's two axes; the bias carries the second.
+      out_dtype: type of the result; None for `dtype`.
     """
 
     features: int
@@ -146,7 +145,7 @@ class Dense(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation over the last axis, biased variance, statistics in float32 or wider."""
+    """Layer normalization over the last axis, biased variance, statistics in float32 or wider."""
 
     epsilon: float = 1e-5
     dtype: Dtype = jnp.float32
@@ -169,10 +168,9 @@ def standardize(x: jax.Array, epsilon: float, *, one_pass: bool = False) -> jax.
 
     Args:
       x: [..., D], float32 or wider.
-      epsilon: added to the variance.
-      one_pass: compute the variance as mean(x^2) - mean(x)^2, which reads x once. Its error,
-        about 2^-24 mean^2 / variance, is below that of an x that was rounded to bfloat16
-        (2^-18 mean^2 / variance) or to float16 (2^-22 mean^2 / variance).
+      one_pass: compute the variance as mean(x^2) - mean(x)^2, which reads x once. Its error is
+        about 2^-24 mean^2 / variance; rounding x to bfloat16 (2^-18 mean^2 / variance) or to
+        float16 (2^-22 mean^2 / variance) costs more.
     """
     mean = jnp.mean(x, axis=-1, keepdims=True)
     if one_pass:
@@ -189,7 +187,7 @@ class FeedForward(nn.Module):
     hidden: int
     inits: BlockInit
     activation: str = "gelu"
-    dropout: float = 0.0  # behind the activation
+    dropout: float = 0.0  # after the activation
     deterministic: bool = True
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
@@ -216,17 +214,17 @@ def parameter(
     axes: tuple[str, ...],
     dtype: Dtype,
 ) -> jax.Array:
-    """A parameter of `module` with a logical name for each axis, as a plain array."""
+    """Returns a parameter of `module` with a logical name for each axis, as a plain array."""
     value: Any = module.param(name, nn.with_logical_partitioning(init, axes), shape, dtype)
     return value
 
 
 def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype) -> jax.Array:
-    """x [..., I] @ kernel [I, O] -> [..., O], as one product of [B*L, I] rows (faster on CPUs).
+    """Computes x [..., I] @ kernel [I, O] -> [..., O].
 
-    Operands are cast to `dtype`; the result, and with it the accumulation, is in `out_dtype`. On
-    TPUs the rows keep their axes: joining them keeps the product from being fused with the
-    activation that follows, in whole steps even if L is a multiple of 8.
+    Operands are cast to `dtype`; accumulation and result are in `out_dtype`. On CPUs, one product
+    of [B*L, I] rows is faster. On TPUs the rows keep their axes: joined rows prevent the fusion
+    with the following activation, in whole steps even if L is a multiple of 8.
     """
     if traced_platform() == "tpu":
         return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=out_dtype)
@@ -236,13 +234,13 @@ def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype)
 
 
 class _Dropout(nn.Module):
-    """Inverted dropout with random bits per row, from JAX's default kind of key (threefry)."""
+    """Inverted dropout with random bits per row, from a default JAX key (threefry)."""
 
     rate: float
 
     @nn.compact
     def __call__(self, x: jax.Array, rows: jax.Array) -> jax.Array:
-        """[B, ...] and row numbers [B] -> [B, ...]."""
+        """[B, ...] and row indices [B] -> [B, ...]."""
         key = self.make_rng("dropout")
 
         def keep(row: jax.Array) -> jax.Array:
@@ -254,13 +252,11 @@ class _Dropout(nn.Module):
 def dropout(
     x: jax.Array, rate: float, deterministic: bool, rows: jax.Array | None = None
 ) -> jax.Array:
-    """Inverted dropout inside a Linen method; asks for no random numbers where it does nothing.
+    """Applies inverted dropout to x [B, ...] in a Linen method; draws no bits if it does nothing.
 
     Args:
-      x: [B, ...].
       rate: probability of 0.
-      deterministic: whether to leave everything as it is.
-      rows: int32 [B], numbers of the rows in the global batch; None: 0 to B - 1.
+      rows: int32 [B], indices of the rows in the global batch; None for 0 to B - 1.
     """
     if rate == 0.0 or deterministic:
         return x

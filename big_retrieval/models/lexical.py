@@ -1,10 +1,10 @@
 """The lexical head: a representation with one number for every term of a vocabulary.
 
-The "disentangled" head of "Retrieval-based Disentangled Representation Learning with Natural
-Language Supervision" (VDR, section 3.1 and Eq. 3), and the head of SPLADE with another activation:
-layer norm, projection onto the vocabulary, pooling over positions, activation. SPLADE is made of a
-masked-language model, whose head has a dense layer with an activation in front ("SPLADE v2: Sparse
-Lexical and Expansion Model for Information Retrieval", section 3).
+Layer norm, projection onto the vocabulary, pooling over positions, activation. This is the head of
+"Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR,
+section 3.1 and Eq. 3) and, with another activation, of "SPLADE v2: Sparse Lexical and Expansion
+Model for Information Retrieval" (section 3), whose masked-language model has a dense layer with an
+activation before it.
 """
 
 import dataclasses
@@ -32,18 +32,20 @@ if TYPE_CHECKING:
 
 
 def elu1p(x: jax.Array) -> jax.Array:
-    """x + 1 from 0 on, e^x below (VDR, Eq. 3); positive, slope 1 at 0, without NaN gradients."""
+    """Computes x + 1 for x >= 0, else e^x (VDR, Eq. 3); slope 1 at 0, without NaN gradients."""
     return jnp.where(x >= 0, x + 1, jnp.exp(jnp.minimum(x, 0)))
 
 
 def log1p_relu(x: jax.Array) -> jax.Array:
-    """log(1 + max(x, 0)) (SPLADE), slope 0 at 0."""
+    """Computes log(1 + max(x, 0)) (SPLADE), slope 0 at 0."""
     return jnp.log1p(jax.nn.relu(x))
 
 
 def log1p_log1p_relu(x: jax.Array) -> jax.Array:
-    """log(1 + log(1 + max(x, 0))), sparser ("Exploring l0 Sparsification for Inference-free
-    Sparse Retrievers")."""
+    """Computes log(1 + log(1 + max(x, 0))), which is sparser.
+
+    "Exploring l0 Sparsification for Inference-free Sparse Retrievers".
+    """
     return jnp.log1p(log1p_relu(x))
 
 
@@ -58,27 +60,27 @@ ACTIVATIONS = {
 @register("head")
 @dataclass(frozen=True)
 class Lexical(Head):
-    """One number for every word piece, pooled over a text or an image's patches (SPLADE, VDR)."""
+    """One number per word piece, pooled over the positions of a text or image (SPLADE, VDR)."""
 
     lexical: ClassVar[bool] = True
     reads_positions: ClassVar[bool] = True
     type: Literal["lexical"] = "lexical"
-    tied: bool = True  # terms are the rows of the tower's word table; False: an own kernel
-    transform: Literal["none", Activation] = "none"  # a dense layer with it, as BERT's has
-    layer_norm: bool = True  # in front of the terms; False where the tower ends with one
+    tied: bool = True  # terms are the rows of the tower's word table; False for a separate kernel
+    transform: Literal["none", Activation] = "none"  # activation of a dense layer before, as BERT's
+    layer_norm: bool = True  # before the terms; False if the tower ends with one
     epsilon: Positive = 1e-5  # of that norm
     use_bias: bool = False  # of the terms
-    bias_init: float = 0.0  # what it starts at; below 0, few terms are active at first
+    bias_init: float = 0.0  # its initial value; below 0, few terms are active at first
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
     pooling: Literal["max", "mean"] = "max"  # over the positions
-    pooling_top_k: int | None = None  # mean: of only so many of the largest; None: of all
+    pooling_top_k: int | None = None  # mean: number of largest values; None for all
     pool_padding: bool = False  # padding takes part, as in the VDR authors' code
-    # the word pieces that are terms: "all", "words" (no special or unused ones), "ascii" (those
-    # of words in ASCII), or ids from a number on, such as "1000-"
+    # word pieces that are terms: "all", "words" (no special or unused ones), "ascii" (words in
+    # ASCII), or ids from a number on, such as "1000-"
     terms: str = "all"
     normalise: bool = False  # to norm 1 over the terms
     # the gate of evaluations, indexes and searches (VDR, Eq. 4): it keeps the `top_k` largest terms
-    # (None: all above 0), and with `keep_input_terms` also the terms of the text itself
+    # (None for all above 0), and with `keep_input_terms` also the terms of the text itself
     top_k: AtLeast0 | None = None
     keep_input_terms: bool = True
 
@@ -109,7 +111,7 @@ class Lexical(Head):
 
     def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
         """Returns (1, V); V is 0 if neither the config nor `vocab_size` gives it."""
-        # Images have as many terms as the texts that they are compared with.
+        # Images have the terms of the texts that they are compared with.
         towers = (config.towers[config.fields[field].tower], *config.towers.values())
         rows = next(filter(None, (tower.vocab_size for tower in towers)), vocab_size)
         return 1, len(terms_of_size(self.terms, rows)) if rows else 0
@@ -131,16 +133,17 @@ class Lexical(Head):
 
 
 class LexicalHead(nn.Module):
-    """Positions [B, L, D] -> vocabulary representation [B, V], never holding [B, L, V].
+    """Positions [B, L, D] -> vocabulary representation [B, V], without an array [B, L, V].
 
-    Parameters: with `transform` `dense/kernel` [D, D] from N(0, 1 / D) and `dense/bias` [D];
-    `ln/scale`, `ln/bias` [D]; unless tied `kernel` [V, D] from N(0, 1 / D); with
-    `use_bias` `bias` [V], `bias_init` at the start.
+    Parameters:
+      `dense/kernel` [D, D] from N(0, 1 / D), `dense/bias` [D] (with `transform`).
+      `ln/scale`, `ln/bias` [D] (with `layer_norm`).
+      `kernel` [V, D] from N(0, 1 / D) (unless tied).
+      `bias` [V] from `bias_init` (with `use_bias`).
 
     Attributes:
-      terms: word-piece ids that make the V terms, in this order, such as range(999, 30522). A
-        tied head takes these rows of the word table; consecutive ones cost no look-up.
-      options: of the blocked loop.
+      terms: word-piece ids of the V terms, such as range(999, 30522). A tied head reads these rows
+        of the word table; consecutive ones need no look-up.
       dtype: type of the operands; logits are accumulated in float32 or wider.
     """
 
@@ -156,11 +159,11 @@ class LexicalHead(nn.Module):
     ) -> jax.Array:
         """Positions [B, L, D] -> [B, V], float32 or wider, not negative.
 
-        Sows the intermediate "positions", uint8 or wider, [B, V]: where each maximum was found.
+        Sows the intermediate "positions" [B, V] of the maxima, uint8 or wider.
 
         Args:
           hidden: [B, L, D]; masked positions must be finite.
-          mask: [B, L], true (or 1) at tokens; None: all. A row without any gives 0 everywhere.
+          mask: [B, L], true (or 1) at tokens; None for all. A row without tokens gives 0.
           table: word table [R, D] of a tied head.
 
         Raises:
@@ -179,8 +182,7 @@ class LexicalHead(nn.Module):
         if table is None:
             init, axes = initializers.normal(width**-0.5), ("vocab", "embed")
             table = parameter(self, "kernel", init, (count, width), axes, self.param_dtype)
-            # A kernel of its own has the rows of the terms alone, in their order.
-            terms = None
+            terms = None  # this kernel has the rows of the terms only, in their order
         bias = None
         if spec.use_bias:
             init, axes = initializers.constant(spec.bias_init), ("vocab",)

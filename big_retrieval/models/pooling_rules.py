@@ -1,9 +1,9 @@
-"""How one block of vocabulary logits is pooled over the positions, and the derivative of that.
+"""Rules that pool a block of vocabulary logits over the positions, and their derivatives.
 
 Max pooling saves the positions of the maxima, one small integer for each of [B, V]. Its derivative
-takes one of two forms: "sparse" gathers and adds the rows that won, O(B V D) operations with no
+has two forms: "sparse" gathers and adds the rows of the maxima, O(B V D) operations without a
 product over L, which suits CPUs; "dense" rebuilds the tile of a block from the positions and
-multiplies, which suits matrix units. Mean pooling makes its tiles again.
+multiplies, which suits matrix units. Mean pooling computes its tiles again.
 """
 
 import dataclasses
@@ -17,17 +17,17 @@ import numpy as np
 
 from big_retrieval.models.layers import Dtype, wide
 
-# Instead of -inf: a finite number that elu1p and log1p_relu take to 0, with slope 0.
+# Not -inf: a finite number that elu1p and log1p_relu map to 0, with slope 0.
 EXCLUDED = -1e30
 
 
 @flax.struct.dataclass
 class PoolingInputs:
-    """What is projected and pooled.
+    """Arrays to project and pool.
 
     Attributes:
       hidden: [B, L, D].
-      kernel: [R, D]; R rows, some or all of which are columns' weights. In a block, [C, D].
+      kernel: [R, D]; some or all of its rows are the columns. In a block, [C, D].
       bias: [V], or None. In a block, [C].
     """
 
@@ -38,7 +38,7 @@ class PoolingInputs:
 
 @flax.struct.dataclass
 class Gradient:
-    """Gradient with respect to `PoolingInputs`, in float32 or wider; it always has `bias`."""
+    """Gradients of `PoolingInputs` in float32 or wider, always with `bias`."""
 
     hidden: jax.Array
     kernel: jax.Array
@@ -46,10 +46,10 @@ class Gradient:
 
 
 class Rule(Protocol):
-    """How the positions of a block are pooled; static and hashable."""
+    """Pools the positions of a block; static and hashable."""
 
     def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
-        """A block and mask [B, L] -> pooled [B, C] and what `backward` needs, [B, C] or None."""
+        """A block and mask [B, L] -> pooled [B, C], and [B, C] or None for `backward`."""
         ...
 
     def backward(
@@ -60,18 +60,18 @@ class Rule(Protocol):
         g: jax.Array,
         d_hidden: jax.Array,
     ) -> Gradient:
-        """The gradient of sum(g * pooled), g [B, C]; that of hidden is added to `d_hidden`."""
+        """Returns the gradient of sum(g * pooled), g [B, C]; adds `d_hidden` to that of hidden."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Max:
-    """The largest logit; where several are equal, the first position has the whole gradient.
+    """The largest logit; of several equal ones, the first position gets the full gradient.
 
     Attributes:
-      dense: the form of the derivative, see the module.
-      joint: finds maximum and position in one reduction, which a TPU fuses with the product, so
-        that no logits are stored: 4.8 instead of 14.5 million cycles on v5e for 29,522 columns of
+      dense: form of the derivative, see the module.
+      joint: compute maximum and position in one reduction, which a TPU fuses with the product
+        without storing logits: 4.8 instead of 14.5 million cycles on v5e for 29,522 columns of
         [256, 49, 768]. Two reductions cost less on a CPU; GPUs were not measured.
     """
 
@@ -79,10 +79,10 @@ class Max:
     joint: bool = False
 
     def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """See `Rule`; saves the positions of the maxima, [B, C]. Without any, about -1e30."""
+        """Saves the positions of the maxima, [B, C]. Without any position, pools to -1e30."""
         tile = _logits(block, mask)  # [B, L, C]
         largest, first = (_largest_jointly if self.joint else _largest)(tile)  # [B, C]
-        # A column's bias is the same at all positions: adding it to the maximum costs [B, C] only.
+        # A column has the same bias at all positions: adding it to the maximum is cheaper.
         return _biased(largest, block), first.astype(position_dtype(tile.shape[1]))
 
     def backward(
@@ -93,48 +93,46 @@ class Max:
         g: jax.Array,
         d_hidden: jax.Array,
     ) -> Gradient:
-        """See `Rule`."""
-        del mask  # a masked position has won only where there is no other, and there g is 0
+        del mask  # a masked position has won only in rows without any other, where g is 0
         form = _dense if self.dense else _sparse
         d_hidden, d_kernel = form(block, saved, g, d_hidden)
         return Gradient(d_hidden, d_kernel, jnp.sum(g, axis=0))
 
 
 def _largest(tile: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Maxima over axis 1 of [B, L, C] and their first positions; the last position for NaN."""
+    """Returns maxima over axis 1 of [B, L, C] and their first positions (for NaN the last)."""
     length = tile.shape[1]
     largest = jnp.max(tile, axis=1)  # [B, C]
-    # A second pass over the tile costs less than argmax does on a CPU.
-    number = jnp.arange(length, dtype=jnp.int32)[:, None]  # [L, 1]
-    first = jnp.min(jnp.where(tile == largest[:, None], number, length - 1), axis=1)  # [B, C]
+    # A second pass over the tile costs less than argmax on a CPU.
+    index = jnp.arange(length, dtype=jnp.int32)[:, None]  # [L, 1]
+    first = jnp.min(jnp.where(tile == largest[:, None], index, length - 1), axis=1)  # [B, C]
     return largest, first
 
 
 def _largest_jointly(tile: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Result of `_largest` by one reduction; the position of a NaN is another one."""
+    """Returns the result of `_largest` by one reduction; only the position of NaN differs."""
 
     def larger(a: Any, b: Any) -> Any:
         (x, i), (y, j) = a, b
         second = (y > x) | (y != y) | ((y == x) & (j < i))
         return jnp.where(second, y, x), jnp.where(second, j, i)
 
-    number = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 1)  # [B, L, C]
-    # Of -inf alone the position is any of them.
+    index = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 1)  # [B, L, C]
     start = jnp.asarray(-jnp.inf, tile.dtype), jnp.int32(tile.shape[1] - 1)
-    return jax.lax.reduce((tile, number), start, larger, (1,))
+    return jax.lax.reduce((tile, index), start, larger, (1,))
 
 
 def position_dtype(length: int) -> Dtype:
-    """The smallest unsigned integer that holds the positions of texts of a length."""
+    """Returns the smallest unsigned integer type for positions below `length`."""
     return np.min_scalar_type(length - 1)
 
 
 def _dense(
     block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Two products with the tile that holds g where a position has won and 0 elsewhere."""
-    number = jnp.arange(d_hidden.shape[1], dtype=position.dtype)[:, None]  # [L, 1]
-    tile = jnp.where(position[:, None] == number, g[:, None], 0)  # [B, L, C]
+    """Multiplies twice by the tile that is g at the maxima and 0 elsewhere."""
+    index = jnp.arange(d_hidden.shape[1], dtype=position.dtype)[:, None]  # [L, 1]
+    tile = jnp.where(position[:, None] == index, g[:, None], 0)  # [B, L, C]
     tile = tile.reshape(-1, g.shape[1]).astype(block.hidden.dtype)  # [B*L, C]
     flat = block.hidden.reshape(-1, block.hidden.shape[-1])  # [B*L, D]
     more = matmul(tile, block.kernel).reshape(d_hidden.shape)  # [B, L, D]
@@ -144,9 +142,9 @@ def _dense(
 def _sparse(
     block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """C rows gathered and C rows added for each sample.
+    """Gathers C rows and adds C rows per sample.
 
-    Two loops, as one would work on two blocks [C, D] at once and drop out of a core's cache.
+    Two loops: a single one works on two blocks [C, D] at once, too large for a core's cache.
     """
     kernel = block.kernel.astype(d_hidden.dtype)  # [C, D]
     bounds = "promise_in_bounds"
@@ -166,24 +164,23 @@ def _sparse(
 
 @dataclasses.dataclass(frozen=True)
 class Mean:
-    """The mean of an activation of the logits over the positions that take part.
+    """The mean of an elementwise, non-decreasing activation over the positions that take part.
 
     Attributes:
-      activation: elementwise, non-decreasing.
-      top_k: only so many of the largest values of each column are averaged; None: all.
+      top_k: average only this number of the largest values per column; None for all.
     """
 
     activation: Callable[[jax.Array], jax.Array]
     top_k: int | None = None
 
     def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, None]:
-        """See `Rule`; saves nothing. 0 where no position takes part."""
+        """Pools to 0 if no position takes part; saves nothing."""
         tile = _biased(_logits(block, mask), block)  # [B, L, C]
         count = jnp.full(tile.shape[:1], tile.shape[1]) if mask is None else jnp.sum(mask, axis=1)
         if self.top_k is not None and self.top_k < tile.shape[1]:
             tile = jax.lax.top_k(jnp.swapaxes(tile, 1, 2), self.top_k)[0]  # [B, C, K]
             tile, count = jnp.swapaxes(tile, 1, 2), jnp.minimum(count, self.top_k)
-        # Masked logits are not exactly EXCLUDED any more: their bias has been added.
+        # Masked logits are EXCLUDED plus their bias.
         values = jnp.where(tile > EXCLUDED / 2, self.activation(tile), 0)
         return jnp.sum(values, axis=1) / jnp.maximum(count, 1)[:, None], None
 
@@ -195,17 +192,16 @@ class Mean:
         g: jax.Array,
         d_hidden: jax.Array,
     ) -> Gradient:
-        """See `Rule`."""
         del saved
         _, pull = jax.vjp(lambda block: self.forward(block, mask)[0], block)
-        (found,) = pull(g)
-        d_hidden = d_hidden + found.hidden
-        bias = jnp.zeros(g.shape[1:], g.dtype) if found.bias is None else found.bias
-        return Gradient(d_hidden, found.kernel.astype(d_hidden.dtype), bias.astype(d_hidden.dtype))
+        (grads,) = pull(g)
+        d_hidden = d_hidden + grads.hidden
+        bias = jnp.zeros(g.shape[1:], g.dtype) if grads.bias is None else grads.bias
+        return Gradient(d_hidden, grads.kernel.astype(d_hidden.dtype), bias.astype(d_hidden.dtype))
 
 
 def _logits(block: PoolingInputs, mask: jax.Array | None) -> jax.Array:
-    """Without bias, [B, L, C]; about -1e30 where the mask is false."""
+    """Returns logits without bias, [B, L, C]; -1e30 where the mask is false."""
     batch, length, width = block.hidden.shape
     flat = matmul(block.hidden.reshape(batch * length, width), block.kernel.T)  # [B*L, C]
     tile = flat.reshape(batch, length, -1)  # [B, L, C]
@@ -217,6 +213,6 @@ def _biased(x: jax.Array, block: PoolingInputs) -> jax.Array:
 
 
 def matmul(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a [.., K] @ b [K, ..], accumulated in float32 or wider, at full precision from float32 on."""
+    """Computes a [.., K] @ b [K, ..] in float32 or wider; full precision for float32 operands."""
     precision = "highest" if wide(a.dtype) == a.dtype else None
     return jnp.matmul(a, b, precision=precision, preferred_element_type=wide(a.dtype))

@@ -1,4 +1,4 @@
-"""Gated recurrent units: one direction of them, and the text tower of two."""
+"""Gated recurrent units: a layer of one direction, and the text tower of two directions."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class GruLayer(nn.Module):
     """A gated recurrent unit of one direction, with the gates and the two biases of PyTorch's.
 
-        r = sigmoid(W_r x + b_r + U_r h + c_r)      how much of the state the proposal sees
-        z = sigmoid(W_z x + b_z + U_z h + c_z)      how much of the state stays
-        n = tanh(W_n x + b_n + r (U_n h + c_n))     the proposal
+        r = sigmoid(W_r x + b_r + U_r h + c_r)      reset gate
+        z = sigmoid(W_z x + b_z + U_z h + c_z)      update gate
+        n = tanh(W_n x + b_n + r (U_n h + c_n))     proposal
         h' = (1 - z) n + z h
 
     Parameters: `input_kernel [I, 3 H]` (W), `input_bias [3 H]` (b), `hidden_kernel [H, 3 H]` (U),
@@ -36,8 +36,8 @@ class GruLayer(nn.Module):
 
     Attributes:
       features: H.
-      dtype: type of the product with the inputs; the recurrence, which adds up the rounding of all
-        its steps, is in float32 or wider.
+      dtype: type of the product with the inputs. The recurrence is in float32 or wider, because it
+        adds up the rounding of all steps.
     """
 
     features: int
@@ -56,26 +56,26 @@ class GruLayer(nn.Module):
         """Inputs [B, L, I] -> (states [B, L, H], the last state [B, H]), in float32 or wider.
 
         Args:
-          mask: bool [B, L]; where it is False, the state stays as it is. None: all count.
-          first: the state [B, H] before the first input; None: 0.
-          reverse: whether the last input is read first.
+          mask: bool [B, L]; False keeps the state. None for all True.
+          first: state [B, H] before the first input; None for 0.
+          reverse: read the last input first.
         """
-        kind, gates = wide(self.dtype), 3 * self.features
+        dtype, gates = wide(self.dtype), 3 * self.features
         init = uniform(self.features**-0.5)
 
-        def own(name: str, *shape: int) -> jax.Array:
+        def param(name: str, *shape: int) -> jax.Array:
             axes = ("embed", "gate")[-len(shape) :]
             return parameter(self, name, init, shape, axes, self.param_dtype)
 
-        given = flat_matmul(x, own("input_kernel", x.shape[-1], gates), self.dtype, kind)
-        given = given + own("input_bias", gates).astype(kind)  # [B, L, 3 H]
-        # Gathered once where it lives in parts, and not in every step.
-        kernel = with_logical_constraint(own("hidden_kernel", self.features, gates), (None, None))
-        kernel, bias = kernel.astype(kind), own("hidden_bias", gates).astype(kind)
+        inputs = flat_matmul(x, param("input_kernel", x.shape[-1], gates), self.dtype, dtype)
+        inputs = inputs + param("input_bias", gates).astype(dtype)  # [B, L, 3 H]
+        # If it is sharded, it is gathered once, and not in every step.
+        kernel = with_logical_constraint(param("hidden_kernel", self.features, gates), (None, None))
+        kernel, bias = kernel.astype(dtype), param("hidden_bias", gates).astype(dtype)
         keep = jnp.ones(x.shape[:2], bool) if mask is None else mask.astype(bool)
 
-        def step(h: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            of_x, counts = now  # [B, 3 H], [B]
+        def step(h: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            of_x, counts = row  # [B, 3 H], [B]
             of_h = h @ kernel + bias
             r, z, n = jnp.split(of_x, 3, axis=-1)
             r_h, z_h, n_h = jnp.split(of_h, 3, axis=-1)
@@ -84,9 +84,9 @@ class GruLayer(nn.Module):
             h = jnp.where(counts[:, None], new, h)
             return h, h
 
-        h = jnp.zeros((x.shape[0], self.features), kind) if first is None else first.astype(kind)
+        h = jnp.zeros((x.shape[0], self.features), dtype) if first is None else first.astype(dtype)
         h = with_logical_constraint(h, ("batch", "embed_act"))
-        by_step = given.swapaxes(0, 1), keep.T  # [L, B, 3 H], [L, B]
+        by_step = inputs.swapaxes(0, 1), keep.T  # [L, B, 3 H], [L, B]
         last, states = jax.lax.scan(step, h, by_step, reverse=reverse)
         return states.swapaxes(0, 1), last
 
@@ -94,18 +94,18 @@ class GruLayer(nn.Module):
 @register("tower")
 @dataclass(frozen=True)
 class Gru(Tower):
-    """A bidirectional GRU over word vectors, which may start from a file: one vector a text."""
+    """A bidirectional GRU over word vectors, which may start from a file: one vector per text."""
 
     modality: ClassVar[str] = "text"
     computed_by: ClassVar[tuple[str, ...]] = ("width", "words", "read")
     table: ClassVar[str] = "token_embedding"  # parameter [V, words]
     type: Literal["gru"] = "gru"
     width: AtLeast1 = 1024  # half of it from each direction
-    words: AtLeast1 = 300  # numbers of a word vector
-    # file with `word v1 v2 ...` a line (GloVe), which word vectors start from; "": random ones
+    words: AtLeast1 = 300  # size of a word vector
+    # file of initial word vectors with lines `word v1 v2 ...` (GloVe); empty for random ones
     glove: str = ""
-    # both directions' states at the last word, where the backward one has seen this word alone (as
-    # PCME and LTD have it), or the mean of the states at all words (VSE++)
+    # "last": both directions' states at the last word, where the backward one has seen only this
+    # word (PCME, LTD); "mean": the mean of the states at all words (VSE++)
     read: Literal["last", "mean"] = "last"
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -129,14 +129,10 @@ class Gru(Tower):
 
 
 class RecurrentText(nn.Module):
-    """Module of a `Gru`: word ids -> one vector a text.
+    """Module of a `Gru`: word ids -> one vector per text.
 
     Parameters: `token_embedding [V, words]`, from N(0, 1), and the directions `forward` and
     `backward`, see `GruLayer`.
-
-    Attributes:
-      vocab_size: V.
-      dtype: type of the result; see `GruLayer`.
     """
 
     spec: Gru
@@ -150,15 +146,14 @@ class RecurrentText(nn.Module):
     ) -> jax.Array:
         """Ids int32 [B, L] and mask [B, L] (true at the first tokens of a row) -> [B, 1, W].
 
-        More padding changes nothing, and a text without tokens gives 0. `train` and `rows` are not
-        read, as nothing here is random.
+        More padding does not change the result. A text without tokens gives 0.
         """
-        del train, rows
+        del train, rows  # nothing is random
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
         init = initializers.normal(1.0)
         table = parameter(self, self.spec.table, init, shape, axes, self.param_dtype)
-        table = with_logical_constraint(table, (None, None))  # whole for the look-up, as BERT's
+        table = with_logical_constraint(table, (None, None))  # gathered for the look-up, as in BERT
         x = jnp.take(table, ids, axis=0)  # [B, L, words]
         mask = mask.astype(bool)
         forward, backward = (
@@ -169,7 +164,7 @@ class RecurrentText(nn.Module):
             both = [states, backward(x, mask, reverse=True)[0]]
             mean = mean_of_positions(jnp.concatenate(both, axis=-1), mask)
             return mean.astype(self.dtype)  # [B, 1, W]
-        # The backward state at the last word is a single step, as that word comes first there.
+        # The last word comes first in the backward direction: its state is a single step.
         end = jnp.maximum(jnp.sum(mask, axis=1) - 1, 0)[:, None]  # [B, 1]
         word = jnp.take_along_axis(x, end[..., None], axis=1)  # [B, 1, words]
         _, back = backward(word, mask[:, :1])

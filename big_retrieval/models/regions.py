@@ -1,6 +1,6 @@
 """Towers that read regions of images: features [B, R, F] and boxes [B, R, 4].
 
-Boxes are x1, y1, x2, y2, divided by the image's width and height.
+Boxes are x1, y1, x2, y2, divided by the image's width and height: values from 0 to 1.
 """
 
 import dataclasses
@@ -30,14 +30,11 @@ if TYPE_CHECKING:
 class GraphLayer(nn.Module):
     """One layer of VSRN's graph: v + BN(W (R g(v))), where R = theta(v) phi(v)^T / count.
 
-    The relation R [B, R, R] of two regions is a plain product, with no softmax. Scale and shift of
-    the batch norm start from 0, and so the layer from the identity.
-
-    Attributes:
-      average: see `BatchNorm`.
+    The relation R [B, R, R] is a product without softmax. Scale and shift of the batch norm start
+    at 0, so the layer starts as the identity.
     """
 
-    average: bool
+    average: bool  # see `BatchNorm`
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -62,8 +59,8 @@ class GraphLayer(nn.Module):
 class RegionGraph(BatchNormed, Tower):
     """The image encoder of VSRN ("Visual Semantic Reasoning for Image-Text Matching").
 
-    Regions exchange what they hold along a graph of all pairs, layer by layer; a GRU then reads
-    them in their order. One vector an image.
+    Regions exchange information along a graph of all pairs, layer by layer; a GRU then reads them
+    in their order. One vector per image.
     """
 
     modality: ClassVar[str] = "regions"
@@ -71,7 +68,7 @@ class RegionGraph(BatchNormed, Tower):
     type: Literal["region_graph"] = "region_graph"
     width: AtLeast1 = 1024
     depth: AtLeast1 = 4  # graph layers
-    # projected regions to length 1 before the graph; VSRN's code does not for Flickr30k
+    # scale projected regions to length 1 before the graph; VSRN's code does not for Flickr30k
     normalise_regions: bool = True
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -105,15 +102,11 @@ class RegionGraphNetwork(nn.Module):
     def __call__(
         self, features: jax.Array, boxes: jax.Array, *, train: bool = False, rows: Any = None
     ) -> jax.Array:
-        """Features [B, R, F] and boxes, which are not read -> [B, 1, W] in `dtype`.
+        """Features [B, R, F], in the order of the GRU, and unused boxes -> [B, 1, W] in `dtype`.
 
-        Args:
-          features: [B, R, F]; the order of the regions counts, as the GRU reads them in it.
-          boxes: [B, R, 4].
-          train: whether to normalise by the batch and to move the running averages.
-          rows: of no use here: nothing is random.
+        `train`: normalize by the batch and move the running averages.
         """
-        del boxes, rows
+        del boxes, rows  # nothing is random
         spec, average = self.spec, self.spec.frozen_stats or not train
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         init = initializers.xavier_uniform()
@@ -132,9 +125,9 @@ class RegionGraphNetwork(nn.Module):
 @register("tower")
 @dataclass(frozen=True)
 class RegionTransformer(Transformer):
-    """The image encoder of TERN: a transformer over regions with their boxes, all positions.
+    """The image encoder of TERN: a transformer over regions with their boxes; gives all positions.
 
-    In front of the regions stands a position of zeros, whose output a head reads.
+    The first position, before the regions, has input zeros; a head reads its output.
     """
 
     modality: ClassVar[str] = "regions"
@@ -153,8 +146,8 @@ class RegionTransformer(Transformer):
     activation: Activation = "relu"
     epsilon: Positive = 1e-5  # of all norms
     dropout: ShareBelow1 = 0.1
-    remat: Remat = "none"  # what the backward pass computes again
-    scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
+    remat: Remat = "none"  # parts that the backward pass computes again
+    scan: bool = False  # one compiled layer instead of `depth` (same values and parameter names)
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
         if not head.reads_positions:
@@ -170,8 +163,8 @@ class RegionTransformer(Transformer):
 class RegionTransformerNetwork(nn.Module):
     """Module of a `RegionTransformer`: regions and boxes -> all positions.
 
-    Parameters: `fc1`, `fc2`, of what a region is described by, and `layers_i` as in
-    `transformer.run_layers`; all start as PyTorch's own layers do.
+    Parameters: `fc1` and `fc2` of a region's features, box and area, and `layers_i` as in
+    `transformer.run_layers`, with PyTorch's initial values.
     """
 
     spec: RegionTransformer
@@ -182,20 +175,15 @@ class RegionTransformerNetwork(nn.Module):
     def __call__(
         self, features: jax.Array, boxes: jax.Array, *, train: bool = False, rows: Any = None
     ) -> jax.Array:
-        """Features [B, R, F] and boxes [B, R, 4] -> [B, R + 1, W] in `dtype`, the first for the
-        whole image.
+        """Features [B, R, F], boxes [B, R, 4] -> [B, R + 1, W] in `dtype`, first the full image.
 
-        Args:
-          features: [B, R, F].
-          boxes: [B, R, 4], x1, y1, x2, y2 from 0 to 1.
-          train: whether dropout is on.
-          rows: see `layers.dropout`.
+        `train` turns dropout on; `rows`: see `layers.dropout`.
         """
         spec, types = self.spec, {"dtype": self.dtype, "param_dtype": self.param_dtype}
         boxes = boxes.astype(wide(self.dtype))
         area = (boxes[..., 2:3] - boxes[..., :1]) * (boxes[..., 3:] - boxes[..., 1:2])
         x = jnp.concatenate([features, boxes, area], axis=-1, dtype=self.dtype)  # [B, R, F + 5]
-        x = jnp.pad(x, [(0, 0), (1, 0), (0, 0)])  # the image's own position
+        x = jnp.pad(x, [(0, 0), (1, 0), (0, 0)])  # the position of the full image
         for name, axes in (("fc1", ("embed", "mlp")), ("fc2", ("mlp", "embed"))):
             init = uniform(x.shape[-1] ** -0.5)
             x = Dense(spec.width, axes, init, init, name=name, **types)(x)  # [B, R + 1, W]

@@ -1,7 +1,7 @@
-"""The convolutional tower: a residual network with batch norm, one vector an image.
+"""The convolutional tower: a residual network with batch norm, one vector per image.
 
-"Deep Residual Learning for Image Recognition", in the form of torchvision (v1.5): the stride of a
-bottleneck block is in its convolution of 3 x 3. All arrays are [B, height, width, channels].
+"Deep Residual Learning for Image Recognition", as in torchvision (v1.5): the 3 x 3 convolution of a
+bottleneck block has its stride. All arrays are [B, height, width, channels].
 """
 
 import dataclasses
@@ -29,16 +29,10 @@ _he = initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
 class Convolution(nn.Module):
-    """A convolution without bias, padded by half of its window; `kernel [size, size, I, O]`.
+    """A convolution without bias, padded by half of its window; `kernel [size, size, I, O]`."""
 
-    Attributes:
-      features: O.
-      size: side of the window, odd.
-      stride: step between two windows.
-    """
-
-    features: int
-    size: int
+    features: int  # O
+    size: int  # side of the window, odd
     stride: int = 1
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
@@ -59,19 +53,12 @@ class Convolution(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """`conv1`, `bn1`, ... of `convolutions`, and a short cut, `downsample_{conv, bn}` if need be.
+    """`conv1`, `bn1`, ... of `convolutions`, and `downsample_{conv, bn}` if the shape changes."""
 
-    Attributes:
-      inner: channels of its convolutions of 3 x 3.
-      stride: of the block.
-      bottleneck: see `convolutions`.
-      average: see `BatchNorm`.
-    """
-
-    inner: int
+    inner: int  # channels of the 3 x 3 convolutions
     stride: int
-    bottleneck: bool
-    average: bool
+    bottleneck: bool  # see `convolutions`
+    average: bool  # see `BatchNorm`
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -93,7 +80,7 @@ class ResidualBlock(nn.Module):
 
 
 def convolutions(inner: int, stride: int, bottleneck: bool) -> tuple[tuple[int, int, int], ...]:
-    """(side of the window, channels, stride) of a block's convolutions, in their order."""
+    """Returns (side of the window, channels, stride) of a block's convolutions, in order."""
     if bottleneck:
         return (1, inner, 1), (3, inner, stride), (1, 4 * inner, 1)
     return (3, inner, stride), (3, inner, 1)
@@ -102,15 +89,15 @@ def convolutions(inner: int, stride: int, bottleneck: bool) -> tuple[tuple[int, 
 @register("tower")
 @dataclass(frozen=True)
 class ResNet(BatchNormed, Tower):
-    """A residual network (v1.5, as torchvision has it) with batch norm: one vector an image."""
+    """A residual network (v1.5, as in torchvision) with batch norm: one vector per image."""
 
     modality: ClassVar[str] = "image"
     computed_by: ClassVar[tuple[str, ...]] = ("blocks", "bottleneck", "stem")
     type: Literal["resnet"] = "resnet"
     blocks: tuple[AtLeast1, ...] = (3, 4, 6, 3)  # of each stage
-    bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide), else of two
-    stem: AtLeast1 = 64  # channels of the first convolution; each later stage has twice as many
-    remat: Literal["none", "block"] = "none"  # what the backward pass computes again
+    bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide); False for two
+    stem: AtLeast1 = 64  # channels of the first convolution; each later stage doubles them
+    remat: Literal["none", "block"] = "none"  # parts that the backward pass computes again
 
     @property
     def depth(self) -> int:
@@ -119,7 +106,7 @@ class ResNet(BatchNormed, Tower):
 
     @property
     def width(self) -> int:
-        """Channels of the last stage, the width of the vector."""
+        """Channels of the last stage: size of the vector."""
         return self.stem * 2 ** (len(self.blocks) - 1) * (4 if self.bottleneck else 1)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -156,8 +143,8 @@ RESNET_SIZES = {  # blocks of each stage, bottleneck
 class ResidualNetwork(nn.Module):
     """Module of a `ResNet`: images -> one vector.
 
-    Parameters: `conv1`, `bn1`, then `layer{stage}_{block}`, stages from 1 and blocks from 0, see
-    `ResidualBlock`. The collection `batch_stats` has the norms' `mean` and `var` at their paths.
+    Parameters: `conv1`, `bn1`, then the blocks `layer{stage}_{block}`, stages from 1 and blocks
+    from 0. The collection `batch_stats` has the norms' `mean` and `var` at their paths.
 
     Intermediates (sown): "layer_outputs", a tuple of [B, h, w, C] of all blocks; "final" [B, 1, W].
     """
@@ -170,14 +157,11 @@ class ResidualNetwork(nn.Module):
     def __call__(
         self, images: jax.Array, *, train: bool = False, rows: jax.Array | None = None
     ) -> jax.Array:
-        """[B, S, S, 3], normalised floats -> [B, 1, W] in `dtype`.
+        """[B, S, S, 3], normalized floats -> [B, 1, W] in `dtype`.
 
-        Args:
-          train: whether to normalise by the batch and to move the running averages, which must be
-            mutable then (unless they are frozen).
-          rows: of no use here: nothing is random.
+        `train`: normalize by the batch and move the running averages, unless they are frozen.
         """
-        del rows
+        del rows  # nothing is random
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec, average = self.spec, self.spec.frozen_stats or not train
         x = Convolution(spec.stem, 7, 2, name="conv1", **types)(images)  # [B, S/2, S/2, stem]
@@ -193,7 +177,7 @@ class ResidualNetwork(nn.Module):
         return x
 
     def _layout(self) -> Iterator[tuple[str, int, int]]:
-        """(name, inner channels, stride) of all blocks."""
+        """Yields (name, inner channels, stride) of all blocks."""
         for stage, count in enumerate(self.spec.blocks):
             for i in range(count):
                 stride = 2 if stage and not i else 1

@@ -1,7 +1,7 @@
-"""Attention whose scores and weights are stored in the type of the computation, for accelerators.
+"""Attention for accelerators that stores scores and weights in the type of the computation.
 
-XLA writes the scores [B, H, L, L] to memory. In 16 bits they take half of the bytes and time;
-maxima and sums are computed in float32 all the same.
+XLA writes the scores [B, H, L, L] to memory. In 16 bits they take half of the bytes and time.
+Maxima and sums are computed in float32.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,9 @@ import jax.numpy as jnp
 def rounded_attention(
     q: jax.Array, k: jax.Array, v: jax.Array, extra: Sequence[jax.Array] = ()
 ) -> jax.Array:
-    """Softmax attention, [B, L, H, d] -> [B, L, H, d] in the type of the inputs.
+    """Computes softmax attention, [B, L, H, d] -> [B, L, H, d] in the type of the inputs.
 
     Args:
-      q: queries.
-      k: keys.
-      v: values.
       extra: arrays to add to the scaled scores, broadcast to [B, H, L, L]. Gradients reach them.
     """
     return _attention(q, k, v, tuple(part.astype(jnp.float32) for part in extra))

@@ -1,8 +1,8 @@
 """Fused attention of each device's rows and heads.
 
-Rows are sharded over the mesh axes of "batch", heads over those of "heads". The derivative of the
-Pallas kernels is written outside `shard_map`, which thus never transposes a collective, and may be
-taken inside a region that is manual over other axes.
+Rows are sharded over the mesh axes of "batch", heads over the mesh axes of "heads". The derivative
+of the Pallas kernels is written outside `shard_map`, which thus never transposes a collective, and
+works inside a region that is manual over other axes.
 """
 
 import functools
@@ -22,14 +22,11 @@ from big_retrieval.runtime.mesh_axes import auto_axes
 def cudnn_attention(
     q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array | None, causal: bool
 ) -> jax.Array:
-    """Attention of cuDNN: [B, L, H, d] in bfloat16 or float16 -> [B, L, H, d].
+    """Computes attention by cuDNN: [B, L, H, d] in bfloat16 or float16 -> [B, L, H, d].
 
     Args:
-      q: queries.
-      k: keys.
-      v: values.
-      mask: [B or 1, L], true at the first keys of each row and at no others; None for all keys.
-      causal: whether position i attends to 0 .. i only.
+      mask: [B or 1, L], true only at the first keys of each row; None for all keys.
+      causal: position i attends to 0 .. i only.
     """
 
     def compute(q: jax.Array, k: jax.Array, v: jax.Array, *counts: jax.Array) -> jax.Array:
@@ -52,18 +49,14 @@ def cudnn_attention(
 
 
 def pallas_attention(x: jax.Array, bias: jax.Array, row: jax.Array | None, spec: Spec) -> jax.Array:
-    """Softmax(q k^T / sqrt(d) + row) v by the Pallas kernels, without communication.
+    """Computes softmax(q k^T / sqrt(d) + row) v, [B, L, W], by the Pallas kernels.
 
-    Gradients reach `x` and `bias`, not `row`.
+    There is no communication. Gradients reach `x` and `bias`, but not `row`.
 
     Args:
       x: [B, L, 3 W] from a product with `tpu_attention.joint_kernel`; L is a multiple of 8.
       bias: [3 W], added to `x`, in the order of `joint_kernel`.
       row: float32 [B or 1, L], added to the scores of each key; None for nothing.
-      spec: static properties.
-
-    Returns:
-      [B, L, W].
     """
     return _attention(x, _as_varying(bias, x), row, spec)
 
@@ -100,7 +93,7 @@ _attention.defvjp(_forward, _backward)
 
 
 def _specs(x: jax.Array, row: jax.Array | None) -> tuple[Any, Any, tuple[str, ...], Any]:
-    """Shardings of [B, L, W], of statistics [B, G, S, L], the axes of heads, and of the row."""
+    """Returns shardings of [B, L, W] and of statistics [B, G, S, L], axes of heads, the row's."""
     rows, heads = _row_axes(x.shape[0]), mesh_axes("heads")
     row_by = PartitionSpec(rows if row is not None and row.shape[0] > 1 else None)
     return PartitionSpec(rows, None, heads), PartitionSpec(rows, heads), heads, row_by
@@ -119,7 +112,7 @@ def _on_each_device(compute: Any, in_specs: Any, out_specs: Any, arrays: Any) ->
 
 
 def _as_varying(x: jax.Array, like: jax.Array) -> jax.Array:
-    """`x` as varying over the manual axes over which `like` varies."""
+    """Returns `x` as varying over all manual axes of `like`."""
     mats = [getattr(jax.typeof(array), "mat", None) for array in (x, like)]
     if None in mats:
         return x
@@ -128,18 +121,18 @@ def _as_varying(x: jax.Array, like: jax.Array) -> jax.Array:
 
 
 def mesh_axes(name: str) -> tuple[str, ...]:
-    """Mesh axes of a logical axis, among those that no surrounding `shard_map` splits."""
+    """Returns the mesh axes of a logical axis that no surrounding `shard_map` splits."""
     axes = (logical_to_mesh_axes((name,)) or (None,))[0]
     axes = (axes,) if isinstance(axes, str) else tuple(axes or ())
     return tuple(axis for axis in axes if axis in auto_axes())
 
 
 def _row_axes(batch: int) -> tuple[str, ...]:
-    """Mesh axes of rows; none if they do not divide the batch, which every device then computes."""
+    """Returns the mesh axes of rows; none if they do not divide the batch, which is replicated."""
     axes = mesh_axes("batch")
     return () if batch % axis_size(axes) else axes
 
 
 def axis_size(axes: tuple[str, ...]) -> int:
-    """Product of the sizes of mesh axes that `mesh_axes` returned."""
+    """Returns the product of the sizes of axes from `mesh_axes`."""
     return math.prod(auto_axes()[axis] for axis in axes)

@@ -1,4 +1,4 @@
-"""The whole model: every field goes through its tower and head and becomes embeddings."""
+"""The model: computes embeddings of every field by its tower and head."""
 
 import dataclasses
 import functools
@@ -25,14 +25,13 @@ class RetrievalModel(nn.Module):
     The parameter tree has one entry per tower (`image/...`) and one per head (`image_head/...`).
 
     Attributes:
-      towers: tower name -> its configuration.
-      fields: field name -> its configuration.
-      topology: name of the topology that embeddings belong to.
-      vocab_size: rows of the text towers' word table, where their config leaves it open.
-      terms: field whose lexical head is not shared -> the word pieces that are its terms.
-      dtype: of the towers' computations; parameters are float32.
+      towers: configs by name.
+      fields: configs by name.
+      vocab_size: rows of the text towers' word tables, unless their config sets it.
+      terms: field with a lexical head that it does not share -> word pieces that are its terms.
+      dtype: type of the computations; parameters are float32.
       keep_raw: also return raw embeddings, for losses with another topology than the run.
-      keep_vectors: fields of which to return the tower's vectors, too, for the modules of losses.
+      keep_vectors: fields whose tower vectors are also returned, for the modules of losses.
     """
 
     towers: Mapping[str, Tower]
@@ -45,7 +44,7 @@ class RetrievalModel(nn.Module):
     keep_vectors: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
-        """By its dictionaries' entries, so that what is counted of a model is counted once."""
+        """Hashes the dictionaries' entries, so that `_flops` can cache its counts."""
         parts = (self.towers, self.fields, self.terms)
         return hash((*(tuple(part.items()) for part in parts), self.topology, self.vocab_size))
 
@@ -61,31 +60,36 @@ class RetrievalModel(nn.Module):
 
         Args:
           inputs: field name -> arrays, as in `Batch.fields`.
-          train: whether dropout is on and batch norms use the statistics of the batch.
-          rows: int32 [B], the rows' numbers in the global batch, which their random bits depend
-            on; None: 0 to B - 1.
+          train: turns dropout on; batch norms use the statistics of the batch.
+          rows: int32 [B], indices of the rows in the global batch, for their random bits; None for
+            0 to B - 1.
 
         Returns:
-          Reps with embeddings [B, M, N], float32, of every given field; [B, 1, V] of lexical ones,
-          with the bow (term ids) of texts.
+          Embeddings [B, M, N], float32, of every given field. Lexical fields have [B, 1, V], and
+          their texts `bow` (term ids).
         """
         run, products = topology_part(self.topology), topology_part("inner")
         towers = {
-            name: tower.build(self.vocab_size, self._read_by(name), dtype=self.dtype, name=name)
+            name: tower.build(
+                self.vocab_size,
+                [field for field in self.fields.values() if field.tower == name],
+                dtype=self.dtype,
+                name=name,
+            )
             for name, tower in self.towers.items()
         }
         heads: dict[str, Any] = {}
         embeddings, bow, raws, passes, vectors = {}, {}, {}, {}, {}
-        for name in sorted(inputs.keys() & self.fields.keys()):  # targets are read by losses only
+        for name in sorted(inputs.keys() & self.fields.keys()):  # only losses read targets
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
-            # An evaluation encodes one field at a time, and the other may not be there.
-            of = field.same_input_as if field.same_input_as in inputs else name
-            if of not in passes:
-                given = self.fields[of].inputs(inputs[of], self.dtype)
-                with counting(inputs[of].get("present")):
-                    passes[of] = tower(*given, train=train, rows=rows)
-            tokens = passes[of]  # [B, M, D]
+            # An evaluation encodes one field at a time, so the other field may be missing.
+            source = field.same_input_as if field.same_input_as in inputs else name
+            if source not in passes:
+                operands = self.fields[source].inputs(inputs[source], self.dtype)
+                with counting(inputs[source].get("present")):
+                    passes[source] = tower(*operands, train=train, rows=rows)
+            tokens = passes[source]  # [B, M, D]
             vectors |= {name: tokens} if name in self.keep_vectors else {}
             owner = field.shares_head or name
             if owner not in heads:
@@ -102,39 +106,37 @@ class RetrievalModel(nn.Module):
         return Reps(embeddings=embeddings, bow=bow, raw=raws, vectors=vectors)
 
     @nn.nowrap
-    def _read_by(self, tower: str) -> list[Field]:
-        """The fields that a tower reads."""
-        return [field for field in self.fields.values() if field.tower == tower]
-
-    @nn.nowrap
     def forward_flops(self) -> int:
-        """Operations of the matrix products of one row of a batch, all fields, forward."""
+        """Returns the operations of a forward pass of one row, all fields (see `traced_flops`)."""
         return sum(self.field_flops(name) for name in self.fields)
 
     @nn.nowrap
     def field_flops(self, name: str, *, backward: bool = False) -> int:
-        """Operations of a field's tower and head for one row, forward, or the backward pass too.
+        """Returns the operations of a field's tower and head for one row.
 
-        Of a field that shares the tower's pass of another one, those of its head alone.
+        A field with `same_input_as` counts only its head.
+
+        Args:
+          backward: count the forward and the backward pass.
         """
-        used, of = self.fields[name].tower, self.fields[name].same_input_as
+        tower_name, source = self.fields[name].tower, self.fields[name].same_input_as
 
         def count(tower: Tower) -> int:
-            model = self.clone(towers={**self.towers, used: without_kernels(tower)})
-            if of:
-                return _flops(model, (of, name), backward) - _flops(model, (of,), backward)
+            model = self.clone(towers={**self.towers, tower_name: without_kernels(tower)})
+            if source:
+                return _flops(model, (source, name), backward) - _flops(model, (source,), backward)
             return _flops(model, (name,), backward)
 
-        return by_depth(self.towers[used], count)
+        return by_depth(self.towers[tower_name], count)
 
     @nn.nowrap
     def example_inputs(self) -> dict[str, dict[str, jax.Array]]:
-        """Inputs of one row, to draw parameters with."""
+        """Returns inputs of one row, to draw parameters."""
         return example_row(self.fields)
 
 
 def example_row(fields: Mapping[str, Field]) -> dict[str, dict[str, jax.Array]]:
-    """Arrays of one row of the given fields, all ones, without `present`."""
+    """Returns arrays of one row of the given fields, all ones, without `present`."""
     return {
         name: {key: jnp.ones((1, *shape), dtype) for key, (shape, dtype) in field.shapes().items()}
         for name, field in fields.items()
@@ -143,7 +145,7 @@ def example_row(fields: Mapping[str, Field]) -> dict[str, dict[str, jax.Array]]:
 
 @functools.lru_cache(maxsize=64)
 def _flops(model: RetrievalModel, names: tuple[str, ...], backward: bool) -> int:
-    """Operations of some fields together; see `RetrievalModel.field_flops`."""
+    """Returns the operations of some fields together; see `RetrievalModel.field_flops`."""
     inputs = {name: model.example_inputs()[name] for name in names}
     drawn = nn.unbox(jax.eval_shape(lambda: model.init(jax.random.key(0), inputs)))
     params, stats = drawn.pop("params"), drawn
@@ -157,12 +159,11 @@ def _flops(model: RetrievalModel, names: tuple[str, ...], backward: bool) -> int
 
 
 def make_model(config: Config, vocab_size: int, words: Words | None = None) -> RetrievalModel:
-    """The model of a checked config.
+    """Returns the model of a checked config.
 
     Args:
-      config: checked.
-      vocab_size: the tokenizer's.
-      words: the tokenizer; None: which word pieces are terms does not matter, but how many are.
+      vocab_size: number of ids of the tokenizer.
+      words: the tokenizer; None if only the number of terms matters.
     """
     return RetrievalModel(
         towers=config.towers,
@@ -179,43 +180,43 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
 
 
 def lexical_terms(config: Config, vocab_size: int, words: Words | None = None) -> dict[str, Terms]:
-    """The terms of every lexical head, by the field that owns it; see `make_model`.
+    """Returns the terms of every lexical head, by the field that owns it; see `make_model`.
 
     Raises:
-      UserError: a rule that leaves no term, or heads with different ones.
+      UserError: a rule leaves no term.
     """
-    found = {}
+    terms = {}
     sizes = [tower.vocab_size for tower in config.towers.values()]
-    for name, part in config.encoded.items():
-        if not part.head.lexical or part.shares_head:
+    for name, field in config.encoded.items():
+        if not field.head.lexical or field.shares_head:
             continue
-        tower, rule = config.towers[part.tower], part.head.terms
-        # Images have as many terms as the texts that they are compared with.
+        tower, rule = config.towers[field.tower], field.head.terms
+        # Images have the terms of the texts that they are compared with.
         rows = tower.vocab_size if tower.word_table else next(filter(None, sizes), None)
         if words is None or (rule == "all" and rows):
             special = () if words is None else tuple(sorted(words.special_ids))
-            whole = terms_of_size(rule, rows or vocab_size)
-            found[name] = dataclasses.replace(whole, special=special)
+            by_size = terms_of_size(rule, rows or vocab_size)
+            terms[name] = dataclasses.replace(by_size, special=special)
         else:
-            found[name] = terms_of(rule, words)
-    return found
+            terms[name] = terms_of(rule, words)
+    return terms
 
 
 TRAINING_ONLY = ("scalars", "losses")  # parameters of the losses
 
 
 def of_model(params: Any) -> Any:
-    """The part of the parameters that the model owns."""
-    return {name: part for name, part in params.items() if name not in TRAINING_ONLY}
+    """Returns the parameters without those of the losses."""
+    return {name: tree for name, tree in params.items() if name not in TRAINING_ONLY}
 
 
 def with_stats(params: Any, batch_stats: Any) -> Any:
-    """Parameters and running averages as one tree, the averages under `batch_stats` if any."""
+    """Returns parameters and running averages, if any, as one tree (`batch_stats`)."""
     return {**params, "batch_stats": batch_stats} if batch_stats else params
 
 
 def variables(weights: Any) -> dict[str, Any]:
-    """What the model is applied to: the collections in a tree of `with_stats`."""
+    """Returns the model's variables from a tree of `with_stats`."""
     params = of_model(weights)
     batch_stats = of_model(params.pop("batch_stats", {}))
     return {"params": params, "batch_stats": batch_stats}

@@ -3,8 +3,8 @@
 Scores never leave VMEM. A grid step computes some rows of a batch for one group of heads: the
 fewest heads whose values fill whole tiles of 128 lanes (two heads of 64, one of 128, eight of 80).
 
-* The joint product [B, L, 3 W] holds query, key and value of a group side by side (`joint_kernel`),
-  so one block [R, L, 3 N] is all that a grid step reads. A mesh axis may divide the groups.
+* The joint product [B, L, 3 W] holds query, key and value of a group next to each other
+  (`joint_kernel`), so a grid step reads one block [R, L, 3 N]. A mesh axis may divide the groups.
 * The forward pass stores maximum and inverse sum per query. The gradient pass needs no output.
 """
 
@@ -27,7 +27,7 @@ from big_retrieval.models.tpu_attention_body import (
 from big_retrieval.runtime.chips import LANES, SUBLANES
 from big_retrieval.runtime.platform import traced_platform
 
-_ROWS, _TOKENS = 8, 896  # at most, per grid step: enough to hide the cost of a step
+_ROWS, _TOKENS = 8, 896  # maximum per grid step: enough to hide the cost of a step
 _VMEM = 12 * 2**20  # bytes of a grid step, of the 16 MiB that the compiler grants
 _F32 = jnp.float32
 
@@ -38,18 +38,14 @@ def is_interpreted() -> bool:
 
 
 def group_width(width: int, heads: int) -> int:
-    """N: width of the heads that a grid step computes, a multiple of 128."""
+    """Returns N, the width of the heads of a grid step, a multiple of 128."""
     return math.lcm(width // heads, LANES)
 
 
 def obstacle(length: int, width: int, heads: int, itemsize: int) -> str:
     """Returns why the kernels cannot compute an attention; empty if they can.
 
-    Args:
-      length: L.
-      width: W, of one device.
-      heads: H, of one device.
-      itemsize: bytes per value.
+    `width` and `heads` are those of one device, `itemsize` is in bytes.
     """
     size = width // heads
     if size < 32 or size % 16:
@@ -71,14 +67,11 @@ def joint_kernel(parts: Sequence[jax.Array], heads: int) -> jax.Array:
 
 
 def forward(x: jax.Array, row: jax.Array | None, *, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    """Softmax(q k^T / sqrt(d) + row) v of the joint product, without dropout.
-
-    On CPUs the kernels are interpreted.
+    """Computes softmax(q k^T / sqrt(d) + row) v of the joint product, without dropout.
 
     Args:
       x: [B, L, 3 W] from a product with `joint_kernel`; L is a multiple of 8.
       row: float32 [B or 1, L], added to the scores of each key; None for nothing.
-      spec: static properties.
 
     Returns:
       [B, L, W], and statistics float32 [B, groups, S, L] for the gradient.
@@ -93,14 +86,12 @@ def forward(x: jax.Array, row: jax.Array | None, *, spec: Spec) -> tuple[jax.Arr
 def backward(
     x: jax.Array, stats: jax.Array, dy: jax.Array, row: jax.Array | None, *, spec: Spec
 ) -> tuple[jax.Array, jax.Array]:
-    """Gradients [B, L, 3 W] of `x`, and float32 [3 W] of a bias that was added to it.
+    """Returns gradients [B, L, 3 W] of `x`, and float32 [3 W] of a bias that was added to it.
 
     Args:
-      x: as for `forward`.
-      stats: of `forward`.
-      dy: [B, L, W], gradient of its values.
-      row: as for `forward`.
-      spec: static properties.
+      x: as for `forward`, like `row`.
+      stats: statistics from `forward`.
+      dy: [B, L, W], gradient of the values from `forward`.
     """
     outs = [(x.shape, x.dtype), ((SUBLANES, x.shape[-1]), _F32)]
     dx, db = _call(backward_rows, "attention_backward", (x, stats, dy), row, outs, spec)
@@ -108,12 +99,12 @@ def backward(
 
 
 def _stats_rows(width: int, heads: int) -> int:
-    """Rows of statistics per group: two per head, in whole tiles."""
+    """Returns the rows of statistics per group: two per head, in whole tiles."""
     return -(-2 * (group_width(width, heads) * heads // width) // SUBLANES) * SUBLANES
 
 
 def _bytes(rows: int, length: int, n: int, itemsize: int) -> int:
-    """VMEM of a grid step of the gradient: blocks twice, and the arrays of one head."""
+    """Returns the VMEM bytes of a gradient step: blocks twice, and the arrays of one head."""
     blocks = 2 * rows * length * n * 7 * itemsize
     scores = 5 * length * (-(-queries_per_pass(length) // LANES) * LANES) * 4
     return blocks + scores + 6 * length * n * 4
@@ -133,7 +124,7 @@ def _call(
     outs: list[tuple[tuple[int, ...], Any]],
     spec: Spec,
 ) -> Any:
-    """Runs `body` over groups of heads and blocks of rows; the outer axis is the groups'."""
+    """Runs `body` over groups of heads (outer axis) and blocks of rows."""
     batch, length, width = (*arrays[0].shape[:2], arrays[0].shape[2] // 3)
     n, itemsize = group_width(width, spec.heads), arrays[0].dtype.itemsize
     rows = _rows_per_step(batch, length, n, itemsize)
@@ -171,6 +162,6 @@ def _call(
 
 
 def _varying_like(shape: tuple[int, ...], dtype: Any, x: jax.Array) -> jax.ShapeDtypeStruct:
-    """An output that varies over the manual mesh axes over which `x` varies."""
+    """Returns the type of an output that varies over the same manual mesh axes as `x`."""
     manual = {"manual_axis_type": jax.typeof(x).mat} if hasattr(jax.typeof(x), "mat") else {}
     return jax.ShapeDtypeStruct(shape, dtype, **manual)

@@ -21,7 +21,7 @@ _F32 = jnp.float32
 
 
 def queries_per_pass(length: int) -> int:
-    """Queries per pass over L keys: all of them if their scores leave VMEM to the rest."""
+    """Returns the queries per pass over L keys: all if VMEM has space for their scores."""
     return length if length <= 512 else 256
 
 
@@ -29,8 +29,8 @@ class Spec(NamedTuple):
     """Static properties of an attention.
 
     Attributes:
-      heads: number of heads, H.
-      keys: number of keys that count; the rows after them are padding.
+      heads: H.
+      keys: number of keys before the padding.
       causal: position i attends to 0 .. i only.
     """
 
@@ -44,30 +44,19 @@ _Read = Callable[[int, int, int, int], jax.Array]
 
 
 class _Row(NamedTuple):
-    """One row of the batch in a grid step.
-
-    Attributes:
-      q: queries [L, N].
-      k: keys.
-      v: values.
-      column: float32 [L, 1] to add to the scores, or None.
-      length: L.
-      n: N.
-      size: d.
-      spec: static properties.
-    """
+    """One row of the batch in a grid step: queries, keys and values [L, N]."""
 
     q: _Read
     k: _Read
     v: _Read
-    column: jax.Array | None
-    length: int
-    n: int
-    size: int
+    column: jax.Array | None  # float32 [L, 1], added to the scores
+    length: int  # L
+    n: int  # N
+    size: int  # d
     spec: Spec
 
     def scores(self, a: int, start: int, stop: int) -> jax.Array:
-        """Unscaled scores float32 [L, T] of the head at lane `a`, excluded ones at -1e30."""
+        """Returns unscaled scores float32 [L, T] of the head at lane `a`; -1e30 if excluded."""
         scores = self.product(self.k, self.q, a, start, stop)
         if self.column is not None:
             scores = scores + self.column
@@ -75,7 +64,7 @@ class _Row(NamedTuple):
             key = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
             query = start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
             scores = jnp.where(key <= query, scores, _EXCLUDED)
-        if self.spec.keys < self.length:  # only the last tiles are touched
+        if self.spec.keys < self.length:  # changes only the last tiles
             whole = self.spec.keys // SUBLANES * SUBLANES
             tail = scores[whole:]
             key = whole + jax.lax.broadcasted_iota(jnp.int32, (tail.shape[0], 1), 0)
@@ -84,9 +73,9 @@ class _Row(NamedTuple):
         return scores
 
     def product(self, x: _Read, y: _Read, a: int, start: int, stop: int) -> jax.Array:
-        """x y^T over the lanes of the head at `a`: all tokens by T tokens, float32 [L, T].
+        """Computes x y^T over the lanes of the head at `a`: all by T tokens, float32 [L, T].
 
-        Lanes of other heads in the same tiles are set to 0, as tiles cannot be cut.
+        Lanes of other heads in the same tiles are set to 0, because tiles cannot be cut.
         """
         low, high = a // LANES * LANES, -(-(a + self.size) // LANES) * LANES
         left, right = x(0, self.length, low, high), y(start, stop, low, high)
@@ -96,11 +85,11 @@ class _Row(NamedTuple):
         return _dot(left, right, 1, 1)
 
     def exp(self, x: jax.Array) -> jax.Array:
-        """exp(x / sqrt(d)); one product serves the scale and the base."""
+        """Computes exp(x / sqrt(d)), with one product for the scale and the base."""
         return jnp.exp2(x * (self.size**-0.5 * math.log2(math.e)))
 
     def transposed(self, x: _Read) -> jax.Array:
-        """[N, L]."""
+        """Returns the tokens as [N, L]."""
         return x(0, self.length, 0, self.n).T
 
     @property
@@ -122,15 +111,13 @@ def forward_rows(x_ref: Any, *refs: Any, spec: Spec, size: int, has_row: bool) -
       x_ref: the block.
       *refs: the block of additions to the scores if `has_row`, values [R, L, N] and statistics
         [R, 1, S, L]: for each head the maximum and the inverse sum.
-      spec: static properties.
       size: d.
-      has_row: whether the scores have additions.
     """
     *row_refs, y_ref, stats_ref = refs
 
     def compute(r: Any) -> list[tuple[int, int, jax.Array, jax.Array]]:
         row = _read_row(x_ref, row_refs, r, size, spec)
-        vt, found = row.transposed(row.v), []
+        vt, results = row.transposed(row.v), []
         ones = jnp.ones((2 * SUBLANES, row.length), vt.dtype)
         for start, stop in row.passes:
             values, stats = [], []
@@ -146,11 +133,11 @@ def forward_rows(x_ref: Any, *refs: Any, spec: Spec, size: int, has_row: bool) -
             unused = stats_ref.shape[2] - len(stats)
             stats += [jnp.zeros((unused, stop - start), _F32)] if unused else []
             values = jnp.concatenate(values).astype(y_ref.dtype).T  # [T, N]
-            found.append((start, stop, values, jnp.concatenate(stats)))
-        return found
+            results.append((start, stop, values, jnp.concatenate(stats)))
+        return results
 
-    def store(r: Any, found: list[tuple[int, int, jax.Array, jax.Array]]) -> None:
-        for start, stop, values, stats in found:
+    def store(r: Any, results: list[tuple[int, int, jax.Array, jax.Array]]) -> None:
+        for start, stop, values, stats in results:
             y_ref[r, start:stop] = values
             stats_ref[r, 0, :, start:stop] = stats
 
@@ -168,9 +155,7 @@ def backward_rows(
       dy_ref: gradients of the values [R, L, N].
       *refs: the block of additions to the scores if `has_row`, the gradients [R, L, 3 N], and
         their sum over all rows so far [8, 3 N], the same in each of the 8 rows.
-      spec: static properties.
       size: d.
-      has_row: whether the scores have additions.
     """
     *row_refs, dx_ref, db_ref = refs
     n = dy_ref.shape[2]
@@ -210,7 +195,7 @@ def _head_gradients(
     start: int,
     stop: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Gradients of queries [d, T], keys [d, L] and values [d, L] from T queries of a head."""
+    """Returns gradients of queries [d, T], keys and values [d, L] from T queries of a head."""
     head, lanes = a // row.size, slice(a, a + row.size)
     qt, kt, dyt = (array[lanes] for array in arrays)  # [d, L]
     top, inverse = (stats[2 * head + i : 2 * head + i + 1] for i in range(2))  # [1, T]
@@ -257,6 +242,6 @@ def _dot(x: jax.Array, y: jax.Array, x_axis: int, y_axis: int) -> jax.Array:
 
 def _for_rows(count: int, compute: Any, store: Any) -> None:
     """Runs the rows 0 .. count - 1, unrolled so that their operations overlap."""
-    results = [compute(r) for r in range(count)]  # stores would keep later loads waiting
+    results = [compute(r) for r in range(count)]  # all before the stores, which delay later loads
     for r, result in enumerate(results):
         store(r, result)

@@ -1,8 +1,7 @@
-"""Transformer layers: their keys, the block, and the stack, unrolled or scanned, with or without
-recomputation.
+"""Transformer layers: config keys, the block, and the stack (unrolled, scanned, recomputed).
 
-Whatever the execution, the parameters of layer i are `layers_i/{ln_1, attention/{query, key, value,
-out}, ln_2, mlp/{fc1, fc2}}` in the tree of the module that calls `run_layers`.
+In all forms, the module that calls `run_layers` owns the parameters of layer i:
+`layers_i/{ln_1, attention/{query, key, value, out}, ln_2, mlp/{fc1, fc2}}`.
 """
 
 import dataclasses
@@ -17,14 +16,14 @@ from flax.linen.spmd import with_logical_constraint
 from big_retrieval.config.towers import Tower
 from big_retrieval.models.attention import Attention, join_parts
 from big_retrieval.models.attention_choice import TILES, Kernel, choose_kernel, pad_tokens
-from big_retrieval.models.layer_loop import loop_layers
+from big_retrieval.models.layer_loop import loop_layers, stack_layers
 from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
 from big_retrieval.runtime.platform import traced_platform
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
-# What the backward pass of a block may keep: None keeps only the block's input.
+# Arrays of a block that are kept for the backward pass; None keeps only its input.
 _POLICIES: dict[str, Callable[..., bool] | None] = {
     "block": None,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -32,17 +31,17 @@ _POLICIES: dict[str, Callable[..., bool] | None] = {
 
 
 class Layers:
-    """Keys of a tower or head with equal layers, which `run_layers` reads.
+    """Keys of a tower or head with equal layers, read by `run_layers`.
 
     Attributes:
       heads: attention heads.
       mlp: hidden width of the MLPs.
       norm: "pre" or "post".
-      inner_dropout: whether dropout follows the activation of the MLP, too, as in PyTorch's layers.
+      inner_dropout: dropout after the activation of the MLP, too, as in PyTorch's layers.
       attention: see `choose_kernel`.
       scan: run the layers as a loop.
-      remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all but
-        the products with parameters.
+      remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all
+        except products with parameters.
     """
 
     depth: Any = 1
@@ -60,13 +59,9 @@ class Layers:
 
 
 class Transformer(Layers, Tower):
-    """The base of towers that are transformers.
+    """Base class of towers that are transformers."""
 
-    Attributes:
-      least_tokens: class tokens that it needs where all positions come out.
-    """
-
-    least_tokens: ClassVar[int] = 1
+    least_tokens: ClassVar[int] = 1  # class tokens that it needs with `pool` "none"
     pool: Any = "first"
 
     @property
@@ -134,8 +129,8 @@ class Block(nn.Module):
     Pre-LN:  x += attention(ln_1(x)); x += mlp(ln_2(x)).
     Post-LN: x = ln_1(x + attention(x)); x = ln_2(x + mlp(x)).
 
-    Dropout (BERT's places): attention weights and the two residual branches; with `inner_dropout`
-    behind the activation of the MLP, too (PyTorch's own layers).
+    Dropout acts on attention weights and on the two residual branches (BERT); with `inner_dropout`
+    also on the MLP's activation (PyTorch).
     """
 
     spec: Layers
@@ -154,14 +149,7 @@ class Block(nn.Module):
         rows: jax.Array | None = None,
         bias: jax.Array | None = None,
     ) -> jax.Array:
-        """[B, L, W] -> [B, L, W] in `dtype`.
-
-        Args:
-          x: [B, L, W].
-          mask: [B, L], true at the keys that count; None: all.
-          rows: see `layers.dropout`.
-          bias: see `Attention`.
-        """
+        """[B, L, W] -> [B, L, W] in `dtype`; other arguments as in `Attention`."""
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec = self.spec
         ln_1, ln_2 = (LayerNorm(spec.epsilon, name=name, **types) for name in ("ln_1", "ln_2"))
@@ -206,28 +194,20 @@ def run_layers(
     bias: jax.Array | None = None,
     train: bool = False,
 ) -> jax.Array:
-    """Runs the layers of `module.spec`; called in the compact method of `module`, which owns them.
+    """Runs the layers of `module.spec` in the compact method of `module`, [B, L, W] -> [B, L, W].
 
-    With `scan` the layers' parameters are stacked on the fly and one compiled block runs over them:
-    the same numbers and gradients as unrolled (other random bits where dropout is on), with a
-    compile time and a program size that do not grow with the depth. On GPUs, layers without
-    `remat="block"` are unrolled: filling and reading the arrays that hold what the backward pass
-    needs of all layers took 38 of 147 ms of a step.
+    With `scan`, the layers' parameters are stacked and one compiled block runs over them: the same
+    values and gradients as unrolled (except for dropout's random bits), with a compile time and a
+    program size that do not grow with the depth. On GPUs, layers without `remat="block"` are
+    unrolled: a loop takes 38 of 147 ms of a step to write and read the arrays that the backward
+    pass needs from all layers.
 
-    Outputs of the blocks are sown as intermediates "layer_outputs", a tuple of `depth` arrays
-    [B, L, W].
+    The outputs of the blocks are sown as "layer_outputs", a tuple of `depth` arrays [B, L, W].
 
     Args:
       module: Linen module with the attributes `spec` (`Layers`), `dtype` and `param_dtype`.
-      inits: initial values.
-      x: [B, L, W].
-      mask: [B, L] for attention, or None.
-      rows: see `layers.dropout`.
-      bias: the same in every layer; see `Attention`.
-      train: whether dropout is on.
-
-    Returns:
-      [B, L, W].
+      mask: see `Attention`, as for `rows` and `bias`; the same in every layer.
+      train: turns dropout on.
     """
     spec, length = module.spec, x.shape[1]
     types = {"dtype": module.dtype, "param_dtype": module.param_dtype}
@@ -237,18 +217,18 @@ def run_layers(
         keys: dict[str, Any] = {"causal": spec.causal, "dropout": rate, "bias": bias}
         kernel = choose_kernel(spec.attention, x.shape, spec.heads, module.dtype, **keys)
         block |= {"kernel": kernel, "tokens": length}
-        # The kernels exclude padding from the keys: it changes neither outputs nor gradients.
+        # The kernels exclude padding from the keys, so outputs and gradients do not change.
         if padding := -length % TILES[kernel]:
             x, mask, bias = pad_tokens(padding, x, mask, bias)
-    x, rest = _constrain(x), (mask, rows, bias)
+    x, others = _constrain(x), (mask, rows, bias)
     loop = spec.scan and (spec.remat == "block" or traced_platform() != "gpu")
     if loop and not module.is_initializing():
-        x, outputs = _scan_layers(module, Block(**block, parent=None), x, rest)
+        x, outputs = _scan_layers(module, Block(**block, parent=None), x, others)
     else:
         cls = Block if spec.remat == "none" else nn.remat(Block, policy=_POLICIES[spec.remat])
         outputs = []
         for i in range(spec.depth):
-            x = _constrain(cls(**block, name=f"layers_{i}")(x, *rest))
+            x = _constrain(cls(**block, name=f"layers_{i}")(x, *others))
             outputs.append(x)
     for output in outputs:  # [B, L, W]
         module.sow("intermediates", "layer_outputs", _first(output, length))
@@ -256,11 +236,11 @@ def run_layers(
 
 
 def _scan_layers(
-    module: nn.Module, block: Block, x: jax.Array, rest: tuple[jax.Array | None, ...]
+    module: nn.Module, block: Block, x: jax.Array, others: tuple[jax.Array | None, ...]
 ) -> tuple[jax.Array, Sequence[jax.Array]]:
-    """Loop form of `run_layers`: returns the last output, and all of them if they are sown.
+    """Loop form of `run_layers`: returns the last output, and all outputs if they are sown.
 
-    `block` is unbound; `rest` holds mask, rows and bias.
+    `block` is unbound; `others` are mask, rows and bias.
     """
     spec, params = block.spec, nn.unbox(module.variables["params"])
     layers = [params[f"layers_{i}"] for i in range(spec.depth)]
@@ -268,34 +248,34 @@ def _scan_layers(
         joined = [join_parts(layer["attention"], spec.heads) for layer in layers]
         layers = [{**layer, "attention": a} for layer, a in zip(layers, joined, strict=True)]
         if spec.remat == "block" and not module.is_mutable_collection("intermediates"):
-            mask, _, bias = rest  # kernels have no dropout, thus no use for the numbers of rows
+            mask, _, bias = others  # kernels have no dropout and do not need the rows
 
             def apply(x: jax.Array, params: Any, mask: Any, bias: Any) -> jax.Array:
                 y: Any = block.apply({"params": params}, x, mask, None, bias)
                 return _constrain(y)
 
             return loop_layers(apply, x, layers, mask, bias), ()
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)  # [depth, ...] each
+    stacked = stack_layers(layers)
     random = spec.dropout > 0.0 and not block.deterministic
     keys = jax.random.split(module.make_rng("dropout"), spec.depth) if random else None
-    wanted = module.is_mutable_collection("intermediates")
+    sown = module.is_mutable_collection("intermediates")
 
     def body(x: jax.Array, layer: tuple[Any, jax.Array | None]) -> tuple[jax.Array, Any]:
         weights, key = layer
         rngs = None if key is None else {"dropout": key}
-        y: Any = block.apply({"params": weights}, x, *rest, rngs=rngs)
+        y: Any = block.apply({"params": weights}, x, *others, rngs=rngs)
         y = _constrain(y)
-        return y, y if wanted else None
+        return y, y if sown else None
 
     if spec.remat != "none":
-        # A loop's body cannot share values with other code, so it needs no barrier against that.
+        # The body of a loop cannot share values with other code, so it needs no barrier.
         body = jax.checkpoint(body, policy=_POLICIES[spec.remat], prevent_cse=False)
     x, outputs = jax.lax.scan(body, x, (stacked, keys))
-    return x, outputs if wanted else ()
+    return x, outputs if sown else ()
 
 
 def _first(x: jax.Array, length: int) -> jax.Array:
-    """The first `length` tokens of [B, L, W]."""
+    """Returns the first `length` tokens of [B, L, W]."""
     return x if x.shape[1] == length else x[:, :length]
 
 
@@ -305,7 +285,7 @@ def _constrain(x: jax.Array) -> jax.Array:
 
 
 def stored_rows(module: nn.Module, name: str, default: int) -> int:
-    """Rows of the table that `module` has as parameter `name`; `default` when it has none yet."""
+    """Returns the rows of the parameter `name` of `module`; `default` before initialization."""
     if not module.has_variable("params", name):
         return default
     return nn.unbox(module.get_variable("params", name)).shape[0]

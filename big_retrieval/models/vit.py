@@ -1,7 +1,7 @@
 """The vision tower: a pre-LN vision transformer with M class tokens, or pooled patches.
 
-As in "Design of the Topology for Contrastive Visual-Textual Alignment": the M tokens at the
-front are learned vectors with positions of their own; their outputs become the M sub-spheres.
+As in "Design of the Topology for Contrastive Visual-Textual Alignment", the first M tokens are
+learned vectors with separate positions; their outputs become the M sub-spheres.
 """
 
 import dataclasses
@@ -53,17 +53,18 @@ class ViT(Transformer):
     tokens_as_one: bool = False  # they share the weight of a single one in attention
     # the class tokens, one mean of the patches, or all patches (for lexical heads)
     pool: Literal["first", "mean", "none"] = "first"
-    norm_first: bool = True  # a norm in front of the first layer: CLIP's have one
+    norm_first: bool = True  # a norm before the first layer, as in CLIP
     patch_bias: bool = False
     epsilon: Positive = 1e-5  # of all norms
     activation: Activation = "gelu"
     dropout: ShareBelow1 = 0.0
-    embedding_std: float | None = None  # of learned tables at the start; None: as published
-    remat: Remat = "none"  # what the backward pass computes again
-    # one compiled layer instead of `depth` (same numbers, same names); GPUs: with remat=block only
+    embedding_std: float | None = None  # of learned tables at the start; None for 1 / sqrt(width)
+    remat: Remat = "none"  # parts that the backward pass computes again
+    # one compiled layer instead of `depth` (same values and parameter names); on GPUs only with
+    # remat=block
     scan: bool = False
-    # how attention is computed; same parameters. "kernel": fused (Pallas on TPU, cuDNN on GPU), an
-    # error where it cannot run; "plain": by XLA; "auto": the kernel where it can run
+    # "kernel": fused attention (Pallas on TPU, cuDNN on GPU), an error if it cannot run; "plain":
+    # XLA; "auto": the kernel if it can run. All have the same parameters
     attention: AttentionChoice = "auto"
 
     def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
@@ -91,13 +92,14 @@ VIT_SIZES = {  # patch, width, depth, heads, mlp
 class VisionTransformer(nn.Module):
     """Module of a `ViT`: images -> M class tokens.
 
-    Parameters: `class_embedding [M, W]` (none with M = 0), `position_embedding [M + patches, W]`
-    (rows 0..M-1 are the class tokens', then the patches in row-major order),
-    `patch_embedding/kernel [P*P*3, W]` (row, column, channel within a patch) and, with
-    `patch_bias`, its `bias`, `ln_pre` (with `norm_first`), `layers_i/...`, `ln_post`.
+    Parameters:
+      `class_embedding [M, W]` (if M > 0).
+      `position_embedding [M + patches, W]`: class tokens, then patches in row-major order.
+      `patch_embedding/kernel [P*P*3, W]` (row, column, channel in a patch), `bias` (`patch_bias`).
+      `ln_pre` (with `norm_first`), `layers_i/...`, `ln_post`.
 
-    Intermediates (sown): "embedding" [B, M + patches, W] (behind ln_pre), "layer_outputs", "final"
-    [B, M, W] (behind ln_post, the features of a linear probe).
+    Intermediates (sown): "embedding" [B, M + patches, W] (after ln_pre), "layer_outputs", "final"
+    [B, M, W] (after ln_post, the features of a linear probe).
     """
 
     spec: ViT
@@ -108,17 +110,13 @@ class VisionTransformer(nn.Module):
     def __call__(
         self, images: jax.Array, *, train: bool = False, rows: jax.Array | None = None
     ) -> jax.Array:
-        """[B, S, S, 3], normalised floats -> [B, M, W] in `dtype`.
+        """[B, S, S, 3], normalized floats -> [B, M, W] in `dtype`.
 
-        M is 1 with `pool` "mean", the number of patches with "none".
-
-        Args:
-          images: [B, S, S, 3].
-          train: whether dropout is on.
-          rows: see `layers.dropout`.
+        M is 1 with `pool` "mean", the number of patches with "none". `train` turns dropout on;
+        `rows`: see `layers.dropout`.
 
         Raises:
-          UserError: the image does not have the size that the position table is for.
+          UserError: the image size does not fit the position table.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec, m = self.spec, self.spec.class_tokens
@@ -133,7 +131,7 @@ class VisionTransformer(nn.Module):
         if length != x.shape[1]:
             raise UserError(
                 f"images {images.shape[1:3]} make {x.shape[1]} positions, but the vision tower was "
-                f"built for {length}: give it the image size that it was built with."
+                f"built for {length}. Use the image size that it was built with."
             )
         x = x + self._table("position_embedding", length, "position")
         x = dropout(x, spec.dropout, not train, rows)
@@ -142,8 +140,8 @@ class VisionTransformer(nn.Module):
         self.sow("intermediates", "embedding", x)
         bias = None
         if spec.tokens_as_one and m > 1:
-            place = jnp.arange(length)[None]  # [1, L]
-            bias = weigh_as_one(jnp.where(place < m, place, -1), m)  # [1, 1, 1, L]
+            index = jnp.arange(length)[None]  # [1, L]
+            bias = weigh_as_one(jnp.where(index < m, index, -1), m)  # [1, 1, 1, L]
         inits = BlockInit.vision(spec.width, spec.mlp)
         x = run_layers(self, inits, x, rows=rows, bias=bias, train=train)
         ln_post = LayerNorm(spec.epsilon, name="ln_post", **types)
@@ -157,7 +155,7 @@ class VisionTransformer(nn.Module):
         return x
 
     def _table(self, name: str, rows: int, axis: str) -> jax.Array:
-        """A learned [rows, W] table from N(0, embedding_std^2), in `dtype`."""
+        """Returns a learned [rows, W] table from N(0, embedding_std^2), in `dtype`."""
         std = self.spec.width**-0.5 if self.spec.embedding_std is None else self.spec.embedding_std
         init, shape = initializers.normal(std), (rows, self.spec.width)
         table = parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
@@ -165,10 +163,9 @@ class VisionTransformer(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Patches times a kernel, [B, S, T, C] -> [B, (S / P) (T / P), width].
+    """Product of patches and a kernel, with the parameters of a `Dense` layer.
 
-    On TPUs one convolution, as the patches of `patchify` are padded 10 to 21 times there. Kernel
-    [P*P*C, width] and bias are the parameters of a `Dense` layer.
+    On TPUs this is one convolution, because TPUs pad the patches of `patchify` 10 to 21 times.
     """
 
     width: int
@@ -181,18 +178,18 @@ class PatchEmbedding(nn.Module):
     def __call__(self, images: jax.Array) -> jax.Array:
         """[B, S, T, C] -> [B, (S / P) (T / P), width] in `dtype`, patches row-major."""
         size, axes = self.patch**2 * images.shape[-1], ("patch_in", "embed")
-        init, types = uniform(size**-0.5), self.param_dtype
-        kernel = parameter(self, "kernel", init, (size, self.width), axes, types)
+        init, dtype = uniform(size**-0.5), self.param_dtype
+        kernel = parameter(self, "kernel", init, (size, self.width), axes, dtype)
         embed = convolve_patches if traced_platform() == "tpu" else multiply_patches
         x = embed(images.astype(self.dtype), kernel.astype(self.dtype), self.patch)
         if not self.use_bias:
             return x
-        bias = parameter(self, "bias", initializers.zeros, (self.width,), axes[1:], types)
+        bias = parameter(self, "bias", initializers.zeros, (self.width,), axes[1:], dtype)
         return x + bias.astype(self.dtype)
 
 
 def convolve_patches(images: jax.Array, kernel: jax.Array, patch: int) -> jax.Array:
-    """Images [B, S, T, C], kernel [P*P*C, W] -> [B, patches, W], as a convolution of stride P."""
+    """Images [B, S, T, C], kernel [P*P*C, W] -> [B, patches, W], by a convolution of stride P."""
     kernel = kernel.reshape(patch, patch, images.shape[-1], -1)  # [P, P, C, W]
     x = jax.lax.conv_general_dilated(
         images, kernel, (patch, patch), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -201,7 +198,7 @@ def convolve_patches(images: jax.Array, kernel: jax.Array, patch: int) -> jax.Ar
 
 
 def multiply_patches(images: jax.Array, kernel: jax.Array, patch: int) -> jax.Array:
-    """The result of `convolve_patches`, as one product of [B*patches, P*P*C] rows."""
+    """Computes the result of `convolve_patches` by one product of [B*patches, P*P*C] rows."""
     return flat_matmul(patchify(images, patch), kernel, images.dtype, images.dtype)
 
 

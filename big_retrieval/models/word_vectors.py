@@ -1,4 +1,4 @@
-"""Word vectors of a file, such as GloVe's, for the table of a text tower."""
+"""Word vectors from a file, such as GloVe's, for the word table of a text tower."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,34 +10,29 @@ from big_retrieval.errors import UserError
 
 
 def fit_words(path: str, name: str, table: np.ndarray, tokenizer: Any) -> Fitted:
-    """A table of words that starts from a file where the file has the word.
+    """Returns a word table with the vectors of a file (`read_vectors`) for the words that it has.
 
-    A word that the file lacks takes the vector of its bare spelling: without hyphens, full stops
-    and apostrophes, up to a slash.
+    If the file does not have a word, its bare spelling counts: without hyphens, full stops and
+    apostrophes, up to a slash.
 
     Args:
-      path: see `read_vectors`.
       name: of the parameter below its tower.
-      table: its drawn values [V, words].
-      tokenizer: of the run.
-
-    Raises:
-      UserError: see `read_vectors`.
+      table: its random values [V, words].
     """
-    table, wanted = table.copy(), ids_of_words(tokenizer)
-    spelled = {spelling for word in wanted for spelling in _spellings(word)}
-    vectors, found = read_vectors(path, spelled, table.shape[1]), 0
-    for word, ids in wanted.items():
-        known = next((vectors[each] for each in _spellings(word) if each in vectors), None)
-        if known is not None:
-            table[ids] = known
-            found += 1
-    note = f"{found:,} of {len(wanted):,} words start from {path}, the others are random"
-    return Fitted({name: table}, [note])
+    table, words = table.copy(), ids_of_words(tokenizer)
+    spellings = {spelling for word in words for spelling in _spellings(word)}
+    vectors, count = read_vectors(path, spellings, table.shape[1]), 0
+    for word, ids in words.items():
+        vector = next((vectors[name] for name in _spellings(word) if name in vectors), None)
+        if vector is not None:
+            table[ids] = vector
+            count += 1
+    message = f"{count:,} of {len(words):,} words start from {path}, the others are random"
+    return Fitted({name: table}, [message])
 
 
 def _spellings(word: str) -> Iterator[str]:
-    """The word, then its bare spelling if that is another."""
+    """Yields the word, then its bare spelling if it differs."""
     yield word
     bare = word.replace("-", "").replace(".", "").replace("'", "").partition("/")[0]
     if bare and bare != word:
@@ -45,44 +40,43 @@ def _spellings(word: str) -> Iterator[str]:
 
 
 def ids_of_words(tokenizer: Any) -> dict[str, list[int]]:
-    """Whole word -> its ids. "##ing" is a piece of a word; CLIP's "cat</w>" is "cat"."""
-    found: dict[str, list[int]] = {}
-    for number in range(tokenizer.vocab_size):
-        token = tokenizer.id_to_token(number)
-        if number not in tokenizer.special_ids and not token.startswith("##"):
-            found.setdefault(token.removesuffix("</w>"), []).append(number)
-    return found
+    """Returns full word -> ids. "##ing" is a piece of a word; CLIP's "cat</w>" is "cat"."""
+    words: dict[str, list[int]] = {}
+    for index in range(tokenizer.vocab_size):
+        token = tokenizer.id_to_token(index)
+        if index not in tokenizer.special_ids and not token.startswith("##"):
+            words.setdefault(token.removesuffix("</w>"), []).append(index)
+    return words
 
 
-def read_vectors(path: str, wanted: Container[str], width: int) -> Mapping[str, np.ndarray]:
-    """The vectors of some words; the file is read once, and only these are held in memory.
+def read_vectors(path: str, words: Container[str], width: int) -> Mapping[str, np.ndarray]:
+    """Returns the vectors of some words; reads the file once and keeps only these vectors.
 
     Args:
-      path: a text file with a word and its numbers a line, separated by single spaces.
-      wanted: words.
-      width: how many numbers a word has.
+      path: a text file with lines `word v1 v2 ...`, separated by single spaces.
+      width: number of values per word.
 
     Raises:
-      UserError: there is no such file, a line of a wanted word is another, or it has none of them.
+      UserError: the file cannot be read, a vector does not fit, or no word has a vector.
     """
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     try:
         with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
             for number, line in enumerate(file, 1):
-                word, _, rest = line.partition(" ")
-                if word not in wanted or word in found:
+                word, _, text = line.partition(" ")
+                if word not in words or word in vectors:
                     continue
-                values = rest.split()
-                if number == 1 and len(values) == 1:  # word2vec's first line: how many, how wide
+                values = text.split()
+                if number == 1 and len(values) == 1:  # word2vec's first line: count and width
                     continue
                 if len(values) > width and _is_word(values[0]):
-                    continue  # a word with spaces in it, of which this is the beginning
-                found[word] = _vector(values, width, f"{path}, line {number}")
-    except OSError as problem:
-        raise UserError(f"the word vectors {path} cannot be read: {problem.strerror}.") from None
-    if not found:
+                    continue  # the beginning of a word with spaces
+                vectors[word] = _vector(values, width, f"{path}, line {number}")
+    except OSError as error:
+        raise UserError(f"the word vectors {path} cannot be read: {error.strerror}.") from None
+    if not vectors:
         raise UserError(f"{path} has none of the tokenizer's words; each line is `word v1 v2 ...`.")
-    return found
+    return vectors
 
 
 def _is_word(text: str) -> bool:
@@ -93,14 +87,14 @@ def _is_word(text: str) -> bool:
     return False
 
 
-def _vector(values: Sequence[str], width: int, place: str) -> np.ndarray:
+def _vector(values: Sequence[str], width: int, location: str) -> np.ndarray:
     try:
         vector = np.array(values, np.float32)
     except ValueError:
-        raise UserError(f"{place}: not a word and {width} numbers.") from None
+        raise UserError(f"{location}: not a word and {width} numbers.") from None
     if len(vector) != width:
         raise UserError(
-            f"{place}: {len(vector)} numbers, but the tower's key words is {width}: set it to "
+            f"{location}: {len(vector)} numbers, but the tower's key words is {width}: set it to "
             f"{len(vector)}."
         )
     return vector

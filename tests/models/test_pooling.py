@@ -184,7 +184,6 @@ def test_block_size_fills_a_tile() -> None:
         ({"columns": range(30, 40)}, "rows of the kernel, 0 to 36"),
         ({"columns": ()}, "rows of the kernel"),
         ({"options": PoolingOptions(block=0)}, "block is 0"),
-        ({"options": PoolingOptions(backward="fast")}, "backward 'fast' is unknown"),  # type: ignore
     ],
 )
 def test_user_errors(change: dict[str, Any], message: str) -> None:
@@ -192,9 +191,3 @@ def test_user_errors(change: dict[str, Any], message: str) -> None:
     del x["g"]
     with pytest.raises(UserError, match=message):
         max_pool(**x)
-
-
-def test_user_errors_of_the_mean() -> None:
-    x = draw()
-    with pytest.raises(UserError, match="pooling_top_k is 0"):
-        mean_pool(x["hidden"], x["kernel"], activation=elu1p, top_k=0)
