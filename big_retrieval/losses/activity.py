@@ -1,4 +1,4 @@
-"""How many terms lexical representations use, and when that is too few or too many."""
+"""Metrics of the active terms of lexical representations, and warnings about them."""
 
 import functools
 import sys
@@ -12,8 +12,8 @@ from big_retrieval.losses.pairwise import PairBatch
 from big_retrieval.sparse import gate
 
 Metrics = dict[str, jax.Array]
-SATURATED = 0.9  # share of the vocabulary that a row has active
-ALL = sys.maxsize  # k of a gate that leaves all terms
+SATURATED = 0.9  # share of active terms above which a representation counts as saturated
+ALL = sys.maxsize  # k of a gate that keeps all terms
 WATCHED = ("nonzero", "coverage", "neglected", "effective")
 
 
@@ -25,7 +25,7 @@ def of_sides(
     Args:
       pairs: lexical embeddings [B, V].
       words: see `PairLoss.words`.
-      gates: k of the gate of each side; a side without a gate is left out.
+      gates: k of the gate of each side that has a gate.
     """
     out = {}
     for side, embeddings, valid in (
@@ -34,27 +34,28 @@ def of_sides(
     ):
         inputs = jax.lax.stop_gradient((embeddings, words.get(side), valid))
         measure = functools.partial(activity, *inputs, gates.get(side))
-        found = metrics_if_logged(context.logged, measure)
-        out |= {f"{metric}_{side}": value for metric, value in found.items()}
+        metrics = metrics_if_logged(context.logged, measure)
+        out |= {f"{metric}_{side}": value for metric, value in metrics.items()}
     return out
 
 
 def activity(
     embeddings: jax.Array, bow: jax.Array | None, valid: jax.Array, top_k: int | None
 ) -> Metrics:
-    """How many terms of one side of a batch are not 0 behind the gate.
+    """Returns metrics of the active terms of one side of a batch: terms above 0 after the gate.
 
     Args:
       embeddings: dense V(x), [B, V].
-      bow: int32 [B, L], term ids of the rows' words; None: they have none.
+      bow: int32 [B, L], term ids of the rows' words; None for rows without words.
       valid: bool [B].
-      top_k: k of the gate; None: there is no gate, and every term above 0 is active.
+      top_k: k of the gate; None for no gate.
 
     Returns:
-      `nonzero`, the mean number of active terms of a row; `coverage`, |T(B)|, the terms that some
-      row has active; `neglected`, all other terms; `effective`, over how many terms V(x) is
-      distributed without a gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are
-      alike; `expansion`, of texts, the share of active terms that are no own words.
+      `nonzero`: mean number of active terms per row.
+      `coverage`: |T(B)|, number of terms that are active in at least one row.
+      `neglected`: number of all other terms.
+      `effective`: mean of (sum_v V_v)^2 / sum_v V_v^2 without a gate; V if all terms are equal.
+      `expansion`: share of the active terms that are not words of the row; only with `bow`.
     """
     embeddings = jax.lax.stop_gradient(embeddings)
     width = embeddings.shape[1]
@@ -73,13 +74,13 @@ def activity(
     covered = jnp.square(jnp.sum(embeddings, axis=1)) / squares
     out["effective"] = jnp.sum(jnp.where(valid, covered, 0)) / rows
     if bow is not None:
-        own = jnp.sum((active & gate.dense_mask(bow, width)).astype(jnp.float32))
-        out["expansion"] = 1 - own / jnp.maximum(total, 1)
+        words = jnp.sum((active & gate.dense_mask(bow, width)).astype(jnp.float32))
+        out["expansion"] = 1 - words / jnp.maximum(total, 1)
     return out
 
 
 def flops(embeddings: jax.Array, valid: jax.Array) -> jax.Array:
-    """The FLOPS regulariser of one side: sum_v (mean_i |V(x_i)_v|)^2 over the global batch.
+    """Computes the FLOPS regularizer of one side: sum_v (mean_i |V(x_i)_v|)^2, global batch.
 
     "Minimizing FLOPs to Learn Efficient Sparse Representations", as in SPLADE.
 
@@ -92,47 +93,41 @@ def flops(embeddings: jax.Array, valid: jax.Array) -> jax.Array:
 
 
 def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator[str]:
-    """Sentences about a vocabulary that collapses or saturates.
+    """Yields a warning per side if its vocabulary collapses or saturates.
 
     Args:
       metrics: `activity` of a step, by `<name>_<side>`.
-      gates: k of the gate of each side; a side without a gate is left out.
+      gates: k of the gate of each side that has a gate.
     """
     for side in ("query", "document"):
         if f"nonzero_{side}" in metrics:
-            own = {name: metrics[f"{name}_{side}"] for name in WATCHED}
-            found = _collapse(own, gates.get(side)) or _saturation(own, side in gates)
-            if found:
-                yield f"{found.format(side)}"
+            of_side = {name: metrics[f"{name}_{side}"] for name in WATCHED}
+            if message := _warning(side, of_side, gates.get(side)):
+                yield message
 
 
-def _collapse(metrics: Mapping[str, float], gate: int | None) -> str | None:
+def _warning(side: str, metrics: Mapping[str, float], gate: int | None) -> str | None:
     active, coverage = metrics["nonzero"], metrics["coverage"]
-    if gate == 0:  # the text's own terms alone, and of images nothing
-        return None
-    if active < 1:
+    width = coverage + metrics["neglected"]
+    if gate != 0:  # this one keeps only a text's own terms, and nothing of images
+        if active < 1:
+            return (
+                f"{side} representations have {active:.2f} active terms on average: "
+                "they collapse; lower the regulariser or the learning rate."
+            )
+        if coverage <= 1.01 * active and active <= SATURATED * width:
+            return (
+                f"all {side} representations have the same {active:,.0f} terms active: "
+                "they collapse; lower the learning rate, or raise the batch size."
+            )
+    if gate is None and active > SATURATED * width:
         return (
-            f"{{}} representations have {active:.2f} active terms on average: "
-            "they collapse; lower the regulariser or the learning rate."
-        )
-    if coverage <= 1.01 * active and active <= SATURATED * (coverage + metrics["neglected"]):
-        return (
-            f"all {{}} representations have the same {active:,.0f} terms active: "
-            "they collapse; lower the learning rate, or raise the batch size."
-        )
-    return None
-
-
-def _saturation(metrics: Mapping[str, float], gated: bool) -> str | None:
-    active, width = metrics["nonzero"], metrics["coverage"] + metrics["neglected"]
-    if not gated and active > SATURATED * width:
-        return (
-            f"{{}} representations have {active:,.0f} of {width:,.0f} terms "
+            f"{side} representations have {active:,.0f} of {width:,.0f} terms "
             "active: nothing is sparse; raise the regulariser, or give the head a gate."
         )
     if metrics["effective"] > SATURATED * width:
         return (
-            f"{{}} representations are nearly alike in all {width:,.0f} terms in front of the "
+            f"{side} representations are nearly alike in all {width:,.0f} terms in front of the "
             "gate; if that stays, start the head with use_bias and a bias_init below 0."
         )
     return None

@@ -1,8 +1,8 @@
 """Sweeps over the logits of two sides, tile by tile, forward and backward.
 
-Nothing here is larger than the sides themselves and one tile of C x C logits. The last tile of a
-side starts early enough to be whole; the rows that it shares with the tile before do not count in
-it, so no side is ever padded or copied.
+The largest arrays are the sides and one tile of C x C logits. The last tile of a side starts early
+enough to be whole, and the rows that it shares with the tile before do not count in it, so no side
+is padded or copied.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from big_retrieval.losses.tiles import SavedRows, SideRows, Stats, Tile, classif
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse.sharded import dense_locally, take_locally, terms_here
 
-BLOCK_BYTES = {"cpu": 2**20}  # of one tile's scores: what a core's cache holds
+BLOCK_BYTES = {"cpu": 2**20}  # scores of one tile, which fit into a core's cache
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
-# On a TPU, of all rotating rows up to which a tile may hold all of them; else of those of a tile:
-# half of the vector memory, as their gradient is of this size.
+# On a TPU, a tile may hold all rotating rows up to the first limit. Above it, the rows of a tile
+# take at most the second one: half of the vector memory, because their gradient has the same size.
 TPU_ALL_ROWS_BYTES, TPU_ROWS_BYTES = 2**29, 2**26
 
 
@@ -41,45 +41,44 @@ class _Block:
     def count(self) -> int:
         return -(-self.rows // self.size)
 
-    def start(self, number: Any) -> Any:
-        return jnp.minimum(number * self.size, self.rows - self.size)
+    def start(self, index: Any) -> Any:
+        return jnp.minimum(index * self.size, self.rows - self.size)
 
-    def take(self, tree: Any, number: Any) -> Any:
-        """The block's rows of every array."""
-        start = self.start(number)
+    def take(self, tree: Any, index: Any) -> Any:
+        """Returns the block's rows of every array."""
+        start = self.start(index)
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, self.size), tree)
 
-    def side(self, side: SideRows, number: Any) -> SideRows:
-        """The block's rows; padding and those that the block before had are 0 and do not count."""
-        part = self.take(side, number)
-        fresh = self.start(number) + jnp.arange(self.size) >= number * self.size
-        counted = part.counted & fresh
-        mask = counted.reshape(-1, *(1,) * (part.embeddings.ndim - 1))
-        # What padding holds may be anything, NaN included.
+    def side(self, side: SideRows, index: Any) -> SideRows:
+        """Returns the block's rows; padding and rows of the block before are 0 and do not count."""
+        rows = self.take(side, index)
+        fresh = self.start(index) + jnp.arange(self.size) >= index * self.size
+        counted = rows.counted & fresh
+        mask = counted.reshape(-1, *(1,) * (rows.embeddings.ndim - 1))
+        # Padding may hold any value, NaN included.
         return dataclasses.replace(
-            part, counted=counted, embeddings=jnp.where(mask, part.embeddings, 0)
+            rows, counted=counted, embeddings=jnp.where(mask, rows.embeddings, 0)
         )
 
-    def put(self, tree: Any, part: Any, number: Any) -> Any:
+    def put(self, tree: Any, rows: Any, index: Any) -> Any:
         """Writes the block's rows."""
-        start = self.start(number)
+        start = self.start(index)
         return jax.tree.map(
-            lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0), tree, part
+            lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0), tree, rows
         )
 
 
 def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | None = None) -> int:
-    """Rows and columns of a tile: the power of two whose scores fill the bytes above.
+    """Returns rows and columns of a tile: the power of two whose scores fill the bytes above.
 
-    On a TPU it is smaller if all rotating rows are large. VDR's loss of 4,096 pairs and 29,523
+    On a TPU it is smaller if the rotating rows are large. VDR's loss of 4,096 pairs and 29,523
     terms on v5e-16, forward and backward: one tile of 4,096 takes 54 million cycles and 2,277 MiB,
-    as the compiler keeps the dense queries for the backward pass; tiles of 512 take 71 million and
-    256 MiB. Larger batches need several tiles: one of 1,024 takes 11% more than two of 512.
+    because the compiler keeps the dense queries for the backward pass; tiles of 512 take 71 million
+    and 256 MiB. Larger batches need several tiles: one of 1,024 takes 11% more than two of 512.
 
     Args:
-      topology: geodesic scores hold M numbers each on the way, the others one.
       embeddings: shape [n, M, N] or [n, V].
-      platform: "cpu", "gpu" or "tpu"; by default that of the mesh, see `traced_platform`.
+      platform: "cpu", "gpu" or "tpu"; None for `traced_platform`.
     """
     platform = platform or traced_platform()
     bytes_ = BLOCK_BYTES.get(platform, ACCELERATOR_BLOCK_BYTES)
@@ -107,7 +106,7 @@ def forward(
       logit_scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
       rotating: m rows.
-      stats: of the local rows [n] and the rotating rows [m], so far.
+      stats: previous statistics of the local rows [n] and the rotating rows [m].
     """
     reduction = sweep.reduction
     rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (local, rotating))
@@ -115,15 +114,15 @@ def forward(
     def row_block(i: Any, stats: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
         r = rows.side(local, i)
 
-        def add_tile(j: Any, found: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
-            of_rows, of_columns = found
+        def add_tile(j: Any, stats: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
+            of_rows, of_columns = stats
             t = columns.side(rotating, j)
             scores = summed(_scores(sweep, r.embeddings, t.embeddings, t.terms), sweep.feature_axis)
             logits, tile = _tile(sweep, scores, r, t, logit_scale, bias)
             new_rows, new_columns = reduction.read(logits, tile)
             merged = reduction.merge(columns.take(of_columns, j), new_columns)
-            # Rows shared with the block before count in no entry of this tile, and merging the
-            # statistics of such entries changes nothing.
+            # Rows shared with the block before do not count in this tile; merging the statistics
+            # of such entries does not change them.
             return reduction.merge(of_rows, new_rows), columns.put(of_columns, merged, j)
 
         of_rows, of_columns = jax.lax.fori_loop(
@@ -137,7 +136,7 @@ def forward(
 def _scores(
     sweep: TileSweep, local: jax.Array, rotating: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
-    """Scores [R, T]; sparse rotating rows are made dense for this tile only."""
+    """Computes scores [R, T]; sparse rotating rows become dense for this tile only."""
     if terms is not None:
         width = local.shape[-1]
         terms = terms_here(terms, width, sweep.feature_axis)
@@ -148,25 +147,25 @@ def _scores(
 def paired_scores(
     sweep: TileSweep, documents: jax.Array, queries: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
-    """`Topology.paired`, also of sparse queries [n, K] with documents [n, V]."""
+    """Computes `Topology.paired`, also of sparse queries [n, K] with documents [n, V]."""
     if terms is None:
         return sweep.topology.paired(documents, queries)
     terms = terms_here(terms, documents.shape[-1], sweep.feature_axis)
-    # terms_here gives -1 where a term lies on another device; its product is made 0 below.
-    met = take_locally(documents, terms)  # [n, K]
-    return jnp.sum(jnp.where(terms >= 0, met * queries, 0), axis=1)
+    # The terms of other devices are -1; their products are set to 0 below.
+    values = take_locally(documents, terms)  # [n, K]
+    return jnp.sum(jnp.where(terms >= 0, values * queries, 0), axis=1)
 
 
 def _tile(
     sweep: TileSweep, scores: jax.Array, r: SideRows, t: SideRows, logit_scale: Any, bias: Any
 ) -> tuple[jax.Array, Tile]:
-    """The logits [R, T] of summed scores, and what each counts as."""
+    """Returns the logits [R, T] of summed scores, and their labels."""
     logits = logit_scale * scores if bias is None else logit_scale * scores + bias
     return logits, classify(r, t, sweep.false_negatives)
 
 
 def summed(scores: jax.Array, axis: str | None) -> jax.Array:
-    """Partial scores summed over the devices that share a row's features."""
+    """Sums partial scores over the devices that share a row's features."""
     return scores if axis is None else jax.lax.psum(scores, axis)
 
 
@@ -179,7 +178,7 @@ def backward(
     saved: tuple[SavedRows, SavedRows],
     grads: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Adds the gradients of all tiles; the scores of each are computed again.
+    """Adds the gradients of all tiles, whose scores it computes again.
 
     Args:
       local: n rows.
@@ -187,20 +186,20 @@ def backward(
       bias: added to the scaled scores, [], or None.
       rotating: m rows.
       saved: statistics and incoming gradients of the local and the rotating rows.
-      grads: gradients so far of the local embeddings [n, ...], of the rotating embeddings [m, ...],
-        of the logit scale [] and of the bias [].
+      grads: previous gradients of the local embeddings [n, ...], of the rotating embeddings
+        [m, ...], of the logit scale [] and of the bias [].
     """
     rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (local, rotating))
 
     def row_block(i: Any, grads: Any) -> Any:
         r, row_saved = rows.side(local, i), rows.take(saved[0], i)
 
-        def add_tile(j: Any, found: Any) -> Any:
-            of_rows, of_columns, of_scale, of_bias = found
+        def add_tile(j: Any, grads: Any) -> Any:
+            of_rows, of_columns, of_scale, of_bias = grads
             t = columns.side(rotating, j)
             function = functools.partial(_scores, sweep, terms=t.terms)
-            # With the features sharded, `partial` is this device's part of the scores. The sum over
-            # devices stands outside of the derivative, so that no collective is transposed.
+            # With sharded features, `partial` is this device's part of the scores. The sum over
+            # devices is outside of the derivative, so that no collective is transposed.
             partial, pull = jax.vjp(function, r.embeddings, t.embeddings)
             scores = summed(partial, sweep.feature_axis)
             logits, tile = _tile(sweep, scores, r, t, logit_scale, bias)
@@ -210,9 +209,9 @@ def backward(
             of_scale = of_scale + jnp.sum(slope * scores)
             return of_rows + d_rows, of_columns, of_scale, of_bias + jnp.sum(slope)
 
-        # The block's own gradient is summed in a small array and written once, not once a tile.
+        # The gradient of the block is summed in a small array and written once, not per tile.
         start = (jnp.zeros_like(r.embeddings), *grads[1:])
-        of_rows, *rest = jax.lax.fori_loop(0, columns.count, add_tile, start)
-        return rows.put(grads[0], rows.take(grads[0], i) + of_rows, i), *rest
+        of_rows, *others = jax.lax.fori_loop(0, columns.count, add_tile, start)
+        return rows.put(grads[0], rows.take(grads[0], i) + of_rows, i), *others
 
     return jax.lax.fori_loop(0, rows.count, row_block, grads)

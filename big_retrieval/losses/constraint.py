@@ -1,15 +1,15 @@
 """Constraints on losses: multipliers that grow while a bound is violated.
 
 "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
-Retrieval", Eq. 9: instead of a weighted L the total has lambda * (L / bound - 1), minimised over
-the parameters and maximised over lambda. With g = L / bound - 1 of the same batch, lambda's ascent
-is that of SGD with momentum as PyTorch has it, whose first step is not dampened:
+Retrieval", Eq. 9: instead of a weighted L the total has lambda * (L / bound - 1), minimized over
+the parameters and maximized over lambda. With g = L / bound - 1 of the same batch, lambda ascends
+by PyTorch's SGD with momentum, whose first step is not dampened:
 
   m_1 = g_1,    m_t = momentum * m_{t-1} + (1 - dampening) * g_t,    raw_t = raw_{t-1} + rate * m_t
 
-The loss reads lambda = clip(raw, min, max). The gradient that reaches the raw value is g even where
-the clip is at its end ("straight-through"), so that it may run beyond the range and takes as long
-to come back, unless it is projected.
+The loss reads lambda = clip(raw, min, max). The gradient of the raw value is g even outside of the
+range ("straight-through"), so the raw value may leave the range, and takes as long to come back,
+unless it is projected.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,8 +27,9 @@ def start(config: Constraint) -> Multiplier:
     """Returns the state of a multiplier before the first step.
 
     Returns:
-      `raw` and `momentum`, float32 []; `steps`, updates done, `violations`, how many of these steps
-      had L above the bound, and `violated_for`, how many of the last ones in a row, int32 [].
+      float32 []: `raw` and `momentum`.
+      int32 []: `steps`, the number of updates; `violations`, the steps with L above the bound;
+      `violated_for`, the number of last steps in a row with L above the bound.
     """
     counts = ("steps", "violations", "violated_for")
     raw = jnp.asarray(config.start, jnp.float32)
@@ -42,7 +43,7 @@ def effective(config: Constraint, raw: jax.Array) -> jax.Array:
 
 
 def slope(config: Constraint, value: jax.Array) -> jax.Array:
-    """Returns L / bound - 1, []: the gradient by the raw value, also at the ends of the clip."""
+    """Returns L / bound - 1, []: the gradient of the raw value, also outside of the range."""
     assert config.bound is not None
     return value / config.bound - 1
 
@@ -72,9 +73,7 @@ def ascend(config: Constraint, multiplier: Multiplier, value: jax.Array) -> Mult
 def metrics(config: Constraint, multiplier: Multiplier) -> dict[str, Any]:
     """Returns the metrics of a multiplier after a step.
 
-    Returns:
-      `multiplier`, lambda; `multiplier_raw`; `violations`, the share of all steps that had L above
-      the bound; `violated_for`, how many of the last steps in a row had.
+    `multiplier` is lambda, `violations` the share of all steps with L above the bound.
     """
     steps = jnp.maximum(multiplier["steps"], 1)
     return {
@@ -85,15 +84,15 @@ def metrics(config: Constraint, multiplier: Multiplier) -> dict[str, Any]:
     }
 
 
-def warnings(config: Constraint, name: str, found: Mapping[str, float]) -> Iterator[str]:
+def warnings(config: Constraint, name: str, metrics: Mapping[str, float]) -> Iterator[str]:
     """Yields a warning about a bound that is not reached, from `loss` and `metrics` of a step."""
-    steps, now = int(found["violated_for"]), found["multiplier"]
+    steps, now = int(metrics["violated_for"]), metrics["multiplier"]
     full = config.max is not None and now >= config.max and steps > 0
     if full or steps >= config.warn_after:
         ceiling = ", its ceiling" if full else ""
         yield (
-            f"the loss {name!r} is {found['loss']:.4g} and was above its bound {config.bound:g} in "
-            f"the last {steps:,} steps, with a multiplier of {now:.4g}{ceiling}: raise "
+            f"the loss {name!r} is {metrics['loss']:.4g} and was above its bound {config.bound:g} "
+            f"in the last {steps:,} steps, with a multiplier of {now:.4g}{ceiling}: raise "
             f"config.losses.{name}.constraint.bound above what the loss reaches by weight alone, "
             "make what the loss trains larger (such as its decoder), or train for longer."
         )

@@ -1,4 +1,4 @@
-"""What a loss is computed from. A loss never sees a tower, an optimizer or a mesh."""
+"""Inputs of a loss. A loss never sees a tower, an optimizer or a mesh."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,17 +16,17 @@ Result = tuple[jax.Array, dict[str, jax.Array]]  # the loss [] and metrics [], b
 
 @flax.struct.dataclass
 class Context:
-    """What a loss is computed from.
+    """Inputs of a loss.
 
     Attributes:
-      reps: embeddings of all fields of the global batch, B rows; under `extra`, by the name of a
-        loss, the outputs of its module.
-      batch: ids, weights and masks of the rows, and the fields themselves.
+      reps: embeddings of all fields of the global batch, B rows; `extra` has the outputs of the
+        losses' modules by the name of the loss.
+      batch: ids, weights and masks of the rows, and the fields.
       config: checked config; its `tokenizer.vocab_size` is the size of the tokenizer itself.
       name: key of the loss in `config.losses`.
       scalars: learned scalars of this loss.
-      step: number of finished steps, for factors that are warmed up; int32 [].
-      logged: False at steps whose metrics nobody reads, where costly metrics may be left out
+      step: number of finished steps, for warm-ups; int32 [].
+      logged: False at steps whose metrics are not read, which may leave out costly metrics
         (`metrics_if_logged`); bool [].
     """
 
@@ -50,8 +50,7 @@ def metrics_if_logged(
     """Returns the metrics of `measure` at logged steps, and NaN at all others without computing.
 
     Args:
-      logged: see `Context`.
-      measure: computes metrics [] by name, of arrays without gradient (`jax.lax.stop_gradient`).
+      measure: computes metrics [] by name, from arrays without gradient (`jax.lax.stop_gradient`).
     """
     if logged is True:
         return measure()

@@ -1,10 +1,10 @@
 """Contrastive losses over all pairs of a global batch, in bounded memory.
 
-`contrastive_loss` is the one symmetric cross-entropy of this codebase and `sigmoid_loss` its
-sibling. Both read the logits of all pairs tile by tile, forward and backward, so neither holds a
-[B, B] array (`losses/blockwise.py`), and both run on any mesh: under `jax.set_mesh` the sides are
-sharded over its axes data and fsdp and one of them visits all devices (`losses/exchange.py`).
-Global batch semantics everywhere: N devices give what one gives.
+`contrastive_loss` is the only symmetric cross-entropy of this codebase. Like `sigmoid_loss`, it
+reads the logits of all pairs tile by tile, forward and backward, without a [B, B] array
+(`losses/blockwise.py`). Both run on any mesh: under `jax.set_mesh` the sides are sharded over the
+axes data and fsdp, and one side visits all devices (`losses/exchange.py`). N devices give the
+result of one.
 """
 
 import dataclasses
@@ -26,14 +26,14 @@ from big_retrieval.losses.tiles import SigmoidReduction, SoftmaxReduction, posit
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Factors of the FLOPS regulariser of lexical representations (SPLADE), for each side."""
+    """Factors of the FLOPS regularizer of lexical representations (SPLADE), for each side."""
 
     query: NotNegative = 0.0
     document: NotNegative = 0.0
     warmup_steps: AtLeast0 = 0  # over which they grow, with the square of the steps
 
     def penalty(self, pairs: PairBatch, step: jax.Array | int) -> Result:
-        """Returns lambda FLOPS(side) of both sides, [], and FLOPS of those with a factor.
+        """Returns the sum of factor * FLOPS of both sides, [], and FLOPS as metrics.
 
         Args:
           pairs: lexical embeddings [B, V].
@@ -41,12 +41,13 @@ class Sparsity:
         """
         total, metrics = jnp.zeros(()), {}
         share = jnp.minimum(1.0, step / self.warmup_steps) ** 2 if self.warmup_steps else 1.0
-        if self.query:
-            metrics["flops_query"] = activity.flops(pairs.query_values, pairs.counted["query"])
-            total = total + share * self.query * metrics["flops_query"]
-        if self.document:
-            metrics["flops_document"] = activity.flops(pairs.document, pairs.counted["document"])
-            total = total + share * self.document * metrics["flops_document"]
+        for side, values, factor in (
+            ("query", pairs.query_values, self.query),
+            ("document", pairs.document, self.document),
+        ):
+            if factor:
+                metrics[f"flops_{side}"] = activity.flops(values, pairs.counted[side])
+                total = total + share * factor * metrics[f"flops_{side}"]
         return total, metrics
 
 
@@ -56,12 +57,11 @@ class Contrastive(PairLoss):
     """Symmetric cross-entropy over the global batch; over several fields, GCL's Eq. 5."""
 
     type: Literal["contrastive"] = "contrastive"
-    divide_by: Literal["weights", "rows"] = (
-        "weights"  # the sum of weighted losses; rows: GCL, Eq. 4
-    )
-    # with several fields a side: of their average, of every pair of them, or the sum of both
+    # divisor of the sum of weighted losses: the sum of weights, or the number of rows (GCL, Eq. 4)
+    divide_by: Literal["weights", "rows"] = "weights"
+    # with several fields per side: of their average, of every pair of them, or the sum of both
     terms: Terms = "all"
-    directions: Literal["both", "query"] = "both"  # query: of queries over documents alone
+    directions: Literal["both", "query"] = "both"  # query: only of queries over documents
     sparsity: Sparsity = field(default_factory=Sparsity)  # of lexical representations
 
     def check(self, config: Config, path: str) -> Iterator[str]:
@@ -112,7 +112,7 @@ def contrastive_loss(
     divide_by: Literal["weights", "rows"] = "weights",
     directions: Literal["both", "query"] = "both",
 ) -> Result:
-    """Symmetric cross-entropy over all pairs of a batch.
+    """Computes the symmetric cross-entropy over all pairs of a batch.
 
     "Design of the Topology for Contrastive Visual-Textual Alignment", Eq. 2. Row i of `query` and
     row i of `document` belong together; every other row of the batch is a negative. With the logits
@@ -120,18 +120,17 @@ def contrastive_loss(
 
       L_i = 1/2 [H(t_i., softmax(s_i.)) + H(t_.i, softmax(s_.i))],    loss = sum_i w_i L_i / sum w_i
 
-    H the cross-entropy, t the target: all on the positive. Extra negatives are further columns of
-    the first softmax; the sides may change places, e.g. for negatives among the queries.
+    H is the cross-entropy; the target t is 1 for the positive. Extra negatives are further columns
+    of the first softmax. The sides may change places, e.g. for negatives among the queries.
 
     If two different pairs have the same query or the same document, the query of one with the
     document of the other is a false negative by id. "keep": it counts as a negative, as in the
-    papers. "mask": it leaves the denominators. "positives": the target is shared among all
-    positives of a row in proportion to their weights: t_ij ~ w of the pair that (query_i,
-    document_j) is.
+    papers. "mask": it is left out of the denominators. "positives": the target is shared among all
+    positives of a row: t_ij is proportional to w of the pair that (query_i, document_j) equals.
 
     Args:
-      divide_by: sum w of the pairs that are present, or the number of valid rows (GCL, Eq. 4).
-      directions: L_i as above, or the first entropy alone, without the half.
+      divide_by: sum of w over the present pairs, or the number of valid rows (GCL, Eq. 4).
+      directions: "both": L_i as above; "query": only the first entropy, without 1/2.
 
     Returns:
       The loss [] in the embeddings' type (0 when no row counts), and metrics [] without gradient:
@@ -156,7 +155,7 @@ def contrastive_loss(
 def _entropy(
     stats: Mapping[str, jax.Array], positive: jax.Array, weights: jax.Array, shared_target: bool
 ) -> jax.Array:
-    """Cross-entropy [B] of the rows of one side, from the statistics of their logits.
+    """Returns the cross-entropy [B] of the rows of one side, from the statistics of their logits.
 
     Args:
       positive: logits of the positives, [B].
@@ -171,7 +170,7 @@ def _entropy(
 
 
 def sigmoid_loss(pairs: PairBatch, weight_inside: bool = False) -> Result:
-    """Every pair of a query and a document of the batch as a binary decision.
+    """Computes the loss of a binary decision for every pair of a query and a document.
 
     "Sigmoid Loss for Language Image Pre-Training", Algorithm 1. With the logits
     s_ij = logit_scale * score(query_i, document_j) + bias and z = 1 for positives, -1 for all
@@ -179,13 +178,13 @@ def sigmoid_loss(pairs: PairBatch, weight_inside: bool = False) -> Result:
 
       loss = -1/n sum_ij w_ij log sigmoid(z_ij s_ij),    n the number of valid pairs
 
-    where w is the weight of a positive and 1 for negatives. "Generalized contrastive
-    learning", Eq. 6, has the weight of positives inside, log sigmoid(w_ii s_ii), and -b where the
-    bias is added here. False negatives by id (see `contrastive_loss`) count
-    as negatives, not at all, or as positives with the weight of the pair that they are.
+    where w is the weight of a positive, and 1 for negatives. "Generalized contrastive learning",
+    Eq. 6, has the weight of positives inside, log sigmoid(w_ii s_ii), and -b instead of the added
+    bias. False negatives by id (see `contrastive_loss`) count as negatives, not at all, or as
+    positives with the weight of the pair that they equal.
 
     Args:
-      weight_inside: as Eq. 6 has it; a pair of weight 0 adds nothing then, too.
+      weight_inside: as in Eq. 6; a pair of weight 0 still adds nothing.
 
     Returns:
       The loss [] and the metrics of `contrastive_loss`.

@@ -1,4 +1,4 @@
-"""The static part of a computation over all pairs: the work on a tile, and the use of the mesh."""
+"""Static settings of a computation over all pairs: the work on a tile, and the use of the mesh."""
 
 import dataclasses
 import functools
@@ -23,14 +23,11 @@ class TileSweep:
     """The work on each tile, and the use of the mesh; static under jit.
 
     Attributes:
-      topology: scores a tile.
-      reduction: reads the tiles for the loss.
-      false_negatives: what a false negative by id counts as.
-      block: rows and columns of a tile; the last may be of any size.
-      feature_axis: mesh axis over which the last axis of the embeddings is sharded, if any: scores
-        are then summed over it, tile by tile.
-      axes: mesh axes that rows are sharded over; empty without a mesh.
-      devices: their product.
+      block: rows and columns of a tile.
+      feature_axis: mesh axis of the last axis of the embeddings, if it is sharded; the scores of
+        each tile are then summed over it.
+      axes: mesh axes of the rows; empty without a mesh.
+      devices: product of their sizes.
       ring: pass the queries around instead of gathering them.
     """
 
@@ -49,10 +46,10 @@ class TileSweep:
         return self.devices > 1 and not self.ring
 
     def spec(self, side: SideRows, sharded: bool = True) -> SideRows:
-        """Returns the layout of a side: its rows over the devices, or all of them on each."""
+        """Returns the layout of a side: rows sharded over the devices, or replicated."""
         rows = P((self.axes or None) if sharded else None)
         spec = jax.tree.map(lambda x: rows, side)
-        if side.terms is not None:  # a term may lie on any device, so the values are not cut
+        if side.terms is not None:  # terms may belong to any device, so values are not sharded
             return spec
         between = (None,) * (side.embeddings.ndim - 2)
         return spec.replace(embeddings=P(*rows, *between, self.feature_axis))
@@ -62,12 +59,12 @@ class TileSweep:
         local = functools.partial(function, self)
         if jax.sharding.get_abstract_mesh().empty:
             return local
-        # check_vma is off: it cannot tell that gathered rows are the same on all devices.
+        # check_vma cannot infer that gathered rows are the same on all devices.
         return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def on_mesh(sweep: TileSweep, exchange: Exchange, queries: SideRows) -> TileSweep:
-    """Returns a sweep on the mesh of the context (`jax.set_mesh`), if there is one.
+    """Returns the sweep on the mesh of the context (`jax.set_mesh`), if any.
 
     Args:
       exchange: how queries reach other devices; "auto" gathers up to 256 MiB.

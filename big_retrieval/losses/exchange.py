@@ -1,13 +1,12 @@
 """The contrastive core: statistics of all logits of a batch that is sharded over devices.
 
-Rows live on the devices of the mesh axes data and fsdp. One side, the local one, stays where it is.
-The other, the rotating one, is either gathered whole onto every device ("gather") or passed from
-neighbour to neighbour ("ring"); its gradients come back by a reduce-scatter or along the ring.
-Documents are local, because extra negatives belong to them and are never sent. The derivative is
-written outside `shard_map`, which therefore never has to transpose a collective.
+Rows are sharded over the mesh axes data and fsdp. Documents are local: they and their extra
+negatives are never sent. Queries rotate: every device gathers all of them ("gather"), or they pass
+from neighbor to neighbor ("ring"). Their gradients return by a reduce-scatter or along the ring.
+The derivative is written outside `shard_map`, which thus never transposes a collective.
 
-Bytes received per device and step, N rows of b bytes on D devices, the float32 gradients g bytes a
-row: gather (D - 1) / D * N * (b + g); ring N * (2 b + g).
+Bytes received per device and step, for N rows of b bytes, with float32 gradients of g bytes, on D
+devices: gather (D - 1) / D * N * (b + g); ring N * (2 b + g).
 """
 
 import functools
@@ -23,21 +22,20 @@ from big_retrieval.losses.core import TileSweep
 from big_retrieval.losses.tiles import SavedRows, SideRows
 
 Scales = tuple[jax.Array, jax.Array | None]  # logit scale and bias, [] each
-Sides = tuple[
-    SideRows, SideRows, SideRows | None
-]  # documents, queries, extra negatives [B, K, ...]
+# Documents, queries, extra negatives [B, K, ...].
+Sides = tuple[SideRows, SideRows, SideRows | None]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def statistics(sweep: TileSweep, scales: Scales, sides: Sides) -> dict[str, Any]:
-    """Returns statistics of every row of the batch over its logits with all rows but its positive.
+    """Returns statistics of every row over its logits with all rows except its positive.
 
     Only scales and embeddings have a gradient.
 
     Returns:
       `document` and `query`, the reduction's finished statistics [B] of both sides, and `positive`
-      [B], `Topology.paired` of the pairs, not yet scaled. Rows that are not counted hold finite
-      numbers that mean nothing.
+      [B], the unscaled scores of the pairs. Rows that are not counted hold finite values without
+      meaning.
     """
     return _forward(sweep, scales, sides)[0]
 
@@ -62,7 +60,7 @@ statistics.defvjp(_forward, _backward)
 
 
 def _specs(sweep: TileSweep, sides: Sides) -> tuple[Any, Any]:
-    """Layouts of scales and sides, and of what `_local_forward` saves."""
+    """Returns layouts of scales and sides, and of the saved arrays of `_local_forward`."""
     rows, gathered = P(sweep.axes or None), None
     if sweep.gathers:
         gathered = sweep.spec(sides[1], sharded=False)
@@ -70,7 +68,7 @@ def _specs(sweep: TileSweep, sides: Sides) -> tuple[Any, Any]:
 
 
 def _with_negatives(documents: SideRows, negatives: SideRows | None) -> SideRows:
-    """The b documents and after them their extra negatives, [b, K, ...] -> [b * K, ...]."""
+    """Returns the b documents followed by their extra negatives, [b, K, ...] -> [b * K, ...]."""
     if negatives is None:
         return documents
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), negatives)
@@ -78,12 +76,12 @@ def _with_negatives(documents: SideRows, negatives: SideRows | None) -> SideRows
 
 
 def _positive(sweep: TileSweep, documents: SideRows, queries: SideRows) -> Callable[..., jax.Array]:
-    """This device's part of the positives' scores [b], as a function of both sides' embeddings."""
+    """Returns a function of both embeddings: this device's part of the positives' scores [b]."""
     counted = documents.counted & queries.counted
     mask = counted.reshape(-1, *(1,) * (queries.embeddings.ndim - 1))
 
     def positive(documents: jax.Array, embeddings: jax.Array) -> jax.Array:
-        # Rows without a pair may hold NaN, which even times 0 would reach the gradients.
+        # Rows without a pair may hold NaN, which times 0 would still reach the gradients.
         sides = jnp.where(mask, documents, 0), jnp.where(mask, embeddings, 0)
         return blockwise.paired_scores(sweep, *sides, queries.terms)
 
@@ -91,7 +89,7 @@ def _positive(sweep: TileSweep, documents: SideRows, queries: SideRows) -> Calla
 
 
 def _shift(sweep: TileSweep, tree: Any) -> Any:
-    """Passes arrays on to the next device of the ring."""
+    """Passes arrays to the next device of the ring."""
     if sweep.devices == 1:
         return tree
     hops = [(i, (i + 1) % sweep.devices) for i in range(sweep.devices)]
@@ -99,27 +97,27 @@ def _shift(sweep: TileSweep, tree: Any) -> Any:
 
 
 def _gather(sweep: TileSweep, tree: Any) -> Any:
-    """All devices' rows of every array."""
+    """Gathers the rows of all devices."""
     return jax.tree.map(lambda x: jax.lax.all_gather(x, sweep.axes, tiled=True), tree)
 
 
 def _local_forward(sweep: TileSweep, scales: Scales, sides: Sides) -> tuple[dict[str, Any], Any]:
-    """The part of `statistics` of one device."""
+    """Computes `statistics` for the rows of one device."""
     reduction, (documents, queries, negatives) = sweep.reduction, sides
     local = _with_negatives(documents, negatives)
-    go = functools.partial(blockwise.forward, sweep, local, *scales)
-    everyone, of_local = None, reduction.start(local)
+    merge_tiles = functools.partial(blockwise.forward, sweep, local, *scales)
+    gathered, of_local = None, reduction.start(local)
     if sweep.gathers:
-        everyone = _gather(sweep, queries)
-        # `partial` [N] knows this device's documents alone, until it is merged over the devices.
-        of_local, partial = go(everyone, (of_local, reduction.start(everyone)))
+        gathered = _gather(sweep, queries)
+        # `partial` [N] covers only this device's documents, until it is merged over the devices.
+        of_local, partial = merge_tiles(gathered, (of_local, reduction.start(gathered)))
         of_queries = reduction.merge_devices(partial, sweep.axes)
     else:
-        # The statistics travel with their queries: after all hops they have met every document and
-        # are back on their own device.
-        def hop(_: Any, found: Any) -> Any:
-            of_local, moving, of_moving = found
-            of_local, of_moving = go(moving, (of_local, of_moving))
+        # The statistics travel with their queries. After all hops they cover every document and are
+        # back on their device.
+        def hop(_: Any, carry: Any) -> Any:
+            of_local, moving, of_moving = carry
+            of_local, of_moving = merge_tiles(moving, (of_local, of_moving))
             return of_local, *_shift(sweep, (moving, of_moving))
 
         of_local, _, of_queries = _around(sweep, hop, (of_local, queries, reduction.start(queries)))
@@ -127,56 +125,54 @@ def _local_forward(sweep: TileSweep, scales: Scales, sides: Sides) -> tuple[dict
     of_local, of_queries = reduction.finish(of_local), reduction.finish(of_queries)
     rows = positive.shape[0]
     out = {
-        # Without the extra negatives, which come after the documents.
+        # Without the extra negatives, which follow the documents.
         "document": {name: x[:rows] for name, x in of_local.items()},
         "query": of_queries,
         "positive": blockwise.summed(positive, sweep.feature_axis),
     }
-    return out, (of_local, of_queries, everyone)
+    return out, (of_local, of_queries, gathered)
 
 
 def _around(sweep: TileSweep, hop: Callable[..., Any], start: Any) -> Any:
-    """Once around the ring; a loop, because unrolled hops would all be held at once."""
+    """Runs `hop` once around the ring; in a loop, as unrolled hops would all be held at once."""
     return jax.lax.fori_loop(0, sweep.devices, hop, start) if sweep.devices > 1 else hop(0, start)
 
 
 def _local_backward(
     sweep: TileSweep, scales: Scales, sides: Sides, saved: Any, grads: dict[str, Any]
 ) -> tuple[Scales, tuple[jax.Array, jax.Array, jax.Array | None]]:
-    """The part of one device of the gradients of `statistics`."""
-    (of_local, of_queries, everyone), (documents, queries, negatives) = saved, sides
+    """Computes the gradients of `statistics` on one device."""
+    (of_local, of_queries, gathered), (documents, queries, negatives) = saved, sides
     local = _with_negatives(documents, negatives)
-    go = functools.partial(blockwise.backward, sweep, local, *scales)
-    # Tiles leave the positives out, so the gradients begin with those of the positives.
+    add_tiles = functools.partial(blockwise.backward, sweep, local, *scales)
+    # Tiles leave the positives out, so the sums start with the gradients of the positives.
     positive = _positive(sweep, documents, queries)
     _, pull = jax.vjp(positive, documents.embeddings, queries.embeddings)
     d_local, d_queries = pull(grads["positive"])
-    extra = local.embeddings.shape[0] - d_local.shape[0]  # their statistics are no output
+    extra = local.embeddings.shape[0] - d_local.shape[0]  # their statistics are not an output
     of_rows = SavedRows(of_local, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
     of_queries = SavedRows(of_queries, grads["query"])
-    zero = jnp.zeros_like(scales[0])
-    found = (_pad(d_local, extra), zero, zero)
+    zero, d_local = jnp.zeros_like(scales[0]), _pad(d_local, extra)
     if sweep.gathers:
-        start = (found[0], jnp.zeros_like(everyone.embeddings), zero, zero)
-        d_local, partial, d_scale, d_bias = go(
-            everyone, (of_rows, _gather(sweep, of_queries)), start
+        start = (d_local, jnp.zeros_like(gathered.embeddings), zero, zero)
+        d_local, partial, d_scale, d_bias = add_tiles(
+            gathered, (of_rows, _gather(sweep, of_queries)), start
         )
-        # Each device has a gradient of all N queries, of its documents alone; the sum goes home.
+        # Each device has gradients of all N queries, but only from its documents.
         d_queries = d_queries + jax.lax.psum_scatter(partial, sweep.axes, tiled=True)
     else:
         # The gradient of the queries travels with them and grows at every device.
-        def hop(_: Any, found: Any) -> Any:
-            (d_local, d_scale, d_bias), moving, of_moving, d_moving = found
-            d_local, d_moving, d_scale, d_bias = go(
+        def hop(_: Any, carry: Any) -> Any:
+            (d_local, d_scale, d_bias), moving, of_moving, d_moving = carry
+            d_local, d_moving, d_scale, d_bias = add_tiles(
                 moving, (of_rows, of_moving), (d_local, d_moving, d_scale, d_bias)
             )
-            found = d_local, d_scale, d_bias
-            return found, *_shift(sweep, (moving, of_moving, d_moving))
+            return (d_local, d_scale, d_bias), *_shift(sweep, (moving, of_moving, d_moving))
 
         (d_local, d_scale, d_bias), _, _, d_queries = _around(
-            sweep, hop, (found, queries, of_queries, d_queries)
+            sweep, hop, ((d_local, zero, zero), queries, of_queries, d_queries)
         )
-    if queries.terms is not None:  # each device knows its own terms of them
+    if queries.terms is not None:  # each device has the gradient of its own terms
         d_queries = blockwise.summed(d_queries, sweep.feature_axis)
     if sweep.devices > 1:
         d_scale, d_bias = jax.lax.psum((d_scale, d_bias), sweep.axes)
@@ -190,5 +186,5 @@ def _local_backward(
 
 
 def _pad(x: jax.Array, extra: int) -> jax.Array:
-    """Adds zeros for so many rows."""
+    """Appends `extra` rows of zeros."""
     return x if extra == 0 else jnp.concatenate([x, jnp.zeros((extra, *x.shape[1:]), x.dtype)])

@@ -16,7 +16,7 @@ class LexicalBatch:
 
     Attributes:
       embeddings: dense V(x), [B, V].
-      bow: int32 [B, L], term ids of the row's words, -1 for none; None for images.
+      bow: int32 [B, L], term ids of the row's words, -1 for no term; None for images.
     """
 
     embeddings: jax.Array
@@ -28,18 +28,18 @@ class LexicalBatch:
         return self.embeddings.shape[-1]
 
     def gated(self, top_k: int | None, more: jax.Array | None = None) -> SparseRows:
-        """E(x), with `more` terms int32 [B, L'] of each row open, -1 for none."""
-        bow = [each for each in (self.bow, more) if each is not None]
-        together = jnp.concatenate(bow, axis=1) if bow else None
-        return gate.sparsify(self.embeddings, self.width if top_k is None else top_k, together)
+        """Returns E(x), which also keeps the row's words and `more` terms, int32 [B, L'] or -1."""
+        kept = [terms for terms in (self.bow, more) if terms is not None]
+        bow = jnp.concatenate(kept, axis=1) if kept else None
+        return gate.sparsify(self.embeddings, self.width if top_k is None else top_k, bow)
 
     def bag(self, normalise: bool) -> SparseRows:
-        """bow(x)."""
+        """Returns bow(x)."""
         assert self.bow is not None
         return gate.bag_of_words(self.bow, normalise)
 
     def active(self, source: Literal["gate", "bag"], top_k: int | None) -> jax.Array:
-        """bool [V]: the terms that some row has active, T(B)."""
+        """Returns T(B), the terms that are active in at least one row, bool [V]."""
         rows = self.gated(top_k).terms if source == "gate" else self.bow
         assert rows is not None
         return jnp.any(gate.dense_mask(rows, self.width), axis=0)
@@ -52,21 +52,21 @@ class LexicalBatch:
 def contrastive_mask(
     active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0
 ) -> jax.Array:
-    """Returns which inactive terms fall to which row, bool [rows, V].
+    """Returns the inactive terms that each row gets, bool [rows, V].
 
     Args:
       active: bool [V].
       first: index of the first row in the batch.
       of: B, rows of the batch; 0 for `rows`.
     """
-    number = first + jnp.arange(rows)
-    # Term v falls to row v modulo B, so that every row gets about as many terms.
-    turn = jnp.arange(len(active)) % (of or rows)
-    return (turn[None, :] == number[:, None]) & ~active[None, :]
+    index = first + jnp.arange(rows)
+    # Row v modulo B gets term v, so all rows get about the same number of terms.
+    row_of_term = jnp.arange(len(active)) % (of or rows)
+    return (row_of_term[None, :] == index[:, None]) & ~active[None, :]
 
 
 def contrastive_mask_terms(active: jax.Array, rows: int) -> jax.Array:
-    """Returns `contrastive_mask` as terms int32 [rows, K], -1 for none."""
+    """Returns `contrastive_mask` as terms int32 [rows, K], -1 for no term."""
     width = len(active)
     terms = jnp.arange(rows)[:, None] + rows * jnp.arange(-(-width // rows))[None, :]
     free = (terms < width) & ~active[jnp.minimum(terms, width - 1)]

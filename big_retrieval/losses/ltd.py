@@ -1,9 +1,9 @@
-"""Losses of latent target decoding (LTD), and their decoders, which exist in training only.
+"""Losses of latent target decoding (LTD), and their decoders, which exist only in training.
 
 "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
-Retrieval": a contrastive loss keeps only the features that tell the captions of a batch apart. A
-decoder that has to rebuild the caption, or a vector of it, from the caption's embedding keeps the
-other features, too. Its loss L_rec is added by a weight (`weight`, Eq. 7) or is a constraint
+Retrieval": a contrastive loss keeps only the features that distinguish the captions of a batch. A
+decoder that rebuilds the caption, or a vector of it, from the caption's embedding also keeps the
+other features. Its loss L_rec has a weight (`weight`, Eq. 7) or is a constraint
 (`constraint.bound`, Eq. 9).
 """
 
@@ -33,17 +33,16 @@ Fields = Mapping[str, Mapping[str, jax.Array]]
 class DecoderLoss(Loss):
     """Base class of losses whose decoder reads the embedding of a field.
 
-    All class tokens (or sub-spheres) [M, N] of the embedding are read as one vector. The embedding
-    of a lexical head, which has a number for every term, is not read: its decoder gets the mean of
-    the tower's vectors over the positions.
+    The decoder reads all class tokens (or sub-spheres) [M, N] as one vector. For a lexical head it
+    reads the mean of the tower's vectors over the positions instead.
     """
 
-    field: str = "text"  # whose embeddings are decoded
+    field: str = "text"  # field whose embeddings are decoded
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         if self.field not in config.encoded:
-            known = ", ".join(config.encoded)
-            yield f"{path}.field is {self.field!r}, which no tower reads; known: {known}."
+            names = ", ".join(config.encoded)
+            yield f"{path}.field is {self.field!r}, which no tower reads; known: {names}."
 
     def reads_vectors(self, config: Config) -> tuple[str, ...]:
         return (self.field,) if config.fields[self.field].head.lexical else ()
@@ -52,20 +51,20 @@ class DecoderLoss(Loss):
 @register("loss")
 @dataclass(frozen=True)
 class LatentTarget(DecoderLoss):
-    """How far three linear layers are from a caption's target, given its embedding (Eqs. 5, 6)."""
+    """Distance of the decoder's output for an embedding from a caption's target (Eqs. 5, 6)."""
 
     type: Literal["latent_target"] = "latent_target"
-    target: str = "target"  # the array field of the targets: vectors of a sentence encoder
+    target: str = "target"  # array field of the targets, vectors of a sentence encoder
     hidden: AtLeast1 = 1024  # width of the decoder's two hidden layers
-    # the mean over the rows of 1 - cosine, or of the Euclidean distance
+    # mean over the rows of 1 - cosine, or of the Euclidean distance
     distance: Literal["cosine", "l2"] = "cosine"
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from super().check(config, path)
         target = config.fields.get(self.target)
         if target is None or target.side != "target":
-            known = ", ".join(config.side("target")) or "none"
-            yield f"{path}.target is {self.target!r}, no field of the side 'target' ({known})."
+            names = ", ".join(config.side("target")) or "none"
+            yield f"{path}.target is {self.target!r}, no field of the side 'target' ({names})."
             return
         shape, dtype = target.shapes().get("values", ((), ""))
         if len(shape) != 1 or not dtype.startswith("float"):
@@ -82,7 +81,7 @@ class LatentTarget(DecoderLoss):
         return TargetDecoder(self, size, bool(self.reads_vectors(config)))
 
     def __call__(self, context: Context) -> Result:
-        """The mean over the rows of the global batch that have both embedding and target."""
+        """Returns the mean over the rows of the global batch with embedding and target."""
         decoded = context.output  # [B, size]
         target = context.batch.fields[self.target]["values"].astype(decoded.dtype)
         counted = rows_with(context.batch, (self.field, self.target))
@@ -93,20 +92,20 @@ class LatentTarget(DecoderLoss):
 @register("loss")
 @dataclass(frozen=True)
 class InputTarget(DecoderLoss):
-    """Minus the log-likelihood of a text's own tokens, given its embedding (ITD, Eq. 4).
+    """Negative log-likelihood of a text's tokens, given its embedding (ITD, Eq. 4).
 
-    A GRU that starts from the embedding reads each token (those of the batch, augmented as the
-    tower gets them) and predicts the next one. Summed over the tokens, mean over the rows: L is
-    about log(words of the vocabulary) times tokens at the start of a run.
+    A GRU that starts from the embedding reads each token, augmented as for the tower, and predicts
+    the next one. The loss is summed over the tokens, with a mean over the rows: at the start of a
+    run, L is about the number of tokens times log(vocabulary size).
     """
 
     type: Literal["input_target"] = "input_target"
-    words: AtLeast1 = 300  # width of the decoder's own word vectors, which start random
-    # width of the GRU; None: that of the embedding, which is then its first state as it is; any
-    # other width puts a linear map in between
+    words: AtLeast1 = 300  # size of the decoder's word vectors, which start random
+    # width of the GRU; None for the embedding's, which then is the first state; with another width,
+    # the first state is a linear map of the embedding
     hidden: AtLeast1 | None = None
-    # "time": as the paper's authors released it, for comparisons only; positions, padding
-    # included, then compete instead of words, and L is no likelihood
+    # "time": as in the authors' release, for comparisons only: positions, padding included, compete
+    # instead of words, and L is not a likelihood
     softmax_over: Literal["vocabulary", "time"] = "vocabulary"
 
     def check(self, config: Config, path: str) -> Iterator[str]:
@@ -127,7 +126,7 @@ class InputTarget(DecoderLoss):
         return InputDecoder(self, config.tokenizer.vocab_size, bool(self.reads_vectors(config)))
 
     def __call__(self, context: Context) -> Result:
-        """The mean over the rows of the global batch that have the text."""
+        """Returns the mean over the rows of the global batch that have the text."""
         cost = context.output  # [B]
         counted = rows_with(context.batch, (self.field,))
         return mean(cost, counted.astype(cost.dtype)), {}
@@ -135,20 +134,20 @@ class InputTarget(DecoderLoss):
 
 def rows_with(batch: Batch, fields: Sequence[str]) -> jax.Array:
     """Returns bool [B]: rows that are not padding and have a value of all these fields."""
-    found = batch.valid
-    for field in fields:  # an optional one may be missing
-        found = found & batch.fields[field].get("present", True)
-    return found
+    rows = batch.valid
+    for field in fields:
+        rows = rows & batch.fields[field].get("present", True)
+    return rows
 
 
 def cosine_distance(a: jax.Array, b: jax.Array, least: float = 1e-8) -> jax.Array:
-    """1 - cosine of rows [B, D] of both, [B]; the product of their norms is at least `least`."""
+    """Computes 1 - cosine of rows [B, D], [B]; the product of norms counts as at least `least`."""
     squares = jnp.sum(a * a, axis=1) * jnp.sum(b * b, axis=1)
     return 1 - jnp.sum(a * b, axis=1) / jnp.sqrt(jnp.maximum(squares, least**2))
 
 
 def euclidean_distance(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Euclidean distance of rows [B, D], [B]; its gradient is 0 where they are equal."""
+    """Computes the Euclidean distance of rows [B, D], [B]; equal rows have gradient 0."""
     return jnp.sqrt(jnp.maximum(jnp.sum(jnp.square(a - b), axis=1), 1e-30))
 
 
@@ -156,11 +155,11 @@ DISTANCES = {"cosine": cosine_distance, "l2": euclidean_distance}
 
 
 def decoder_input(reps: Reps, fields: Fields, name: str, pooled: bool) -> jax.Array:
-    """Returns the vectors of a field that a decoder reads, [b, W], float32 or wider.
+    """Returns the vectors of a field for a decoder, [b, W], float32 or wider.
 
     Args:
-      pooled: take the mean of the tower's vectors [b, L, W] over the positions, instead of the
-        embedding [b, M, N] with all class tokens side by side (W = M * N).
+      pooled: use the mean of the tower's vectors [b, L, W] over the positions instead of the
+        flattened embedding [b, M, N].
     """
     if pooled:
         x = mean_of_positions(reps.vectors[name], fields[name].get("mask"))
@@ -172,17 +171,12 @@ def decoder_input(reps: Reps, fields: Fields, name: str, pooled: bool) -> jax.Ar
 class TargetDecoder(nn.Module):
     """Three linear layers with ReLU between them (LTD, Eq. 5); `layer_0` to `layer_2`.
 
-    They start as PyTorch's do where their kernels are drawn anew: kernels Xavier-uniform, biases
-    from U(+-1 / sqrt(inputs)).
-
-    Attributes:
-      size: numbers of a target.
-      pooled: see `decoder_input`.
+    Kernels start Xavier-uniform, biases from U(+-1 / sqrt(inputs)).
     """
 
     spec: LatentTarget
-    size: int
-    pooled: bool = False
+    size: int  # of a target
+    pooled: bool = False  # see `decoder_input`
 
     @nn.compact
     def __call__(
@@ -195,44 +189,40 @@ class TargetDecoder(nn.Module):
             (self.spec.hidden, ("mlp", "embed")),
             (self.size, ("embed", "projection")),
         )
-        for number, (width, axes) in enumerate(layers):
-            x = nn.relu(x) if number else x
+        for i, (width, axes) in enumerate(layers):
+            x = nn.relu(x) if i else x
             kernel, bias = initializers.xavier_uniform(), uniform(x.shape[-1] ** -0.5)
-            x = Dense(width, axes, kernel, bias, dtype=x.dtype, name=f"layer_{number}")(x)
+            x = Dense(width, axes, kernel, bias, dtype=x.dtype, name=f"layer_{i}")(x)
         return x
 
 
 class InputDecoder(nn.Module):
     """A GRU that predicts each token of a text from its embedding and the tokens before (Eq. 4).
 
-    The embedding is the GRU's first state. If the GRU is of another width, a linear map
-    (`first_state`) of the embedding is. All layers start as PyTorch's do.
-
-    Attributes:
-      vocab_size: ids of the tokenizer.
-      pooled: see `decoder_input`.
+    The first state of the GRU is the embedding, or a linear map (`first_state`) of it if the widths
+    differ. All layers have PyTorch's initial values.
     """
 
     spec: InputTarget
     vocab_size: int
-    pooled: bool = False
+    pooled: bool = False  # see `decoder_input`
 
     def __call__(
         self, reps: Reps, fields: Fields, *, train: bool, rows: jax.Array | None
     ) -> jax.Array:
-        """Minus the log-likelihood of the tokens of b texts, [b]."""
+        """Returns the negative log-likelihood of the tokens of b texts, [b]."""
         arrays = fields[self.spec.field]
         logits = self.logits(reps, fields)
-        # Over time, padding competes, too, as in the release, which pads to the batch's longest
-        # text; here texts are padded to the field's length.
+        # Over time, padding competes, too, as in the release. The release pads to the longest text
+        # of the batch; here texts are padded to the field's length.
         axis = -1 if self.spec.softmax_over == "vocabulary" else 1
-        found = jax.nn.log_softmax(logits, axis=axis)[:, :-1]  # position t predicts token t + 1
-        chosen = jnp.take_along_axis(found, arrays["ids"][:, 1:, None], axis=-1)[..., 0]
-        return -jnp.sum(jnp.where(arrays["mask"][:, 1:], chosen, 0), axis=1)
+        scores = jax.nn.log_softmax(logits, axis=axis)[:, :-1]  # position t predicts token t + 1
+        of_token = jnp.take_along_axis(scores, arrays["ids"][:, 1:, None], axis=-1)[..., 0]
+        return -jnp.sum(jnp.where(arrays["mask"][:, 1:], of_token, 0), axis=1)
 
     @nn.compact
     def logits(self, reps: Reps, fields: Fields) -> jax.Array:
-        """Logits of every word at every position, [b, L, V]; padding has the last layer's bias."""
+        """Returns the logits of every word at every position, [b, L, V]; at padding the bias."""
         ids, mask = (fields[self.spec.field][key] for key in ("ids", "mask"))
         state = decoder_input(reps, fields, self.spec.field, self.pooled)
         hidden = self.spec.hidden or state.shape[-1]
@@ -242,7 +232,7 @@ class InputDecoder(nn.Module):
             state = Dense(hidden, axes, start, start, dtype=state.dtype, name="first_state")(state)
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
         table = parameter(self, "words", initializers.normal(1.0), shape, axes, jnp.float32)
-        table = with_logical_constraint(table, (None, None))  # whole for the look-up, as BERT's
+        table = with_logical_constraint(table, (None, None))  # gathered for the look-up, as in BERT
         states, _ = GruLayer(hidden, dtype=state.dtype, name="gru")(
             jnp.take(table, ids, axis=0), mask, state
         )

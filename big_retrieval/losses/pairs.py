@@ -1,9 +1,9 @@
 """Base class of losses over all pairs (query, document) of a global batch.
 
-It averages the fields of each side and lists the terms of a loss. "Generalized contrastive
-learning", Eq. 5: with m query fields and n document fields a loss has m n + 1 terms, one for the
-averages of both sides and one for every pair of fields. The terms read the fields' embeddings as
-they are, without a stacked copy.
+It averages the fields of each side and lists the terms of a loss. With m query fields and n
+document fields, "Generalized contrastive learning", Eq. 5, has m n + 1 terms: one for the averages
+of both sides and one for every pair of fields. The terms read the fields' embeddings without a
+stacked copy.
 """
 
 import functools
@@ -28,13 +28,13 @@ from big_retrieval.sparse.sharded import term_axis
 
 Side = Literal["query", "document"]
 Terms = Literal["all", "average", "pairs"]
-# [B, M, N], and bool [B]: the rows that have an embedding (None: all).
+# [B, M, N], and bool [B]: the rows that have an embedding (None for all).
 Embeddings = tuple[jax.Array, jax.Array | None]
 
 
 @dataclass(frozen=True)
 class LogitScale:
-    """The multiplier of a loss's scores, the inverse of the temperature.
+    """Multiplier of a loss's scores, the inverse of the temperature.
 
     The learned parameter `scalars/<loss>/logit_scale` is its logarithm, as in CLIP.
     """
@@ -45,7 +45,7 @@ class LogitScale:
     max: Positive | None = 100.0
 
     def check(self, path: str) -> Iterator[str]:
-        """Yields an error message if the start is out of bounds; `path` names the group."""
+        """Yields an error message if the initial value is out of bounds; `path` names the group."""
         if self.max is not None and self.init > self.max * (1 + 1e-6):
             yield (
                 f"{path}.init {self.init:g} lies above {path}.max {self.max:g}: the first step "
@@ -69,16 +69,16 @@ class LogitScale:
 class PairLoss(Loss):
     """Base class of losses over all pairs (query, document) of the global batch."""
 
-    query: tuple[str, ...] = ()  # the query fields that it compares; (): all
-    document: tuple[str, ...] = ()  # the document fields; (): all
-    topology: str = ""  # type of the one by which it scores; empty: config.topology
+    query: tuple[str, ...] = ()  # query fields to compare; () for all
+    document: tuple[str, ...] = ()  # document fields; () for all
+    topology: str = ""  # type of the scores' topology; empty for config.topology
     logit_scale: LogitScale = field(default_factory=LogitScale)
-    # what false negatives by id count as; auto: by the columns of `labels` keep, by what records
-    # share (`labels.duplicates`) mask
+    # treatment of false negatives by id; auto: mask if ids come from shared contents
+    # (`labels.duplicates`), keep if they come from the columns of `labels`
     false_negatives: Literal["auto", FalseNegatives] = "auto"
-    renormalise: bool = False  # the average of several fields is brought back onto the topology
+    renormalise: bool = False  # project the average of several fields onto the topology again
     exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
-    block: AtLeast1 | None = None  # rows and columns scored at a time; None: by the size of a score
+    block: AtLeast1 | None = None  # rows and columns scored at a time; None for the best size
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         for side in ("query", "document"):
@@ -94,7 +94,7 @@ class PairLoss(Loss):
         yield from self.logit_scale.check(f"{path}.logit_scale")
 
     def fields(self, config: Config, side: Side) -> tuple[str, ...]:
-        """Returns the names of the fields of a side that it compares."""
+        """Returns the names of the compared fields of a side."""
         return getattr(self, side) or config.side(side)
 
     def compares(self, config: Config) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class PairLoss(Loss):
 
     def other_topology(self, config: Config) -> str:
         of_fields = config.topology_of(*self.compares(config))
-        same = ("", getattr(of_fields, "type", of_fields))  # with the keys of the config's
+        same = ("", getattr(of_fields, "type", of_fields))
         return self.topology if self.topology not in same else ""
 
     def lexical(self, config: Config) -> bool:
@@ -110,7 +110,7 @@ class PairLoss(Loss):
         return is_lexical(config, *self.compares(config))
 
     def scalars(self) -> dict[str, float]:
-        """Returns `logit_scale`. A loss without it scores with the multiplier 1."""
+        """Returns `logit_scale`. A loss without this scalar has the multiplier 1."""
         return {"logit_scale": math.log(self.logit_scale.init)}
 
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
@@ -135,8 +135,8 @@ class PairLoss(Loss):
         selected = self.terms_of(context.config, terms)
         values, metrics = {}, {}
         for name, sides in selected.items():
-            values[name], found = loss(self.pair_batch(context, *sides))
-            metrics = metrics or found
+            values[name], of_term = loss(self.pair_batch(context, *sides))
+            metrics = metrics or of_term
         if len(selected) > 1:
             metrics = metrics | {f"loss_{name}": value for name, value in values.items()}
         return functools.reduce(jnp.add, values.values()), metrics
@@ -158,7 +158,7 @@ class PairLoss(Loss):
     def pair_batch(
         self, context: Context, query: Sequence[str] = (), document: Sequence[str] = ()
     ) -> PairBatch:
-        """Returns the averages of some fields of both sides, by default of all that it compares."""
+        """Returns the averages of fields of both sides, by default of all compared fields."""
         batch, config = context.batch, context.config
         queries = self.embeddings(context, query or self.fields(config, "query"))
         documents = self.embeddings(context, document or self.fields(config, "document"))
@@ -204,35 +204,35 @@ class PairLoss(Loss):
         average = topology.combine(embeddings, weights)  # [B, M, N]
         if self.renormalise:
             average = topology.project(average)
-        if any(mask is None for mask in present):  # a field that every row has
+        if any(mask is None for mask in present):  # every row has this field
             return average, None
         return average, jnp.sum(weights, axis=0) > 0
 
     def words(self, context: Context) -> dict[str, jax.Array]:
-        """Returns side -> int32 [B, L], the terms of all its texts, -1 for none; "negatives" too.
+        """Returns side -> int32 [B, L], the terms of all its texts, -1 for no term.
 
-        Sides without a text are left out.
+        "negatives" has [B, K, L]. Sides without a text are left out.
         """
-        reps, config, found = context.reps, context.config, {}
+        reps, config, words = context.reps, context.config, {}
         for side in ("query", "document"):
             bow = [reps.bow[name] for name in self.fields(config, side) if name in reps.bow]
-            found |= {side: jnp.concatenate(bow, axis=1)} if bow else {}
+            words |= {side: jnp.concatenate(bow, axis=1)} if bow else {}
         if reps.negatives is not None and reps.negatives.bow:
-            (found["negatives"],) = reps.negatives.bow.values()  # [B, K, L]
-        return found
+            (words["negatives"],) = reps.negatives.bow.values()
+        return words
 
     def _scores_by(self, config: Config) -> Topology:
         other = self.other_topology(config)
         return topology_part(other or config.topology_of(*self.compares(config)))
 
     def _embedding(self, config: Config, reps: Reps, name: str) -> jax.Array:
-        """Embeddings of a field in the topology, [B, M, N]; of hard negatives [B, K, M, N]."""
+        """Returns the embeddings of a field, [B, M, N], or of hard negatives, [B, K, M, N]."""
         if self.other_topology(config):
             return self._scores_by(config).project(reps.raw[name])
         return reps.embeddings[name]
 
     def _negatives(self, context: Context) -> Negatives | None:
-        """The hard negatives of the rows, if any; documents then have one field."""
+        """Returns the hard negatives of the rows, if any; documents then have one field."""
         reps, batch = context.reps.negatives, context.batch
         if reps is None:
             return None

@@ -1,4 +1,4 @@
-"""All pairs of a batch for a loss: labels, statistics of every row, and the means over pairs.
+"""All pairs of a batch for a loss: labels, statistics of every row, and means over pairs.
 
 A custom loss over pairs defines a `Reduction` (`losses/tiles.py`), which reads the logits;
 `PairBatch.statistics` computes it tile by tile on any mesh.
@@ -28,15 +28,15 @@ Present = tuple[jax.Array | None, jax.Array | None]
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """How a loss is computed; changes its value by rounding only.
+    """Settings of the computation of a loss; they change its value only by rounding.
 
     Attributes:
       exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
       block: rows and columns of a tile; None fits the tile's scores to the backend.
-      feature_axis: mesh axis that the last axis of the embeddings is sharded over, if any (a
-        vocabulary over `tensor`, see `sharded.term_axis`); only for topologies whose scores add
-        up over features. Devices then hold, multiply and send a part of the columns, and the scores
-        of a tile are summed over the axis.
+      feature_axis: mesh axis of the last axis of the embeddings, if it is sharded (a vocabulary
+        over `tensor`, see `sharded.term_axis`); only for topologies whose scores add up over
+        features. Devices then hold, multiply and send a part of the columns, and the scores of each
+        tile are summed over the axis.
     """
 
     exchange: Exchange = "auto"
@@ -49,12 +49,12 @@ AUTO = Execution()
 
 @flax.struct.dataclass
 class Negatives:
-    """Extra documents that belong to no query of the batch: further columns of every query.
+    """Extra documents that no query of the batch belongs to: further columns of every query.
 
     Attributes:
       embeddings: [B, K, M, N] or [B, K, V]; row i came with pair i and is a negative of all
         queries.
-      valid: bool [B, K] or None; those of rows that are not valid never count.
+      valid: bool [B, K] or None; negatives of padding rows never count.
       document_id: int32 [B, K] or None.
     """
 
@@ -68,23 +68,21 @@ class PairBatch:
     """Both sides of a batch, and labels of its rows; row i of both sides is a pair.
 
     Attributes:
-      query: projected embeddings, [B, M, N] or [B, V]; sparse rows of V columns are sent as they
-        are.
+      query: projected embeddings, [B, M, N] or [B, V]; sparse rows are sent sparse.
       document: projected embeddings of the same shape; [B, V] with sparse queries.
-      topology: scores them; higher is closer; not yet scaled.
+      topology: computes the scores; higher is closer.
       logit_scale: multiplier of the scores, []; differentiable.
-      bias: added to the scaled scores, []; differentiable. None: 0.
+      bias: added to the scaled scores, []; differentiable. None for 0.
       weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
         0 stays a negative of the others.
-      valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
-        hold.
-      present: bool [B] of the queries and of the documents, None where all are: one that is
-        absent is neither anchor nor negative and its pair adds nothing, but it counts as a row.
+      valid: bool [B]; False for padding, which is neither anchor nor negative and may hold any
+        value.
+      present: bool [B] of the queries and of the documents, None for all. An absent one is neither
+        anchor nor negative and its pair adds nothing, but it counts as a row.
       negatives: extra documents.
-      query_id: int [B], equal for equal queries; negative where unknown.
-      document_id: int [B], the same of documents.
-      false_negatives: what false negatives by id count as, see `contrastive_loss`.
-      execution: how it is computed.
+      query_id: int [B], equal for equal queries; negative if unknown.
+      document_id: int [B], equal for equal documents; negative if unknown.
+      false_negatives: see `contrastive_loss`.
     """
 
     query: jax.Array | SparseRows
@@ -102,7 +100,7 @@ class PairBatch:
     execution: Execution = AUTO
 
     def flat(self) -> "PairBatch":
-        """Returns lexical embeddings as [B, V] instead of [B, 1, V], of negatives as [B, K, V]."""
+        """Returns lexical embeddings [B, 1, V] as [B, V], and negatives as [B, K, V]."""
         query, document = (x.reshape(len(x), -1) for x in (self.query_values, self.document))
         negatives = self.negatives
         if negatives is not None:
@@ -118,7 +116,7 @@ class PairBatch:
 
     @functools.cached_property
     def counted(self) -> dict[str, jax.Array]:
-        """bool [B] of "query", "document" and "pair": rows where they are valid and present."""
+        """bool [B] of "query", "document" and "pair": rows that are valid and present."""
         query, document = (
             self.valid_rows if mask is None else self.valid_rows & jnp.asarray(mask, bool)
             for mask in self.present
@@ -151,22 +149,22 @@ class PairBatch:
             self.topology, reduction, self.false_negatives, block, execution.feature_axis
         )
         sweep = on_mesh(sweep, execution.exchange, queries)
-        found: dict[str, Any] = exchange.statistics(
+        stats: dict[str, Any] = exchange.statistics(
             sweep, (scale, bias), (documents, queries, negatives)
         )
-        positive = scale * found["positive"]
-        return found, positive if bias is None else positive + bias
+        positive = scale * stats["positive"]
+        return stats, positive if bias is None else positive + bias
 
     def _sides(self) -> exchange.Sides:
-        """Documents, queries and extra negatives [B, K, ...]; ids only where they change a loss."""
+        """Returns both sides and extra negatives [B, K, ...]; ids only if they change the loss."""
         dtype = jnp.promote_types(jnp.result_type(self.query_values, self.document), jnp.float32)
         terms = self.query.terms if isinstance(self.query, SparseRows) else None
-        # Queries that a TPU makes dense come in whole registers, so documents do, too.
+        # A TPU makes queries dense in full registers, so documents need full registers, too.
         lanes = LANES if terms is not None and traced_platform() == "tpu" else 1
         pad = functools.partial(pad_terms, axis=self.execution.feature_axis, lanes=lanes)
         keep, values = self.false_negatives == "keep", self.query_values.astype(dtype)
         query_id, document_id = (None, None) if keep else (self.query_id, self.document_id)
-        # A pair is recognized by its index in the global batch, wherever its query has travelled.
+        # The index in the global batch identifies a pair, on whatever device its query is.
         documents = SideRows(
             pad(self.document.astype(dtype)),
             index=jnp.arange(len(self.document), dtype=jnp.int32),
@@ -189,19 +187,19 @@ class PairBatch:
         )
         shape = embeddings.shape[:2]  # [B, K]
         counted = jnp.broadcast_to(self.valid_rows[:, None], shape)
-        # Different for each and below 0, so that none is taken for the positive of a query.
+        # Unique and below 0, so that no negative equals the positive of a query.
         index = -1 - (documents.index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32))
-        nobody, weight = jnp.full(shape, -1, jnp.int32), self._anchor_weight
+        no_id, weight = jnp.full(shape, -1, jnp.int32), self._anchor_weight
         negatives = SideRows(
             pad(embeddings.astype(dtype)),
             index,
             counted if valid is None else counted & valid,
-            # The id -1 equals no id; their documents' ids may be known.
+            # The id -1 does not equal any id.
             query_id=None
             if query_id is None
             else jnp.full((*shape, *query_id.shape[1:]), -1, jnp.int32),
-            document_id=None if document_id is None else nobody if ids is None else ids,
-            # Never read: a weight of a document's row counts for equal queries only.
+            document_id=None if document_id is None else no_id if ids is None else ids,
+            # Never read: the weight of a document's row only counts for equal queries.
             weight=None if weight is None else jnp.zeros(shape, weight.dtype),
         )
         return documents, queries, negatives
@@ -212,7 +210,7 @@ class PairBatch:
 
     @property
     def query_values(self) -> jax.Array:
-        """The queries' embeddings, of sparse rows their values [B, K]."""
+        """Embeddings of the queries; the values [B, K] of sparse rows."""
         return self.query.values if isinstance(self.query, SparseRows) else self.query
 
     def _check(self) -> None:
@@ -222,42 +220,41 @@ class PairBatch:
                 f"false_negatives {self.false_negatives!r} needs query_id or document_id: without "
                 "ids no false negative can be found."
             )
-        mine, rest = self.query_values.shape, self.document.shape[1:]
-        extra = rest if self.negatives is None else self.negatives.embeddings.shape[2:]
-        fits = mine == self.document.shape
+        query, document = self.query_values.shape, self.document.shape
+        fits = query == document
         if isinstance(self.query, SparseRows):
-            fits = len(rest) == 1 and mine[:1] == self.document.shape[:1]
-        if not fits or extra != rest:
-            shape = "" if self.negatives is None else self.negatives.embeddings.shape
-            others = f" and extra negatives of {shape}" if shape else ""
+            fits = len(document) == 2 and query[0] == document[0]
+        negatives = None if self.negatives is None else self.negatives.embeddings.shape
+        if not fits or (negatives is not None and negatives[2:] != document[1:]):
+            others = f" and extra negatives of {negatives}" if negatives else ""
             raise UserError(
-                f"the loss pairs rows of the same shape, but was given queries of shape {mine}, "
-                f"documents of {self.document.shape}{others}: give both sides one row per pair."
+                f"the loss pairs rows of the same shape, but was given queries of shape {query}, "
+                f"documents of {document}{others}: give both sides one row per pair."
             )
 
 
 def _first(ids: jax.Array | None) -> jax.Array | None:
-    """The id [B] of each row's own query or document, of one or several [B, K]."""
+    """Returns the first id [B] of each row, from ids [B] or [B, K]."""
     return ids if ids is None or ids.ndim == 1 else ids[:, 0]
 
 
 def mean(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Weighted mean of [B] values; 0 when all weights are 0."""
+    """Returns the weighted mean of values [B]; 0 if all weights are 0."""
     total = jnp.sum(weights)
     return jnp.sum(weights * values) / jnp.where(total > 0, total, 1)
 
 
 def accuracy(
-    found: Mapping[str, Any], positive: jax.Array, valid: jax.Array, sides: Sequence[str]
+    stats: Mapping[str, Any], positive: jax.Array, valid: jax.Array, sides: Sequence[str]
 ) -> jax.Array:
-    """Share of the rows whose positive scores strictly above all their negatives, [].
+    """Returns the share of rows whose positive scores strictly above all their negatives, [].
 
     Args:
-      found: `best` of the statistics of each side, the largest logit of a negative.
+      stats: statistics of each side with `best`, the largest logit of a negative.
       positive: logits of the positives, [B].
       valid: bool [B]; rows that count.
-      sides: over which the mean is taken: "query", "document" or both.
+      sides: sides of the mean: "query", "document" or both.
     """
-    right = [(positive > found[side]["best"]).astype(positive.dtype) for side in sides]
-    first = functools.reduce(jnp.add, right) / len(right)
-    return jax.lax.stop_gradient(mean(first, valid.astype(positive.dtype)))
+    is_first = [(positive > stats[side]["best"]).astype(positive.dtype) for side in sides]
+    share = functools.reduce(jnp.add, is_first) / len(is_first)
+    return jax.lax.stop_gradient(mean(share, valid.astype(positive.dtype)))

@@ -1,11 +1,10 @@
-"""What one tile of logits adds to a loss, and the gradient that a loss gives back for it.
+"""Reductions: the statistics that a loss reads from tiles of logits, and the tiles' gradients.
 
-A tile is a block of the matrix of logits of the global batch. Its rows are local (documents, which
-stay on their device), its columns rotating (queries, which visit all devices); a logit is
-logit_scale * score (+ bias). The positives, on the diagonal of the matrix, do not count in tiles:
-the losses add them from `Topology.paired`. A `Reduction` says what a loss reads of tiles:
-statistics of each row that merge in any order, so the order of tiles, devices and hops of a ring
-does not matter.
+A tile is a block of the matrix of logits of the global batch; a logit is logit_scale * score
+(+ bias). The rows of a tile are local (documents, which stay on their device), its columns rotating
+(queries, which visit all devices). The positives, on the diagonal of the matrix, do not count in
+tiles: the losses add them from `Topology.paired`. A `Reduction` computes statistics of each row
+that merge in any order, so the order of tiles, devices and hops of a ring does not matter.
 """
 
 import dataclasses
@@ -21,22 +20,22 @@ FalseNegatives = Literal["keep", "mask", "positives"]
 Axes = tuple[str, ...]
 Stats = Mapping[str, jax.Array]
 
-# Finite, so that a row without any counted logit gives a finite number (of weight 0), not NaN.
+# Finite, so that a row without counted logits gives a finite value (of weight 0) instead of NaN.
 EXCLUDED = -1e30
 
 
 @flax.struct.dataclass
 class SideRows:
-    """Rows of one side, n of them.
+    """The n rows of one side.
 
     Attributes:
-      embeddings: [n, M, N] or [n, V]; of sparse rows the values [n, K].
+      embeddings: [n, M, N] or [n, V]; the values [n, K] of sparse rows.
       index: int32 [n], index of the row's pair in the global batch; below 0 for extra negatives.
       counted: bool [n]; False for padding.
-      query_id: int32 [n] or None; a negative number is no id. Of documents [n] or [n, K]: all
-        queries that the document is known to answer.
-      document_id: int32 [n] or None; a negative number is no id. Of queries [n] or [n, K]: all
-        documents that are known to answer the query.
+      query_id: int32 [n] or None; negative if unknown. Documents may have [n, K]: all their
+        relevant queries.
+      document_id: int32 [n] or None; negative if unknown. Queries may have [n, K]: all their
+        relevant documents.
       weight: [n] or None, the weight of the row's pair.
       terms: int32 [n, K] of sparse rows, see `gate.SparseRows`; else None.
     """
@@ -57,13 +56,11 @@ class Tile:
     Attributes:
       counted: bool [R, T]; negatives, and false negatives that count as positives.
       negative: bool [R, T].
-      rows: int32 [R], a unique number of each local row: the index of its pair in the global
-        batch, or of an extra negative a number below 0.
-      columns: int32 [T], the same of the rotating rows.
-      row_weight: [R] or None, the weight of each local row's pair.
-      column_weight: [T] or None, the same of the rotating rows.
-      share: [R, T] or None; weights of the false negatives that count as positives, 0
-        elsewhere.
+      rows: int32 [R], `SideRows.index` of the local rows.
+      columns: int32 [T], `SideRows.index` of the rotating rows.
+      row_weight: [R] or None, weights of the local rows' pairs.
+      column_weight: [T] or None, weights of the rotating rows' pairs.
+      share: [R, T] or None; weights of the false negatives that count as positives, 0 elsewhere.
     """
 
     counted: jax.Array
@@ -76,10 +73,10 @@ class Tile:
 
 
 def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegatives) -> Tile:
-    """Sorts the entries of a tile into negatives, false negatives and those that do not count.
+    """Labels the entries of a tile as negatives, false negatives or not counted.
 
-    An entry of two different pairs is a false negative by id where the query is one of the
-    document's own pair, or the document one of the query's own pair.
+    An entry of two different pairs is a false negative by id if its query is relevant to its
+    document by the query ids or by the document ids.
 
     Args:
       local: documents.
@@ -101,9 +98,8 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
         return Tile(negative, negative, *rows)
     dtype = r.embeddings.dtype
     ones = jnp.ones((), dtype)
-    # The false negative (q_t, d_r) is pair r where the queries are the same, pair t where the
-    # documents are; where both are, their weights should be equal, and the mean does not care which
-    # is meant.
+    # The false negative (q_t, d_r) is pair r if the queries are the same, and pair t if the
+    # documents are. If both are, the weights should be equal; their mean is used.
     of_r = query * (ones if r.weight is None else r.weight[:, None])
     of_t = document * (ones if t.weight is None else t.weight[None, :])
     pairs = jnp.maximum(query.astype(dtype) + document, 1)
@@ -112,28 +108,27 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
 
 
 def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None:
-    """Which ids [m] are those, or among those, of other rows [n] or [n, K]: bool [m, n]."""
+    """Returns where ids [m] equal an id of other rows, [n] or [n, K]: bool [m, n]."""
     if one is None or several is None:
         return None
     columns = [several] if several.ndim == 1 else [several[:, k] for k in range(several.shape[1])]
-    found = functools.reduce(jnp.logical_or, (one[:, None] == each[None, :] for each in columns))
-    # A negative number is no id: two rows without one are not the same query or document.
-    return found & (one >= 0)[:, None]
+    equal = functools.reduce(jnp.logical_or, (one[:, None] == ids[None, :] for ids in columns))
+    return equal & (one >= 0)[:, None]  # two unknown ids are not equal
 
 
 class Reduction(Protocol):
-    """How a loss reads tiles. All methods are pure and know of no other tile, device or hop."""
+    """Reads tiles for a loss. All methods are pure; none depends on other tiles or devices."""
 
     def start(self, side: SideRows) -> Stats:
-        """Statistics [n] of rows before the first tile."""
+        """Returns the statistics [n] of rows before the first tile."""
         ...
 
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
-        """Statistics of a tile for its local rows [R] and its rotating rows [T]."""
+        """Returns the statistics of a tile for its local rows [R] and its rotating rows [T]."""
         ...
 
     def merge(self, a: Stats, b: Stats) -> Stats:
-        """Statistics of two sets of tiles together."""
+        """Merges the statistics of two sets of tiles."""
         ...
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
@@ -141,19 +136,19 @@ class Reduction(Protocol):
         ...
 
     def finish(self, stats: Stats) -> Stats:
-        """What the loss reads of the statistics."""
+        """Returns the finished statistics, which the loss reads."""
         ...
 
     def pull(
         self, logits: jax.Array, tile: Tile, local: "SavedRows", rotating: "SavedRows"
     ) -> jax.Array:
-        """The gradient of a tile's logits, [R, T], from those of the finished statistics."""
+        """Returns the gradient of a tile's logits, [R, T], from gradients of the statistics."""
         ...
 
 
 @flax.struct.dataclass
 class SavedRows:
-    """Finished statistics of some rows and the gradients that arrived for them, [n] each."""
+    """Finished statistics of rows, and their incoming gradients, [n] each."""
 
     stats: Any
     grads: Any
@@ -163,9 +158,9 @@ class SavedRows:
 class SoftmaxReduction:
     """Log-sum-exp over the logits of a row.
 
-    Finished: `others`, the log-sum-exp of all counted logits; `best`, the
-    largest logit of a negative, without gradient; with `positives` also `dot`, the sum of share *
-    logit over the false negatives that count as positives, and `share`, the sum of their shares.
+    Finished: `others`, the log-sum-exp of all counted logits; `best`, the largest logit of a
+    negative, without gradient; with `positives` also `dot`, the sum of share * logit over the false
+    negatives that count as positives, and `share`, the sum of their shares.
     """
 
     positives: bool = False
@@ -183,8 +178,8 @@ class SoftmaxReduction:
 
         def side(axis: int) -> dict[str, jax.Array]:
             top = jnp.max(counted, axis=axis)
-            # In a row without any counted logit every entry adds exp(0) = 1. Merged with a tile
-            # that has a counted one, this becomes 1 * exp(EXCLUDED - max) = 0.
+            # In a row without counted logits every entry adds exp(0) = 1. A merge with counted
+            # logits turns this into 1 * exp(EXCLUDED - max) = 0.
             total = jnp.sum(jnp.exp(counted - jnp.expand_dims(top, axis)), axis=axis)
             stats = {"max": top, "sum": total}
             if tile.share is None:
@@ -206,7 +201,7 @@ class SoftmaxReduction:
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
         top = jax.lax.pmax(stats["max"], axes)  # [N]
-        # Sums are over exp(logit - max), so they can only be added for one and the same maximum.
+        # Sums are over exp(logit - max): they need the same maximum before they are added.
         total = scatter_sum(stats["sum"] * jnp.exp(stats["max"] - top), axes)  # [n]
         out = {"max": own_rows(top, axes), "sum": total}
         if self.positives:
@@ -216,7 +211,7 @@ class SoftmaxReduction:
 
     def finish(self, stats: Stats) -> Stats:
         others = stats["max"] + jnp.log(stats["sum"])
-        # Where no false negative counts as a positive, every counted logit is a negative's.
+        # If no false negative counts as a positive, every counted logit belongs to a negative.
         out = {"others": others, "best": stats["best" if self.positives else "max"]}
         return out | {name: stats[name] for name in ("dot", "share") if self.positives}
 
@@ -225,7 +220,6 @@ class SoftmaxReduction:
     ) -> jax.Array:
         counted = jnp.where(tile.counted, logits, EXCLUDED)
         r, t = local, rotating
-        # A row without any counted logit has `others` near EXCLUDED, and with it gradient 0.
         # d logsumexp / d logit = exp(logit - logsumexp), once for its row, once for its column.
         by_row = r.grads["others"][:, None] * jnp.exp(counted - r.stats["others"][:, None])
         by_column = t.grads["others"][None, :] * jnp.exp(counted - t.stats["others"][None, :])
@@ -237,14 +231,14 @@ class SoftmaxReduction:
 
 @dataclasses.dataclass(frozen=True)
 class SigmoidReduction:
-    """The sum over a rotating row of softplus(logit) and share * softplus(-logit).
+    """Sum over a rotating row of softplus(logit) and share * softplus(-logit).
 
-    The first is a negative's cost -log sigmoid(-logit), the second that of a false negative which
-    counts as a positive. Finished:
-    `cost` (of rotating rows only, so every logit counts once) and `best` as in `SoftmaxReduction`.
+    The first is the cost -log sigmoid(-logit) of a negative, the second the cost of a false
+    negative that counts as a positive. Finished: `cost`, only of rotating rows, so that every logit
+    counts once; `best` as in `SoftmaxReduction`.
 
     Attributes:
-      inside: the latter costs softplus(-share * logit) instead.
+      inside: see `positive_cost`.
     """
 
     inside: bool = False
@@ -284,14 +278,12 @@ class SigmoidReduction:
 
 
 def positive_cost(logits: jax.Array, weight: jax.Array, inside: bool) -> jax.Array:
-    """What positives cost in the sigmoid loss: w softplus(-x), or inside softplus(-w x).
-
-    A weight of 0 costs nothing in both forms.
+    """Returns the cost of positives in the sigmoid loss: w softplus(-x); 0 if w is 0.
 
     Args:
       logits: x.
       weight: w, of the same shape, not negative.
-      inside: as GCL's Eq. 6 is written.
+      inside: softplus(-w x) instead, as in GCL's Eq. 6.
     """
     if inside:
         return jnp.where(weight > 0, jax.nn.softplus(-weight * logits), 0)
@@ -304,6 +296,6 @@ def scatter_sum(x: jax.Array, axes: Axes) -> jax.Array:
 
 
 def own_rows(x: jax.Array, axes: Axes) -> jax.Array:
-    """This device's rows [n] of an [N] array."""
+    """Returns this device's rows [n] of an [N] array."""
     rows = x.shape[0] // jax.lax.axis_size(axes)
     return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(axes) * rows, rows)

@@ -1,12 +1,12 @@
-"""The triplet loss over all pairs of a batch, with the hardest negative of a row or with all.
+"""The triplet loss over all pairs of a batch, with the hardest or all negatives of a row.
 
 Faghri et al., "VSE++: Improving Visual-Semantic Embeddings with Hard Negatives" (2018):
 
   L = sum_i [margin + max_j s(q_i, d_j) - s(q_i, d_i)]+
           + [margin + max_j s(q_j, d_i) - s(q_i, d_i)]+
 
-over all other rows j of the global batch; with all negatives, max_j stands before the bracket and
-is a sum. Scores are computed tile by tile (`tiles.py`), so that no matrix of them is ever held.
+over all other rows j of the global batch; with all negatives, a sum over j before the bracket
+replaces max_j. Scores are computed tile by tile (`tiles.py`), without a matrix of all scores.
 """
 
 import dataclasses
@@ -41,12 +41,12 @@ SIDES = ("query", "document")
 class Triplet(PairLoss):
     """Hinges [margin + s(negative) - s(pair)]+ of every row in both directions (VSE++).
 
-    The scores are compared as they are; `logit_scale` is not read.
+    The scores are not scaled; `logit_scale` is not read.
     """
 
     type: Literal["triplet"] = "triplet"
-    margin: NotNegative = 0.2  # by which a pair shall score above its negatives
-    negatives: Literal["hardest", "all"] = "hardest"  # of the global batch; of all, hinges add up
+    margin: NotNegative = 0.2  # a pair should score above its negatives by this margin
+    negatives: Literal["hardest", "all"] = "hardest"  # of the global batch; "all" adds up hinges
     reduction: Literal["sum", "mean"] = "sum"  # over the rows; LTD and VSE++ sum
 
     def check(self, config: Config, path: str) -> Iterator[str]:
@@ -65,39 +65,39 @@ class Triplet(PairLoss):
 
 
 def triplet_loss(config: Triplet, pairs: PairBatch) -> Result:
-    """Returns the loss [] and `accuracy`, the share of rows whose pair scores above all negatives.
+    """Returns the loss [], and `accuracy`, the share of rows whose pair scores above all negatives.
 
-    A mean over the rows is weighted, and of the sum of both directions.
+    A mean over the rows is weighted, and adds both directions.
     """
     margin, counted = config.margin, pairs.counted["pair"]
     if config.negatives == "hardest":
-        found, positive = pairs.statistics(Hardest())
-        hinges = [jax.nn.relu(margin + found[side]["best"] - positive) for side in SIDES]
+        stats, positive = pairs.statistics(Hardest())
+        hinges = [jax.nn.relu(margin + stats[side]["best"] - positive) for side in SIDES]
     else:
-        # Hinges are added up within tiles, which then have to know the scores of their rows' pairs.
+        # Tiles add up the hinges, so they need the scores of their rows' pairs.
         scores = jnp.where(counted, pairs.topology.paired(pairs.query_values, pairs.document), 0)
-        known = dataclasses.replace(pairs, weight=scores)
-        found, positive = known.statistics(Hinges(margin))
-        # The tiles do not differentiate by the pairs' scores: a hinge above 0 has the slope -1.
+        scored = dataclasses.replace(pairs, weight=scores)
+        stats, positive = scored.statistics(Hinges(margin))
+        # The tiles give no gradient to the pairs' scores: a hinge above 0 has the slope -1.
         lower = jax.lax.stop_gradient(positive) - positive
         hinges = [
-            found[side]["cost"] + jax.lax.stop_gradient(found[side]["count"]) * lower
+            stats[side]["cost"] + jax.lax.stop_gradient(stats[side]["count"]) * lower
             for side in SIDES
         ]
     weights = jnp.where(counted, pairs.weights(positive), 0)
     total = jnp.sum(weights * (hinges[0] + hinges[1]))
     if config.reduction == "mean":
         total = total / jnp.maximum(jnp.sum(weights), 1e-12)
-    return total, {"accuracy": accuracy(found, positive, counted, SIDES)}
+    return total, {"accuracy": accuracy(stats, positive, counted, SIDES)}
 
 
 @dataclass(frozen=True)
 class Hardest:
-    """The largest negative of every row, and where it is; a `Reduction`.
+    """The largest negative of every row, and its index; a `Reduction`.
 
-    `place` is the number of the row that it is the score with, as a float, so that it may have a
-    (useless) gradient; exact below 2**24. Of equal scores the lowest number counts, so that the
-    gradient is the same in whatever order tiles and devices come.
+    `place` is the index of the other side's row, as a float, so that it may have an (unused)
+    gradient; exact below 2**24. Of equal scores the lowest index counts, so that the gradient does
+    not depend on the order of tiles and devices.
     """
 
     def start(self, side: SideRows) -> Stats:
@@ -107,10 +107,10 @@ class Hardest:
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
         scores = jnp.where(tile.negative, logits, EXCLUDED)
 
-        def along(axis: int, numbers: jax.Array) -> Stats:
+        def along(axis: int, indices: jax.Array) -> Stats:
             best = jnp.max(scores, axis=axis)
             hit = (scores == jnp.expand_dims(best, axis)) & tile.negative
-            place = jnp.where(hit, jnp.expand_dims(numbers, 1 - axis), jnp.inf)
+            place = jnp.where(hit, jnp.expand_dims(indices, 1 - axis), jnp.inf)
             return {"best": best, "place": jnp.min(place, axis=axis)}
 
         rows, columns = (x.astype(logits.dtype) for x in (tile.rows, tile.columns))
@@ -132,7 +132,7 @@ class Hardest:
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
-        """Each row's gradient goes to the entry of its hardest negative."""
+        """Gives each row's gradient to the entry of its hardest negative."""
         rows, columns = (x.astype(logits.dtype) for x in (tile.rows, tile.columns))
         of_rows = local.stats["place"][:, None] == columns[None, :]
         of_columns = rotating.stats["place"][None, :] == rows[:, None]
@@ -143,11 +143,11 @@ class Hardest:
 
 @dataclass(frozen=True)
 class Hinges:
-    """The sum over the negatives of a row of [margin + logit - own]+; a `Reduction`.
+    """Sum over the negatives of a row of [margin + logit - score of its pair]+; a `Reduction`.
 
-    `own`, the score of the row's pair, is the weight of the row (`SideRows.weight`), which has
-    no gradient. Finished: `cost`, the sum; `count`, how many hinges are above 0, without gradient;
-    `best`, the largest negative, without gradient.
+    The weight of a row (`SideRows.weight`) is the score of its pair, without gradient. Finished:
+    `cost`, the sum; `count`, the number of hinges above 0, and `best`, the largest negative, both
+    without gradient.
     """
 
     margin: float
@@ -157,11 +157,11 @@ class Hinges:
         return {"best": zeros + EXCLUDED, "cost": zeros, "count": zeros}
 
     def _excess(self, logits: jax.Array, tile: Tile) -> tuple[jax.Array, jax.Array]:
-        """What is above 0 of a tile's hinges, [R, T]: by the pairs of its rows and its columns."""
+        """Returns a tile's hinges [R, T] with the pairs of its rows, and of its columns."""
         assert tile.row_weight is not None
         assert tile.column_weight is not None
-        own = tile.row_weight[:, None], tile.column_weight[None, :]
-        row, column = (jnp.where(tile.negative, self.margin + logits - x, 0) for x in own)
+        scores = tile.row_weight[:, None], tile.column_weight[None, :]
+        row, column = (jnp.where(tile.negative, self.margin + logits - x, 0) for x in scores)
         return jax.nn.relu(row), jax.nn.relu(column)
 
     def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
@@ -189,7 +189,6 @@ class Hinges:
     def pull(
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
-        """A hinge above 0 has the slope 1."""
         of_rows, of_columns = self._excess(logits, tile)
         grads = local.grads["cost"][:, None] * (of_rows > 0)
         return grads + rotating.grads["cost"][None, :] * (of_columns > 0)

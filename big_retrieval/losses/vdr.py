@@ -1,21 +1,21 @@
-"""The loss of VDR, "Retrieval-based Disentangled Representation Learning with Natural Language
-Supervision", sections 3.2 and 3.3.
+"""The loss of VDR.
 
-Representations are dense V(x) [B, V]; E(x) is the gated one (`gate.py`), bow(x) the bag of words.
-SCE is the symmetric cross-entropy of Eq. 5 over the global batch. With hard negatives, these are in
+"Retrieval-based Disentangled Representation Learning with Natural Language Supervision", sections
+3.2 and 3.3. V(x) [B, V] is the dense representation, E(x) the gated one (`gate.py`), bow(x) the bag
+of words. SCE is the symmetric cross-entropy of Eq. 5 over the global batch. Hard negatives are in
 the denominators of the queries.
 
   two terms (the paper)    SCE(E_q, V_p) + SCE(bow_q, V_p)
   four terms (`symmetric`, the authors' later model)    the same and SCE(V_q, E_p) + SCE(V_q, bow_p)
 
-The second term is the nonparametric entry. Queries of the first two are sparse, and are sent so
-where that is smaller.
+The second term is the nonparametric entry. Queries of the first two terms are sparse, and are sent
+sparse if that is smaller.
 
-The contrastive mask (section 3.3) distributes the terms that no row of the batch has active among
-its rows: row b of B gets every inactive term v with v mod B = b. In the query of row b these
-terms become active (the gate is G OR mask), in its document inactive, so that every term has at
-least one positive in each batch. `shared_out` logs how many terms are distributed: with hundreds
-of active terms a query and thousands of rows almost none are left.
+The contrastive mask (section 3.3) distributes the terms that are not active in any row of the batch
+among its rows: row b of B gets every inactive term v with v mod B = b. These terms become active in
+the query of row b (the gate is G OR mask) and inactive in its document, so that every term has at
+least one positive in each batch. `shared_out` logs the number of these terms: with hundreds of
+active terms per query and thousands of rows it is almost 0.
 """
 
 import dataclasses
@@ -48,11 +48,11 @@ from big_retrieval.sparse.gate import SparseRows
 class TermMask:
     """The contrastive mask (VDR, section 3.3): inactive terms are shared out among the batch."""
 
-    # the terms that have it; the VDR paper's: "gated", its authors' code: "bag"
+    # loss terms with the mask; "gated" in the VDR paper, "bag" in its authors' code
     apply: Literal["none", "gated", "bag", "both"] = "none"
-    source: Literal["gate", "bag"] = "gate"  # what makes a query's term active
-    weight: NotNegative = 1.0  # of a term that a bag of words is given
-    normalise: bool = False  # a row's share to norm 1, before the weight
+    source: Literal["gate", "bag"] = "gate"  # a query's term is active in the gate or the bag
+    weight: NotNegative = 1.0  # of a term that is added to a bag of words
+    normalise: bool = False  # the added terms of a row to norm 1, before the weight
 
 
 @register("loss")
@@ -61,24 +61,24 @@ class Vdr(PairLoss):
     """The loss of VDR over lexical representations (Eq. 5): gated queries, dense documents."""
 
     type: Literal["vdr"] = "vdr"
-    # k, terms that the gate of training leaves besides a text's own words; None: all
+    # k, terms that the gate of training keeps in addition to a text's words; None for all
     top_k: AtLeast0 | None = 768
-    symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
-    top_k_document: AtLeast0 | None = None  # k of the documents of four terms; None: as `top_k`
+    symmetric: bool = False  # four terms, with gated documents, as in the authors' later model
+    top_k_document: AtLeast0 | None = None  # k of the documents of four terms; None for `top_k`
     bag: bool = True  # the nonparametric entry: queries as bags of words
-    bag_norm: bool = False  # these to norm 1; else binary
+    bag_norm: bool = False  # bags of words with norm 1 instead of binary ones
     mask: TermMask = field(default_factory=TermMask)
     directions: Literal["both", "query"] = "both"
-    # the paper sums directions and terms, its authors' code takes means: a quarter of it
+    # the paper sums directions and terms; its authors' code takes means, a quarter of the sum
     reduction: Literal["sum", "mean"] = "sum"
     divide_by: Literal["weights", "rows"] = "weights"
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from super().check(config, path)
         if not self.lexical(config):
-            mine = self.compares(config)
-            heads = {name: field.head for name, field in config.fields.items() if name in mine}
-            name = next(n for n, head in heads.items() if not head.lexical)
+            names = self.compares(config)
+            fields = {name: field for name, field in config.fields.items() if name in names}
+            name = next(name for name, field in fields.items() if not field.head.lexical)
             yield (
                 f"{path}.type 'vdr' compares lexical representations: set config.fields."
                 f"{name}.head.type to 'lexical', or take another loss."
@@ -91,10 +91,10 @@ class Vdr(PairLoss):
         yield from self._words(config, path)
 
     def _words(self, config: Config, path: str) -> Iterator[str]:
-        """Checks that sides whose words the loss takes have a text field."""
+        """Checks that sides whose words the loss reads have a text field."""
         masked = self.mask.apply != "none" and self.mask.source == "bag"
         gates = self.top_k, self.top_k_of_documents
-        needs = {  # what takes words -> what to do about it
+        needs = {  # side -> {fix of the config: True if needed without a text}
             "query": {
                 f"{path}.bag to False": self.bag,
                 f"{path}.mask.source to 'gate'": masked,
@@ -107,11 +107,11 @@ class Vdr(PairLoss):
         for side in ("query", "document"):
             fields = (config.fields[name] for name in self.fields(config, side))
             texts = [field for field in fields if field.modality == "text"]
-            wanted = [remedy for remedy, needed in needs[side].items() if needed]
-            if wanted and not texts:
+            fixes = [fix for fix, needed in needs[side].items() if needed]
+            if fixes and not texts:
                 yield (
                     f"{path} takes the words of the {side} side, which has no text field: turn "
-                    f"the sides around (config.fields.<field>.side), or set {' and '.join(wanted)}."
+                    f"the sides around (config.fields.<field>.side), or set {' and '.join(fixes)}."
                 )
 
     def __call__(self, context: Context) -> Result:
@@ -125,13 +125,13 @@ class Vdr(PairLoss):
 
     @property
     def _gates(self) -> dict[str, int]:
-        """k of both sides; documents that are compared dense are only watched."""
+        """k of both sides, for metrics and warnings also of documents that stay dense."""
         tops = {"query": self.top_k, "document": self.top_k_of_documents}
         return {side: activity.ALL if top_k is None else top_k for side, top_k in tops.items()}
 
     @property
     def top_k_of_documents(self) -> int | None:
-        """k of the documents' gate; None if it leaves all terms."""
+        """k of the documents' gate; None for all terms."""
         return self.top_k if self.top_k_document is None else self.top_k_document
 
     def runlocal(self) -> "Vdr":
@@ -144,12 +144,12 @@ class Vdr(PairLoss):
 def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> Result:
     """Returns the loss [] of a global batch, and metrics [].
 
-    The metrics are `accuracy` of the first term; `accuracy_bag` of the second, which is the
-    accuracy of search by bag-of-words queries; `loss_<term>`, the share of each term in the loss;
-    and with a mask `shared_out`, the number of terms that the mask gives to queries.
+    The metrics are `accuracy` of the first term; `accuracy_bag` of the second, the accuracy of
+    search by bag-of-words queries; `loss_<term>`, the share of each term in the loss; and with a
+    mask `shared_out`, the number of terms that the mask gives to queries.
 
     Args:
-      pairs: dense representations [B, V], of hard negatives [B, K, V]; without a topology.
+      pairs: dense representations [B, V], and [B, K, V] of hard negatives.
       words: term ids int32 [B, L] of "query", "document" and [B, K, L] of "negatives", if any.
     """
     negatives = pairs.negatives
@@ -157,26 +157,24 @@ def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> R
     if negatives is not None:
         sides["negatives"] = negatives.embeddings
     terms = LossTerms(config, **{k: LexicalBatch(x, words.get(k)) for k, x in sides.items()})
-    found = {}
+    results = {}
     for name, (query, document, others) in terms.operands().items():
         width = document.shape[1]
         if isinstance(query, SparseRows) and 2 * query.terms.shape[1] >= width:
-            query = gate.to_dense(query, width)  # no smaller as sparse rows
+            query = gate.to_dense(query, width)  # sparse rows are not smaller
+        if negatives is not None:
+            negatives = dataclasses.replace(negatives, embeddings=others)
         term = dataclasses.replace(
-            pairs,
-            query=query,
-            document=document,
-            topology=Product(),
-            negatives=None if negatives is None else negatives.replace(embeddings=others),  # type: ignore
+            pairs, query=query, document=document, topology=Product(), negatives=negatives
         )
-        found[name] = contrastive_loss(term, config.divide_by, config.directions)
-    share = 1 / len(found)
+        results[name] = contrastive_loss(term, config.divide_by, config.directions)
+    share = 1 / len(results)
     if config.reduction == "sum":
         share = 2 if config.directions == "both" else 1
-    values = {name: share * value for name, (value, _) in found.items()}
-    metrics = {"accuracy": found["gated"][1]["accuracy"]}
-    if "bag" in found:
-        metrics["accuracy_bag"] = found["bag"][1]["accuracy"]
+    values = {name: share * value for name, (value, _) in results.items()}
+    metrics = {"accuracy": results["gated"][1]["accuracy"]}
+    if "bag" in results:
+        metrics["accuracy_bag"] = results["bag"][1]["accuracy"]
     metrics |= {f"loss_{name}": value for name, value in values.items()}
     if config.mask.apply != "none":
         metrics["shared_out"] = jnp.sum(~terms.active, dtype=jnp.float32)
@@ -188,7 +186,7 @@ Operands = tuple[jax.Array | SparseRows, jax.Array, jax.Array | None]
 
 @dataclasses.dataclass(frozen=True)
 class LossTerms:
-    """What the terms of a batch compare; the attributes are arguments of `vdr_loss`."""
+    """Operands of the loss terms of a batch."""
 
     config: Vdr
     query: LexicalBatch
@@ -196,14 +194,14 @@ class LossTerms:
     negatives: LexicalBatch | None = None
 
     def operands(self) -> dict[str, Operands]:
-        """Term -> queries [B, V] or sparse, documents [B, V], hard negatives [B, K, V] or None."""
-        c = self.config
+        """Returns term -> queries [B, V] or sparse, documents [B, V], hard negatives [B, K, V]."""
+        config = self.config
         out: dict[str, Operands] = {"gated": self._gated()}
-        if c.bag:
+        if config.bag:
             out["bag"] = self._bag()
-        if c.symmetric:
+        if config.symmetric:
             out["gated_document"] = (self.query.embeddings, *self._gated_documents())
-            if c.bag:
+            if config.bag:
                 out["bag_document"] = self._bag_documents()
         return out
 
@@ -217,11 +215,11 @@ class LossTerms:
 
     @functools.cached_property
     def active(self) -> jax.Array:
-        """bool [V]: the terms that the mask leaves where they are."""
+        """Terms that the mask does not change, bool [V]."""
         return self.query.active(self.config.mask.source, self.config.top_k)
 
     def _gated(self) -> Operands:
-        """SCE(E_q, V_p): the parametric term."""
+        """Returns the operands of SCE(E_q, V_p), the parametric term."""
         top_k, rows = self.config.top_k, len(self.query.embeddings)
         if not self._masked("gated"):
             return self.query.gated(top_k), self.document.embeddings, self._others
@@ -229,40 +227,38 @@ class LossTerms:
         return query, self._without(contrastive_mask(self.active, rows)), self._others
 
     def _bag(self) -> Operands:
-        """SCE(bow_q, V_p): the nonparametric entry."""
+        """Returns the operands of SCE(bow_q, V_p), the nonparametric entry."""
         query, rows = self.query.bag(self.config.bag_norm), len(self.query.embeddings)
         if not self._masked("bag"):
             return query, self.document.embeddings, self._others
-        more = contrastive_mask_terms(self.active, rows)  # none is a word of the batch
-        values = self._weighted(more >= 0)
-        together = [(query.values, values), (query.terms, more)]
-        query = SparseRows(*(jnp.concatenate(each, axis=1) for each in together))
+        more = contrastive_mask_terms(self.active, rows)  # without words of the batch
+        values = jnp.concatenate([query.values, self._weighted(more >= 0)], axis=1)
+        query = SparseRows(values, jnp.concatenate([query.terms, more], axis=1))
         return query, self._without(contrastive_mask(self.active, rows)), self._others
 
     def _without(self, masked: jax.Array) -> jax.Array:
-        """V of the positives without the terms that the mask [B, V] gives to their queries."""
+        """Returns V of the positives without the terms that the mask [B, V] gives to queries."""
         return jnp.where(masked, 0, self.document.embeddings)
 
     def _weighted(self, masked: jax.Array) -> jax.Array:
-        """The values that a mask, bool [B, K], adds to bags of words."""
+        """Returns the values that a mask, bool [B, K], adds to bags of words."""
         mask = masked.astype(jnp.float32)
         return self.config.mask.weight * (unit(mask, -1) if self.config.mask.normalise else mask)
 
     def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
-        """E_p of the positives and of the hard negatives, dense."""
+        """Returns E_p of the positives and of the hard negatives, dense."""
         width, top_k = self.document.width, self.config.top_k_of_documents
-        own = gate.to_dense(self.document.gated(top_k), width)
+        positives = gate.to_dense(self.document.gated(top_k), width)
         if self.negatives is None:
-            return own, None
-        flat = self.negatives.flat()
-        others = gate.to_dense(flat.gated(top_k), width)
-        return own, others.reshape(self.negatives.embeddings.shape)
+            return positives, None
+        others = gate.to_dense(self.negatives.flat().gated(top_k), width)
+        return positives, others.reshape(self.negatives.embeddings.shape)
 
     def _bag_documents(self) -> Operands:
-        """SCE(V_q, bow_p) with the mask on the documents' side, if any."""
+        """Returns the operands of SCE(V_q, bow_p), with the mask on the documents' side, if any."""
         width, norm = self.document.width, self.config.bag_norm
         rows = len(self.document.embeddings)
-        own, others = gate.to_dense(self.document.bag(norm), width), None
+        positives, others = gate.to_dense(self.document.bag(norm), width), None
         flat = None if self.negatives is None else self.negatives.flat()
         if flat is not None:
             others = gate.to_dense(flat.bag(norm), width)  # [B K, V]
@@ -273,9 +269,9 @@ class LossTerms:
             if flat is not None:
                 active = active | flat.active("bag", 0)
             masked = contrastive_mask(active, rows, of=total)
-            query, own = jnp.where(masked, 0, query), own + self._weighted(masked)
+            query, positives = jnp.where(masked, 0, query), positives + self._weighted(masked)
             if others is not None:
                 others = others + self._weighted(contrastive_mask(active, len(others), rows, total))
         if others is not None and self.negatives is not None:
             others = others.reshape(self.negatives.embeddings.shape)
-        return query, own, others
+        return query, positives, others
