@@ -1,8 +1,8 @@
-"""The two types that all packages exchange: a `Batch` goes into a model, `Reps` come out.
+"""The types that all packages exchange: `Batch`, the input of a model, and `Reps`, its output.
 
-Letters in shape comments mean the same everywhere: B global batch, b rows on one process or device,
-L positions, D width, V vocabulary columns, M class tokens (sub-spheres), N dimensions of one
-sub-sphere, H heads, C rows or columns of a tile.
+Letters in shape comments have the same meaning everywhere: B global batch, b rows on one process or
+device, L positions, D width, V vocabulary columns, M class tokens (sub-spheres), N dimensions of
+one sub-sphere, H heads, C rows or columns of a tile.
 """
 
 from collections.abc import Mapping
@@ -16,26 +16,24 @@ Arrays = Mapping[str, Any]  # name -> jax.Array, numpy array or abstract array
 
 @flax.struct.dataclass
 class Batch:
-    """One global batch: what a model and the losses read.
+    """One global batch, read by a model and the losses.
 
     Attributes:
-      fields: field name -> its arrays. An image field has `pixels` uint8 [B, S, S, 3]; a text
-        field has `ids` int32 [B, L] and `mask` bool [B, L], an array field `values` [B, ...]; see
-        `Field.shapes`. An optional one has `present` bool [B], too: False where the record lacks
-        it. Targets, which only losses read, are fields too.
-      valid: bool [B]; False marks the padding rows of a last, incomplete batch.
-      document_id: int32 [B], the number of the row's document: equal for equal documents. Where
-        `config.labels` names no column, it is the number of the row's record, or where records
-        share contents a number of what the document holds; then [B, K] of records with several
-        documents, the drawn one first, filled up with -1.
-      query_id: int32 [B] or [B, K], the number of the row's query; None where no column holds it
-        and records share nothing.
-      weight: float32 [B], the weight of the row's pair; None: all weigh 1.
-      negatives: hard negatives, K further documents of each row. The document field whose tower
-        reads them -> its arrays, `ids` int32 [B, K, L] and `mask` bool [B, K, L]. None: there
-        are none.
-      negatives_valid: bool [B, K]; False where a row has fewer than K.
-      negatives_id: int32 [B, K], numbers like `document_id`, by what they hold; None: unknown.
+      fields: field name -> arrays, see `Field.shapes`. An image field has `pixels` uint8
+        [B, S, S, 3], a text field `ids` int32 [B, L] and `mask` bool [B, L], an array field
+        `values` [B, ...]. An optional field has `present` bool [B], too: False if the record does
+        not have it. Targets, which only losses read, are also fields.
+      valid: bool [B]; False for the padding rows of a last, incomplete batch.
+      document_id: int32 [B], equal for equal documents. If `config.labels` names no column, it is
+        the record index, or, if records share contents, an id of the document's content: then
+        [B, K] for records with several documents, the drawn one first, filled up with -1.
+      query_id: int32 [B] or [B, K], equal for equal queries; None without a column or shared
+        contents.
+      weight: float32 [B], the weight of the row's pair; None for 1.
+      negatives: K hard negatives of each row: the document field whose tower reads them -> arrays,
+        `ids` int32 [B, K, L] and `mask` bool [B, K, L]. None for none.
+      negatives_valid: bool [B, K]; False if a row has fewer than K.
+      negatives_id: int32 [B, K], ids like `document_id`, by content; None if unknown.
     """
 
     fields: Mapping[str, Arrays]
@@ -50,18 +48,18 @@ class Batch:
 
 @flax.struct.dataclass
 class Reps:
-    """The representations of a batch: what models give to losses, evaluators and indexes.
+    """Representations of a batch, for losses, evaluators and indexes.
 
     Attributes:
-      embeddings: field name -> embeddings [B, M, N] of the topology, in float32; [B, 1, V], dense,
-        of lexical fields.
-      bow: lexical text field -> int32 [B, L], the columns of the text's own words, -1 for none.
+      embeddings: field name -> embeddings [B, M, N] of the topology, in float32; dense [B, 1, V] of
+        lexical fields.
+      bow: lexical text field -> int32 [B, L], the terms of the text's words, -1 for no term.
       negatives: representations of the hard negatives of the rows, arrays [B, K, ...].
-      raw: the embeddings before the topology projects them; only where a loss has another
-        topology than the run.
-      vectors: field name -> what its tower gave, [B, M, W], or [B, L, W] of all positions; only of
-        fields that the module of a loss asks for (`Loss.reads_vectors`), and only for the module.
-      extra: name of a loss -> outputs of the module that the loss owns, arrays [B, ...].
+      raw: embeddings before the topology projects them; only if a loss has another topology than
+        the run.
+      vectors: field name -> output of its tower, [B, M, W], or [B, L, W] of all positions; only for
+        the modules of losses (`Loss.reads_vectors`).
+      extra: name of a loss -> outputs of its module, arrays [B, ...].
     """
 
     embeddings: Mapping[str, jax.Array]

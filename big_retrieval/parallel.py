@@ -1,8 +1,8 @@
-"""The device mesh, how parameters and rows are sharded over it, and how a batch gets onto it.
+"""The device mesh, the sharding of parameters and rows over it, and the placement of batches.
 
-Parameters carry logical axis names (`embed`, `heads`, `mlp`, ...); `RULES` maps those to the mesh
-axes data, fsdp and tensor. Towers run under jit with automatic sharding. No other module names a
-device.
+Parameters carry logical axis names (`embed`, `heads`, `mlp`, ...); `RULES` maps these names to the
+mesh axes data, fsdp and tensor. Towers run under jit with automatic sharding. No other module names
+a device.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from big_retrieval.config.checks import mesh_shape
 from big_retrieval.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
-# Optional arrays of a batch besides its fields.
+# Optional arrays of a batch in addition to its fields.
 EXTRAS = (
     "query_id", "document_id", "weight", "negatives", "negatives_valid", "negatives_id",
 )  # fmt: skip
@@ -49,7 +49,7 @@ RULES: tuple[tuple[str, Any], ...] = (
 
 
 def make_mesh(config: Config, devices: Sequence[Any] | None = None) -> Mesh:
-    """The mesh of a run, over all devices of all processes unless given.
+    """Returns the mesh of a run, by default over all devices of all processes.
 
     Raises:
       UserError: the axes do not fit the devices or the batch.
@@ -61,7 +61,7 @@ def make_mesh(config: Config, devices: Sequence[Any] | None = None) -> Mesh:
 
 @contextlib.contextmanager
 def use(mesh: Mesh) -> Iterator[None]:
-    """Sets the mesh and the rules that the logical constraints inside the towers read."""
+    """Sets the mesh, and the rules for logical constraints inside the towers."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
         yield
 
@@ -78,26 +78,23 @@ def without_axis(axis: str) -> Iterator[None]:
 
 
 def state_shardings(abstract: Any, mesh: Mesh) -> Any:
-    """The sharding of each array of a training state.
+    """Returns the NamedShardings of the unboxed training state.
+
+    A dimension that its mesh axis does not divide is not sharded.
 
     Args:
-      abstract: the state as `jax.eval_shape` gives it, leaves still boxed with their logical names.
-      mesh: the devices.
-
-    Returns:
-      The tree of NamedShardings of the unboxed state. A dimension that its mesh axis does not
-      divide stays whole.
+      abstract: state from `jax.eval_shape`, its leaves boxed with their logical names.
 
     Raises:
-      UserError: a tower of one's own names an axis that `RULES` does not have.
+      UserError: a user-defined tower names an axis that `RULES` does not have.
     """
     rules = dict(RULES)
 
-    def place(spec: PartitionSpec, leaf: Any) -> Any:
-        if not hasattr(leaf, "shape"):  # where an optimizer has masked a parameter: no array
+    def sharding(spec: PartitionSpec, leaf: Any) -> Any:
+        if not hasattr(leaf, "shape"):  # a parameter that an optimizer has masked
             return leaf
         axes: list[Any] = []
-        taken: set[str] = set()  # a mesh axis shards one dimension only
+        used: set[str] = set()  # a mesh axis shards only one dimension
         for size, name in zip(leaf.shape, spec, strict=False):
             if name is not None and name not in rules:
                 raise UserError(
@@ -107,38 +104,36 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
             axis = rules.get(name) if name is not None else None
             names = {axis} if isinstance(axis, str) else set(axis or ())
             fits = bool(names) and size % math.prod(mesh.shape[each] for each in names) == 0
-            fits = fits and not names & taken
+            fits = fits and not names & used
             axes.append(axis if fits else None)
-            taken |= names if fits else set()
+            used |= names if fits else set()
         return NamedSharding(mesh, PartitionSpec(*axes))
 
     specs = nn.get_partition_spec(abstract)
     return jax.tree.map(
-        place, specs, nn.unbox(abstract), is_leaf=lambda x: isinstance(x, PartitionSpec)
+        sharding, specs, nn.unbox(abstract), is_leaf=lambda x: isinstance(x, PartitionSpec)
     )
 
 
 def undivided(abstract: Any, mesh: Mesh) -> list[str]:
-    """Dimensions of a training state that stay whole, as their mesh axis does not divide them.
+    """Returns messages about dimensions that are not sharded: their mesh axis does not divide them.
+
+    Each message is for one size and axis, with the parameters and the additional bytes per device,
+    including the optimizer's state.
 
     Args:
-      abstract: as for `state_shardings`, which has checked the names of its axes.
-      mesh: the devices.
-
-    Returns:
-      A sentence for each size and axis: which parameters, and what a device holds more of them,
-      of their gradients' averages and of other arrays of the optimizer.
+      abstract: as for `state_shardings`.
     """
-    found: dict[tuple[int, str], tuple[list[str], list[float]]] = {}
+    undivided: dict[tuple[int, str], tuple[list[str], list[float]]] = {}
     rules, shardings = dict(RULES), state_shardings(abstract, mesh)
 
-    def look(path: Any, spec: PartitionSpec, leaf: Any, sharding: Any) -> None:
+    def collect(path: Any, spec: PartitionSpec, leaf: Any, sharding: Any) -> None:
         shape: tuple[int, ...] = getattr(leaf, "shape", ())
         for size, name in zip(shape, spec, strict=False):
             axis = rules.get(name)
             if not isinstance(axis, str) or axis in sharding.spec or not size % mesh.shape[axis]:
                 continue
-            names, more = found.setdefault((size, axis), ([], []))
+            names, more = undivided.setdefault((size, axis), ([], []))
             held = math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
             more.append(held * (1 - 1 / mesh.shape[axis]))
             if getattr(path[0], "name", "") == "params":
@@ -147,39 +142,38 @@ def undivided(abstract: Any, mesh: Mesh) -> list[str]:
     specs = nn.get_partition_spec(abstract)
     trees = specs, nn.unbox(abstract), shardings
     is_spec = lambda x: isinstance(x, PartitionSpec)  # noqa: E731
-    jax.tree_util.tree_map_with_path(look, *trees, is_leaf=is_spec)
+    jax.tree_util.tree_map_with_path(collect, *trees, is_leaf=is_spec)
     return [
         f"config.mesh.{axis}={mesh.shape[axis]} does not divide {size:,}, so {', '.join(names)} "
         f"stays whole: {round(sum(more)):,} bytes more per device, with the optimizer's state"
-        for (size, axis), (names, more) in found.items()
+        for (size, axis), (names, more) in undivided.items()
     ]
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows over data and fsdp."""
+    """Returns the sharding of rows over data and fsdp."""
     return NamedSharding(mesh, ROWS)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Whole on every device."""
+    """Returns the sharding of arrays that every device holds in full."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> np.ndarray:
-    """The rows of a global batch that this process's devices hold, ascending, int64 [b]."""
+    """Returns the rows of a global batch on this process's devices, ascending, int64 [b]."""
     slices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
     starts = {(index[0].start or 0, index[0].stop or batch_size) for index in slices if index}
     return np.concatenate([np.arange(start, stop) for start, stop in sorted(starts)])
 
 
 def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size: int) -> Batch:
-    """This process's rows of a batch, as one global `Batch` over the mesh.
+    """Returns one global `Batch` over the mesh from this process's rows.
 
     Args:
-      arrays: what `data.pipeline` yields: field name -> arrays [b, ...], `record` and `valid` [b],
-        and labels [b] and negatives [b, K, ...] where there are some.
-      mesh: the devices.
-      rows: the rows of the global batch that `arrays` holds (`local_rows`).
+      arrays: output of `data.pipeline`: field name -> arrays [b, ...], `record` and `valid` [b],
+        and labels [b] and negatives [b, K, ...], if any.
+      rows: indices of `arrays` in the global batch (`local_rows`).
       batch_size: B.
     """
     sharding = batch_sharding(mesh)
@@ -196,12 +190,12 @@ def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size
     extras = {name: jax.tree.map(put, arrays[name]) for name in EXTRAS if name in arrays}
     extras.setdefault("document_id", put(arrays["record"].astype(np.int32)))
     fields = {name: arrays[name] for name in arrays.keys() - set(EXTRAS)}
-    fields = {name: part for name, part in fields.items() if isinstance(part, Mapping)}
+    fields = {name: field for name, field in fields.items() if isinstance(field, Mapping)}
     return Batch(fields=jax.tree.map(put, fields), valid=put(arrays["valid"]), **extras)
 
 
 def fetch(x: jax.Array) -> np.ndarray:
-    """A possibly sharded array as numpy on every process."""
+    """Returns an array, which may be sharded, as numpy on every process."""
     if not x.is_fully_addressable and not x.is_fully_replicated:
         x = jax.jit(lambda y: y, out_shardings=replicated(x.sharding.mesh))(x)  # type: ignore
     return np.asarray(x)

@@ -1,7 +1,7 @@
-"""Topologies: how a representation becomes an embedding, and how two embeddings score.
+"""Topologies: they project representations to embeddings, and score two embeddings.
 
-One object scores training blocks, evaluation and search, so the three cannot disagree. The four
-dense topologies of "Design of the Topology for Contrastive Visual-Textual Alignment" (Table 1):
+The same object scores training, evaluation and search. The four dense topologies of "Design of the
+Topology for Contrastive Visual-Textual Alignment" (Table 1):
 
 | name | class | score(u, v) | range |
 | --- | --- | --- | --- |
@@ -10,12 +10,12 @@ dense topologies of "Design of the Topology for Contrastive Visual-Textual Align
 | oblique | Oblique | sum_j cos(u_j, v_j) | [-M, M] |
 | geodesic | Geodesic | -sqrt(sum_j arccos^2 cos(u_j, v_j)) | [-pi sqrt(M), 0] |
 
-`Inner` ("inner"), the plain product of dense vectors, and `Product`, the inner product of
-flat lexical vectors [..., V].
+In addition: `Inner` ("inner"), the inner product of dense vectors, and `Product`, the inner product
+of flat lexical vectors [..., V].
 
-The paper's Ob(n, m) has n = N and m = M. All arithmetic is in float32 or wider (float64 stays
-float64), with full-precision matrix products. Topologies are hashable and compare equal by class
-and keys, so they can be static arguments.
+The paper's Ob(n, m) has n = N and m = M. All arithmetic is in float32 or wider, with full-precision
+matrix products. Topologies are hashable and compare equal by class and keys, so they can be static
+arguments.
 """
 
 import math
@@ -37,12 +37,10 @@ class FlatProduct(Topology):
     """Scores that are one matrix product of the flattened embeddings."""
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`; O(rows columns) memory."""
         a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
         return jnp.matmul(a, b.T, precision="highest")  # [rows, columns]
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`."""
         a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
         return jnp.sum(a * b, axis=-1)  # [rows]
 
@@ -50,7 +48,7 @@ class FlatProduct(Topology):
 @register("topology")
 @dataclass(frozen=True)
 class Sphere(FlatProduct):
-    """One sphere: the cosine of the whole flattened [M*N] vectors (CLIP)."""
+    """One sphere: the cosine of the flattened [M*N] vectors (CLIP)."""
 
     type: Literal["sphere"] = "sphere"
 
@@ -62,26 +60,25 @@ class Sphere(FlatProduct):
 @register("topology")
 @dataclass(frozen=True)
 class Euclidean(Topology):
-    """The negative l2 distance of the whole vectors: neither squared nor normalised (Table 1)."""
+    """The negative l2 distance of the flattened vectors, not squared or normalized (Table 1)."""
 
     type: Literal["euclidean"] = "euclidean"
 
     def project(self, x: jax.Array) -> jax.Array:
-        """The vectors themselves, in float32 or wider."""
         return _promote(x)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`; -sqrt(|u|^2 + |v|^2 - 2 uv), O(rows columns) memory.
+        """Computes -sqrt(|u|^2 + |v|^2 - 2 uv).
 
-        The sum resolves squared distances down to its rounding error, |u|^2 + |v|^2 times the
-        machine epsilon. Where it finds 0 or less the score is 0, and so is its gradient.
+        The rounding error of the sum is |u|^2 + |v|^2 times the machine epsilon. If the sum is 0 or
+        less, the score and its gradient are 0.
         """
         a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
         squares = jnp.sum(a * a, -1)[:, None] + jnp.sum(b * b, -1)[None, :]  # [rows, columns]
         return -_safe_sqrt(squares - 2.0 * jnp.matmul(a, b.T, precision="highest"))
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`; from differences, hence more exact than `score` when close."""
+        """Computes the scores from differences: more exact than `score` for close vectors."""
         a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
         return -_safe_sqrt(jnp.sum(jnp.square(a - b), axis=-1))  # [rows]
 
@@ -89,12 +86,11 @@ class Euclidean(Topology):
 @register("topology")
 @dataclass(frozen=True)
 class Inner(FlatProduct):
-    """The plain inner product of the whole [M*N] vectors, not normalised (DPR and its kin)."""
+    """The inner product of the flattened [M*N] vectors, not normalized (DPR)."""
 
     type: Literal["inner"] = "inner"
 
     def project(self, x: jax.Array) -> jax.Array:
-        """The vectors themselves, in float32 or wider."""
         return _promote(x)
 
 
@@ -109,7 +105,7 @@ class Oblique(FlatProduct):
     type: Literal["oblique"] = "oblique"
 
     def project(self, x: jax.Array) -> jax.Array:
-        """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
+        """Divides every sub-sphere by its norm (paper, Eq. 3); 0 stays 0."""
         return unit(x, -1)
 
 
@@ -118,54 +114,47 @@ class Oblique(FlatProduct):
 class Geodesic(Topology):
     """The oblique manifold with its geodesic distance (paper, Table 1): the product metric.
 
-    At the edges: for equal embeddings (distance 0, a cone's tip) the gradient through `project` is
-    0, and the score -sqrt(eps), eps the machine epsilon; antipodal sub-spheres have a finite
-    gradient.
+    Equal embeddings have the score -sqrt(eps), with eps the machine epsilon, and gradient 0 through
+    `project`; antipodal sub-spheres have a finite gradient.
     """
 
     type: Literal["geodesic"] = "geodesic"
 
     def project(self, x: jax.Array) -> jax.Array:
-        """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
+        """Divides every sub-sphere by its norm (paper, Eq. 3); 0 stays 0."""
         return unit(x, -1)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`; O(M rows columns) memory."""
         a, b = _sides(a, b)
         cosines = jnp.einsum("rmn,cmn->mrc", a, b, precision="highest")  # [M, rows, columns]
         return -_root_of_arcs(cosines, axis=0)  # [rows, columns]
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`."""
         a, b = _sides(a, b, same_rows=True)
         return -_root_of_arcs(jnp.sum(a * b, axis=-1), axis=-1)  # [rows]
 
     def numbers_per_score(self, shape: tuple[int, ...]) -> int:
-        """See `Topology.numbers_per_score`: one per sub-sphere."""
         return shape[-2]
 
     def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
-        """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
+        """Returns the average with every sub-sphere at norm 1 again."""
         return self.project(super().combine(embeddings, weights))
 
 
 @dataclass(frozen=True)
 class Product(FlatProduct):
-    """The plain inner product of flat vectors [..., V], neither cut nor normalised (lexical).
+    """The inner product of lexical vectors [rows, V], not normalized.
 
     The score adds up over features, so V may be sharded over devices.
     """
 
     def project(self, x: jax.Array) -> jax.Array:
-        """The vectors themselves, in float32 or wider."""
         return _promote(x)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`, with embeddings [rows, V] and [columns, V]."""
         return super().score(a[:, None], b[:, None])
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`, with embeddings [rows, V]."""
         return super().paired(a[:, None], b[:, None])
 
 
@@ -175,13 +164,13 @@ TOPOLOGIES: dict[str, Topology] = {
 
 
 def _promote(x: jax.Array) -> jax.Array:
-    """At least float32."""
+    """Returns x in float32 or wider."""
     x = jnp.asarray(x)
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def unit(x: jax.Array, axes: int | tuple[int, ...]) -> jax.Array:
-    """x / max(||x||, 1e-12), with gradient 0 where ||x|| is at most 1e-12."""
+    """Computes x / max(||x||, 1e-12), with gradient 0 if ||x|| is at most 1e-12."""
     x = _promote(x)
     squared = jnp.sum(x * x, axis=axes, keepdims=True)
     tiny = squared <= _TINY_NORM**2
@@ -190,7 +179,7 @@ def unit(x: jax.Array, axes: int | tuple[int, ...]) -> jax.Array:
 
 
 def _sides(a: jax.Array, b: jax.Array, same_rows: bool = False) -> tuple[jax.Array, jax.Array]:
-    """Both sides in their common type, after a look at their shapes."""
+    """Checks the shapes of both sides and returns them in their common type."""
     first = 0 if same_rows else 1
     if a.ndim != 3 or b.ndim != 3 or a.shape[first:] != b.shape[first:]:
         raise UserError(
@@ -202,23 +191,23 @@ def _sides(a: jax.Array, b: jax.Array, same_rows: bool = False) -> tuple[jax.Arr
 
 
 def _flat_sides(a: jax.Array, b: jax.Array, same_rows: bool = False) -> tuple[jax.Array, jax.Array]:
-    """`_sides` with M and N joined."""
+    """Returns `_sides` with M and N joined."""
     a, b = _sides(a, b, same_rows)
     size = math.prod(a.shape[1:])
     return a.reshape(a.shape[0], size), b.reshape(b.shape[0], size)  # [rows, M*N], [columns, M*N]
 
 
 def _safe_sqrt(x: jax.Array) -> jax.Array:
-    """sqrt(x) where x > 0; elsewhere 0, with gradient 0. NaN stays NaN."""
+    """Computes sqrt(x) if x > 0, else 0 with gradient 0. NaN stays NaN."""
     flat = x <= 0.0
     return jnp.where(flat, 0.0, jnp.sqrt(jnp.where(flat, 1.0, x)))
 
 
 def _root_of_arcs(cosines: jax.Array, axis: int) -> jax.Array:
-    """sqrt(sum arccos^2(cosines)) over the sub-spheres.
+    """Computes sqrt(sum arccos^2(cosines)) over the sub-spheres.
 
-    Epsilon under the root keeps its slope below 1 / (2 sqrt(eps)) at 0, where rounding errors of
-    the cosines would otherwise be all of the gradient; a distance d moves by only eps / (2 d).
+    Epsilon under the root keeps its slope below 1 / (2 sqrt(eps)) at 0, where otherwise rounding
+    errors of the cosines dominate the gradient; a distance d changes only by eps / (2 d).
     """
     eps = jnp.finfo(cosines.dtype).eps
     return jnp.sqrt(jnp.sum(_arccos_squared(cosines), axis=axis) + eps)
@@ -226,9 +215,9 @@ def _root_of_arcs(cosines: jax.Array, axis: int) -> jax.Array:
 
 @jax.custom_jvp
 def _arccos_squared(c: jax.Array) -> jax.Array:
-    """arccos(c)^2, c clipped to [-1, 1]."""
+    """Computes arccos(c)^2, with c clipped to [-1, 1]."""
     c = jnp.clip(c, -1.0, 1.0)
-    # The atan2 form keeps full relative precision at both ends, 1 - c and 1 + c being exact there.
+    # The atan2 form has full relative precision at both ends, where 1 - c and 1 + c are exact.
     return jnp.square(jnp.arctan2(jnp.sqrt((1.0 - c) * (1.0 + c)), c))
 
 
@@ -236,10 +225,10 @@ def _arccos_squared(c: jax.Array) -> jax.Array:
 def _arccos_squared_jvp(
     primals: tuple[jax.Array], tangents: tuple[jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-    """Slope -2 theta / sin(theta): -2 at c = 1 (also past it, by rounding), bounded at c = -1.
+    """Slope -2 theta / sin(theta): -2 at c = 1 (and above, by rounding), bounded at c = -1.
 
-    At c = -1 the slope is that of c = -1 + 8 eps: times the tangent of c, which falls like
-    sin(theta), the gradient of an embedding stays bounded by 2 pi on the way there.
+    At c = -1 it is the slope at c = -1 + 8 eps. The tangent of c falls like sin(theta), so the
+    gradient of an embedding stays below 2 pi near c = -1.
     """
     (c,), (tangent,) = primals, tangents
     inner = jnp.clip(c, -1.0 + 8.0 * jnp.finfo(c.dtype).eps, 1.0)

@@ -1,7 +1,7 @@
-"""How parts of the configuration are written in a PyTorch module (`--to=torch`).
+"""PyTorch forms of the parts of a config, for `--to=torch`.
 
-`torch_form` has a function for each class of towers, heads, fields and topologies. A part of a
-user's own registers its function in the file that defines it:
+`torch_form` has a function for each class of towers, heads, fields and topologies. A user-defined
+part registers its function in the file that defines it:
 
     @torch_form.register
     def _(tower: MyTower, context: TorchContext) -> TorchForm:
@@ -18,19 +18,19 @@ import numpy as np
 from big_retrieval import config, similarity
 from big_retrieval.config.registry import Part
 
-# Methods that do a part's work: a class that defines one needs its own form.
+# Methods that do the work of a part: a class that defines one needs its own form.
 WORK = {"build", "project", "score", "paired", "combine"}
 
 
 @dataclass(frozen=True)
 class TorchContext:
-    """What a part may need to know of the model around it.
+    """Information about the model around a part.
 
     Attributes:
-      shapes: path of a parameter below the part -> shape; {} of fields and topologies.
-      table: of a head, the word table of the tower in front of it, such as `text.token_embedding`,
-        with its shape; {}: that has none.
-      terms: of a lexical head.
+      shapes: path of a parameter below the part -> shape; {} for fields and topologies.
+      table: for a head, the word table of its tower, such as `text.token_embedding`, with its
+        shape; {} if the tower does not have one.
+      terms: terms of a lexical head.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -40,23 +40,22 @@ class TorchContext:
 
 @dataclass(frozen=True)
 class TorchForm:
-    """How a part is written.
+    """PyTorch form of a part.
 
     Attributes:
-      name: a class of big_retrieval/exporting/pytorch, or of `file`, such as "VisionTransformer";
-        its constructor takes keywords. Of a field a function of its arrays, such as "normalised",
-        for what the tower is called with; "": the arrays themselves.
-      arguments: keyword -> a number, string, tuple or None. Those that are the class's defaults are
-        not written. Of a field those of its function.
-      call: Python expressions, what the module is called with: of a head of `tokens`, the vectors
-        from the tower, of the field's arrays by their names (`mask=mask` is left out where the
-        field has no mask) and its name as `{field}`, and of the model as `self`. Of a field the
-        names of its arrays.
-      buffers: name -> whole numbers, of the module beside its parameters.
-      reads: of a field of texts or images, keywords of `Tokenizer` or `read_image`.
-      fixed_length: of a tower or a head, whether it can be traced (by `torch.export`, for
-        `--to=onnx`) for texts of one length only, as a loop over their words can.
-      file: the Python file of a user's own that has the class; "": the package has it.
+      name: a class of big_retrieval/exporting/pytorch, or of `file`, such as "VisionTransformer",
+        whose constructor takes keywords. For a field, a function that maps its arrays to the
+        arguments of the tower, such as "normalised"; empty for the arrays themselves.
+      arguments: keyword -> number, string, tuple or None, of the class or the field's function.
+        Defaults of the class are not written.
+      call: Python expressions, the arguments of the module. A head may use `tokens`, the vectors
+        from the tower; the field's arrays by name (`mask=mask` is left out if the field has no
+        mask); the field's name as `{field}`; the model as `self`. For a field, names of its arrays.
+      buffers: name -> integers, in addition to the module's parameters.
+      reads: keywords of `Tokenizer` or `read_image`, for a field of texts or images.
+      fixed_length: True if a tower or head can only be traced (by `torch.export`, for `--to=onnx`)
+        for texts of one length, such as a loop over words.
+      file: the user's Python file with the class; empty for the package.
     """
 
     name: str
@@ -70,7 +69,7 @@ class TorchForm:
 
 @functools.singledispatch
 def torch_form(part: Part, context: TorchContext) -> TorchForm:
-    """Returns the form of a part for which `has_torch_form` is true."""
+    """Returns the form of a part; see `has_torch_form`."""
     raise NotImplementedError(f"no PyTorch form of {type(part).__name__}")
 
 
@@ -85,7 +84,7 @@ def has_torch_form(part: Part) -> bool:
 
 
 def keys(part: Any, *names: str) -> dict[str, Any]:
-    """Keys of a part with their values, for a module whose arguments have the same names."""
+    """Returns keys of a part with their values, for a module with equally named arguments."""
     return {name: getattr(part, name) for name in names}
 
 
@@ -115,7 +114,7 @@ def _(head: config.Lexical, context: TorchContext) -> TorchForm:
     if head.top_k is not None and head.keep_input_terms:
         buffers["term_of"], arguments["words"] = terms.table, len(terms.table)
         call.append("ids=ids")
-    fixed = head.pooling_top_k is not None  # the smaller of this and of the positions
+    fixed = head.pooling_top_k is not None  # its minimum with the positions is traced
     return TorchForm("LexicalHead", arguments, tuple(call), buffers, fixed_length=fixed)
 
 
@@ -170,7 +169,7 @@ def _(tower: config.RegionGraph, context: TorchContext) -> TorchForm:
 
 @torch_form.register
 def _(tower: config.RegionTransformer, context: TorchContext) -> TorchForm:
-    sizes = {"dim": context.shapes["fc1/kernel"][0] - 5}  # without a box and its area
+    sizes = {"dim": context.shapes["fc1/kernel"][0] - 5}  # minus a box and its area
     return TorchForm("RegionTransformerNetwork", sizes | keys(tower, *tower.computed_by))
 
 
