@@ -56,19 +56,15 @@ class Tile:
     Attributes:
       counted: bool [R, T]; negatives, and false negatives that count as positives.
       negative: bool [R, T].
-      rows: int32 [R], `SideRows.index` of the local rows.
-      columns: int32 [T], `SideRows.index` of the rotating rows.
-      row_weight: [R] or None, weights of the local rows' pairs.
-      column_weight: [T] or None, weights of the rotating rows' pairs.
+      local: R rows of the tile.
+      rotating: T columns of the tile.
       share: [R, T] or None; weights of the false negatives that count as positives, 0 elsewhere.
     """
 
     counted: jax.Array
     negative: jax.Array
-    rows: jax.Array
-    columns: jax.Array
-    row_weight: jax.Array | None = None
-    column_weight: jax.Array | None = None
+    local: SideRows
+    rotating: SideRows
     share: jax.Array | None = None
 
 
@@ -87,15 +83,14 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
     counted = r.counted[:, None] & t.counted[None, :] & ~positive
     query, document = _among(t.query_id, r.query_id), _among(r.document_id, t.document_id)
     query = query if query is None else query.T  # [R, T]
-    rows = r.index, t.index, r.weight, t.weight
     if false_negatives == "keep" or (query is None and document is None):
-        return Tile(counted, counted, *rows)
+        return Tile(counted, counted, r, t)
     none = jnp.zeros((), bool)
     query, document = none if query is None else query, none if document is None else document
     false_negative = counted & (query | document)
     negative = counted & ~false_negative
     if false_negatives == "mask":
-        return Tile(negative, negative, *rows)
+        return Tile(negative, negative, r, t)
     dtype = r.embeddings.dtype
     ones = jnp.ones((), dtype)
     # The false negative (q_t, d_r) is pair r if the queries are the same, and pair t if the
@@ -104,7 +99,7 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
     of_t = document * (ones if t.weight is None else t.weight[None, :])
     pairs = jnp.maximum(query.astype(dtype) + document, 1)
     share = jnp.where(false_negative, (of_r + of_t) / pairs, 0)
-    return Tile(counted, negative, *rows, share)
+    return Tile(counted, negative, r, t, share)
 
 
 def _among(one: jax.Array | None, several: jax.Array | None) -> jax.Array | None:

@@ -113,7 +113,7 @@ class Hardest:
             place = jnp.where(hit, jnp.expand_dims(indices, 1 - axis), jnp.inf)
             return {"best": best, "place": jnp.min(place, axis=axis)}
 
-        rows, columns = (x.astype(logits.dtype) for x in (tile.rows, tile.columns))
+        rows, columns = (x.index.astype(logits.dtype) for x in (tile.local, tile.rotating))
         return along(1, columns), along(0, rows)
 
     def merge(self, a: Stats, b: Stats) -> Stats:
@@ -133,7 +133,7 @@ class Hardest:
         self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
     ) -> jax.Array:
         """Gives each row's gradient to the entry of its hardest negative."""
-        rows, columns = (x.astype(logits.dtype) for x in (tile.rows, tile.columns))
+        rows, columns = (x.index.astype(logits.dtype) for x in (tile.local, tile.rotating))
         of_rows = local.stats["place"][:, None] == columns[None, :]
         of_columns = rotating.stats["place"][None, :] == rows[:, None]
         grads = local.grads["best"][:, None] * of_rows
@@ -158,9 +158,9 @@ class Hinges:
 
     def _excess(self, logits: jax.Array, tile: Tile) -> tuple[jax.Array, jax.Array]:
         """Returns a tile's hinges [R, T] with the pairs of its rows, and of its columns."""
-        assert tile.row_weight is not None
-        assert tile.column_weight is not None
-        scores = tile.row_weight[:, None], tile.column_weight[None, :]
+        assert tile.local.weight is not None
+        assert tile.rotating.weight is not None
+        scores = tile.local.weight[:, None], tile.rotating.weight[None, :]
         row, column = (jnp.where(tile.negative, self.margin + logits - x, 0) for x in scores)
         return jax.nn.relu(row), jax.nn.relu(column)
 
