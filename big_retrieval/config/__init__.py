@@ -1,8 +1,8 @@
-"""The configuration of a run: one typed tree of defaults, every key with its type and meaning.
+"""Configuration of a run: one typed tree of defaults, with type and meaning of every key.
 
-The root is `Config` (`run.py`); the other files hold its parts, all of whose names are here.
-Config files change the tree in its ConfigDict form (`recipe.py`); `load` gives the typed form that
-the rest of the code reads; `checks/` refuses combinations that no single key can tell.
+The root is `Config` (`run.py`). Config files change the tree in its ConfigDict form (`recipe.py`);
+`load` returns the typed form that all other code reads; `checks/` rejects keys that do not fit
+together.
 """
 
 import importlib

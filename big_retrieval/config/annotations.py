@@ -1,4 +1,4 @@
-"""What the annotations of the configuration's dataclasses say: which keys and which variants."""
+"""Keys and variants of the configuration's dataclasses, read from their annotations."""
 
 import dataclasses
 import functools
@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Union
 
 
-@functools.cache  # to evaluate annotations was half of the time of reading a config
+@functools.cache  # evaluating annotations took half of the time of reading a config
 def hints_of(cls: Any) -> Mapping[str, Any]:
-    """The annotations of a dataclass's own keys."""
+    """Returns the annotations of a dataclass's keys."""
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def choices_of(hint: Any) -> tuple[Any, ...]:
-    """The dataclasses that an annotation stands for, where the tag says which; else ()."""
+    """Returns the dataclasses that an annotation allows, told apart by their tag; else ()."""
     if _is_kind(hint):
         return hint.registered()
     if typing.get_origin(hint) not in (Union, types.UnionType):
@@ -26,31 +26,34 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
 
 
 def kind_in(hint: Any) -> Any:
-    """The kind of parts in a union with text, such as `str | Topology`; None: there is none."""
+    """Returns the kind of parts in a union with text, such as `str | Topology`, or None."""
     if typing.get_origin(hint) not in (Union, types.UnionType):
         return None
     return next((arg for arg in typing.get_args(hint) if _is_kind(arg)), None)
 
 
 def _is_kind(hint: Any) -> bool:
-    """Whether an annotation is the base class of a kind of parts: it has no tag of its own."""
+    """Returns True for the base class of a kind of parts, which has no tag."""
     return hasattr(hint, "registered") and "type" not in getattr(hint, "__dataclass_fields__", {})
 
 
 def named(choices: Iterable[Any]) -> dict[str, Any]:
-    """The dataclasses of a union by their tag's value."""
-    found = [cls for cls in choices if cls is not type(None)]
-    tag = tag_of(found[0])
-    return {typing.get_args(hints_of(cls)[tag])[0]: cls for cls in found}
+    """Returns the dataclasses of a union by the value of their tag."""
+    classes = [cls for cls in choices if cls is not type(None)]
+    tag = tag_of(classes[0])
+    return {typing.get_args(hints_of(cls)[tag])[0]: cls for cls in classes}
 
 
 def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """The dataclasses that the group at a path may be, by their tag's value; {} for one kind only.
+    """Returns the dataclasses that the group at a path may be, by the value of their tag.
 
     Args:
       hint: annotation of the tree.
-      raw: the tree; it holds the path.
+      raw: the tree, which contains the path.
       keys: the path.
+
+    Returns:
+      {} if there is one dataclass only.
     """
     args, choices = typing.get_args(hint), choices_of(hint)
     union = named(choices) if choices else {}
@@ -63,12 +66,9 @@ def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def entry_kind(cls: Any, key: str, entry: str) -> Any:
-    """The dataclass of a new entry of `cls.key`, a group of named ones; None: nobody can know it.
+    """Returns the dataclass of a new entry of the group `cls.key`; None if it is unknown.
 
-    Args:
-      cls: dataclass.
-      key: of it.
-      entry: the name, which says which one it is where the kind is `named_by_type`.
+    `entry`, the name of the new entry, selects the dataclass if the kind is `named_by_type`.
     """
     hint = hints_of(cls).get(key) if dataclasses.is_dataclass(cls) else None
     args = typing.get_args(hint)
@@ -80,6 +80,6 @@ def entry_kind(cls: Any, key: str, entry: str) -> Any:
 
 
 def tag_of(cls: Any) -> str:
-    """The name of the Literal field that tells the dataclasses of a union apart."""
+    """Returns the name of the Literal key that tells the dataclasses of a union apart."""
     hints = hints_of(cls)
     return next(tag for tag in ("type", "kind") if typing.get_origin(hints.get(tag)) is Literal)

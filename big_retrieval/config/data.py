@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """Further documents that every training pair brings, wrong ones for its query."""
+    """Further documents of every training pair, non-relevant for its query."""
 
     count: AtLeast0 = 0  # K, of a pair; drawn from its record's list, padded where that is shorter
     # column of a list of texts, or of {"title": ..., "text": ..., "pool": 0}: lower pools first
@@ -49,7 +49,7 @@ class HardNegatives:
 
 @dataclass(frozen=True)
 class Loader:
-    """Reading of records, and the handling of damaged ones."""
+    """Reading of records, and the limit of damaged records."""
 
     threads: AtLeast1 = 2
     workers: AtLeast0 = 0  # processes; 0: threads only

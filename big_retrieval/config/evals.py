@@ -1,4 +1,4 @@
-"""The base of evaluators, the parts of `config.evals`; the package's are in evals/."""
+"""Base class of evaluators, the parts of `config.evals`; the package's are in evals/."""
 
 import abc
 import dataclasses
@@ -44,12 +44,12 @@ class Evaluator(Part):
     judged: ClassVar[bool] = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields a sentence for each mistake in its keys; `path` is such as `config.evals.test`."""
+        """Yields an error message for every bad key; `path` is such as `config.evals.test`."""
         del config, path
         yield from ()
 
     def reads(self) -> Mapping[str, str]:
-        """Key -> name of the field of `config.fields` in this key."""
+        """Returns key -> name of a field of `config.fields`, for keys that name a field."""
         return {}
 
     def compared(self, config: "Config") -> Mapping[str, Sequence[str]]:
@@ -81,7 +81,7 @@ class Evaluator(Part):
         """Computes the metrics of these parameters, by name."""
 
     def runlocal(self) -> "Evaluator | None":
-        """The same on generated data; None if the evaluators of `:runlocal` replace it."""
+        """Returns a version on generated data; None if `:runlocal` replaces it."""
         if self.data is None:
             return self
         data = default("source", "scenes", split="test", count=200)()

@@ -1,4 +1,4 @@
-"""The base of fields, whose parts are in data/fields/, and the tokenizer."""
+"""Base class of fields, whose subclasses are in data/fields/, and the tokenizer."""
 
 import abc
 import dataclasses
@@ -21,36 +21,36 @@ Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array -> shape 
 
 
 class _DefaultHead:
-    """Class attribute: a `Projection`, created when it is read, as heads need jax."""
+    """Class attribute: a `Projection`, created when it is read, because heads import jax."""
 
     def __get__(self, field: Any, cls: Any) -> Head:
         return _default_head()
 
 
 class Field(Part):
-    """The base of all fields: what the rest of the code asks them.
+    """Base class of fields.
 
-    A subclass is a frozen dataclass with the key `type`, made known by `@register("field")`. The
-    attributes below may be keys of it. The `FieldReader` that `build` returns reads and stacks
-    values (`big_retrieval/data/fields/reader.py`).
+    A subclass is a frozen dataclass with the key `type`, registered by `@register("field")`. The
+    attributes below may be keys of it. `build` returns the `FieldReader` that reads and stacks
+    values.
 
     Attributes:
-      modality: what its values are: "text" (of a subclass of `TextField`; BM25, bags of words and
-        hard negatives want one), "image" (pixels that a person can be shown), or anything else.
-      draws_first: whether training draws it before the others, as texts are: an image is not
-        mirrored where the drawn text forbids it, an array may belong to the drawn text.
-      side: of the pair; "target": no tower reads it, but losses do, in training only.
-      tower: the one of `config.towers` that reads it; "" of a target.
-      column: of the record.
-      weight: in the average of its side's fields.
-      optional: whether a record may lack it.
-      shares_head: another field, whose head is this one's, too.
-      same_input_as: another field with the same keys but for the head: training draws one value
-        for both, and the tower runs once, with two heads behind it; "": it has its own.
-      head: behind the tower.
-      length: tokens of a text at most; 0: it is none.
-      title: column of a text's title; "": it has none.
-      generated: whether records without its column get random values; starts say so.
+      modality: "text" (subclasses of `TextField`, which BM25, bags of words and hard negatives
+        need), "image" (pixels that people can look at), or any other word.
+      draws_first: True if training draws its value before other fields. Texts do: an image is not
+        mirrored if the drawn text forbids it.
+      side: "query", "document", or "target", which losses read in training and no tower reads.
+      tower: name in `config.towers`; empty for a target.
+      column: column of the record.
+      weight: weight in the average of its side's fields.
+      optional: True if records may lack it.
+      shares_head: another field, whose head it uses; empty for none.
+      same_input_as: another field whose keys differ in the head only; empty for none. Training
+        draws one value for both, and the tower runs once, followed by two heads.
+      head: the head after the tower.
+      length: maximum number of tokens of a text; 0 for other fields.
+      title: column of a text's title; empty for none.
+      generated: True if records without its column get random values.
     """
 
     kind: ClassVar[str] = "field"
@@ -69,78 +69,73 @@ class Field(Part):
     generated: Any = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """What is wrong with its own keys, a sentence each; towers and heads are checked elsewhere.
-
-        `path` names it, such as `config.fields.text`.
-        """
+        """Yields an error message for every bad key; towers and heads are checked elsewhere."""
         del config, path
         yield from ()
 
     def columns(self) -> Mapping[str, str]:
-        """Key -> the column that it names; that of "column" must have a value in some record."""
+        """Returns key -> column. The column of "column" must have a value in some record."""
         return {"column": self.column} if self.column else {}
 
     @abc.abstractmethod
     def build(self, tools: "Tools") -> "FieldReader":
-        """Returns what reads its values; itself if it inherits from `FieldReader`, too."""
-        raise NotImplementedError
+        """Returns the reader of its values; itself if it is a `FieldReader`, too."""
 
     @property
     def field(self) -> "Field":
-        """Itself, where it is its own reader."""
+        """The field itself, if it is its own reader."""
         return self
 
     @abc.abstractmethod
     def shapes(self) -> Shapes:
-        """The arrays of a batch, `Batch.fields[name]`, without `present`: of one row each."""
-        raise NotImplementedError
+        """Returns the arrays of one row in `Batch.fields[name]`, without `present`."""
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
-        """What a tower is called with: `tower(*inputs, train=..., rows=...)`; traced by jax.
+        """Returns the arguments of `tower(*inputs, train=..., rows=...)`; traced by jax.
 
         Args:
-          arrays: those of `shapes`, with the rows of a batch in front.
-          dtype: of the tower's computations.
+          arrays: arrays of `shapes`, with a first axis for the rows.
+          dtype: type of the tower's computations.
         """
         del dtype
         return tuple(arrays[name] for name in self.shapes())
 
     def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
-        """An evaluation's batch (numpy) without what is padding in all rows; changes no result.
+        """Returns an evaluation batch (numpy) without padding of all rows; changes no result.
 
         Args:
-          arrays: those of `shapes`, with rows in front.
-          length: of a text field: positions that are left; None: few enough that no row is cut.
+          arrays: arrays of `shapes`, with a first axis for the rows.
+          length: remaining positions of a text; None for as few as the rows need.
         """
         del length
         return arrays
 
     def record(self, value: Any) -> Mapping[str, Any]:
-        """The columns of a record that has a value at hand, which a trained model encodes."""
+        """Returns the columns of a record that holds a value, for a trained model to encode."""
         return {self.column: value}
 
     def runlocal(self) -> "Field":
-        """The same, small, for `:runlocal` on generated data: by default that of `shrunk`.
+        """Returns a small version for `:runlocal` on generated data, by default `shrunk`.
 
-        A column that generated records lack needs values of its own making, see `ArrayField`.
+        Generated records may lack its column, so that it has to generate values, see `ArrayField`.
         """
         return self.shrunk()
 
     def shrunk(self) -> "Field":
-        """The same, small, for `:runlocal` on kept data: it reads what it read before."""
+        """Returns a small version for `:runlocal` on kept data, with the same columns."""
         part: Any = self
         if not any(key.name == "head" for key in dataclasses.fields(part)):
             return self
         return dataclasses.replace(part, head=self.head.runlocal())
 
     def in_graded_scenes(self) -> "Field":
-        """The same, reading the generated judged pairs of `:runlocal`."""
+        """Returns a version that reads the generated judged pairs of `:runlocal`."""
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedField(Field):
-    """The keys that all fields of the package have besides their own."""
+    """Keys that all fields of the package share."""
 
     weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
@@ -151,7 +146,7 @@ class EncodedField(Field):
 
 
 def lexical_head(fields: Mapping[str, Field], name: str) -> "Lexical | None":
-    """The lexical head of a field; None: it has another. One that is shared is set in both."""
+    """Returns the lexical head of a field, or None. A shared head is set in both fields."""
     head = fields[name].head
     return head if head.lexical else None
 

@@ -1,4 +1,4 @@
-"""Reading a config file and the keys of overrides, with a sentence for every mistake in them."""
+"""Reads config files and overrides; every mistake in them is a UserError."""
 
 import ast
 import dataclasses
@@ -29,14 +29,14 @@ NO_ENTRY = (
     "there is no key or entry {!r}; a new one, such as a second loss, is assigned as a whole "
     "(c.losses.name = recipe.entry(...)) before its keys are"
 )
-# What ml_collections says of a value of another type: the key, the value's type, the key's type.
+# Message of ml_collections about a value of another type: key, type of the value, type of the key.
 OTHER_TYPE = re.compile(r"override field '(\w+)'.* type <class '(.+?)'> .* <class '(.+?)'>$")
 NOT_OF_TYPE = "the key {!r} is set to a value of the type {}; it must be a {}"
 NO_GROUP = "the key {0!r} is set to a {1}; wrap it: {0} = recipe.entry(config.{1}(), key=value)"
 
 
 class ConfigFile(flags.ArgumentParser):
-    """Runs the config file; what is wrong in it, or in the keys of overrides, is a UserError."""
+    """Parser of the flag --config: runs the config file and checks the keys of overrides."""
 
     def __init__(self, inner: Any) -> None:
         """Wraps the parser of ml_collections."""
@@ -44,7 +44,7 @@ class ConfigFile(flags.ArgumentParser):
         self._inner = inner
 
     def parse(self, argument: str) -> Any:
-        """What `get_config` returns.
+        """Returns the result of `get_config`.
 
         Raises:
           UserError: names the file and line, or the override's key.
@@ -54,32 +54,32 @@ class ConfigFile(flags.ArgumentParser):
         given = [(arg, match) for arg in sys.argv[1:] if (match := re.match(OVERRIDE, arg))]
         try:
             with command_line(match["key"] for _, match in given):
-                found = self._inner.parse(argument)
-            getattr(found, "keys", None)  # ml_collections tells of an OSError only here
-        except Exception as problem:
-            raise UserError(mistake_in(argument.split(":", 1)[0], problem)) from problem
-        if not isinstance(found, ml_collections.ConfigDict):
+                config = self._inner.parse(argument)
+            getattr(config, "keys", None)  # ml_collections raises an OSError only here
+        except Exception as error:
+            raise UserError(mistake_in(argument.split(":", 1)[0], error)) from error
+        if not isinstance(config, ml_collections.ConfigDict):
             raise UserError(
-                f"{argument}: get_config returned {found!r:.40}, not a configuration: begin with "
+                f"{argument}: get_config returned {config!r:.40}, not a configuration: begin with "
                 "c = recipe.base() and end it with return c."
             )
-        _open_topology(found, {match["key"] for _, match in given})
+        _open_topology(config, {match["key"] for _, match in given})
         for arg, match in given:
-            _begin(found, match["key"])
-            _switch(found, match["key"], arg.partition("=")[2])
+            _begin(config, match["key"])
+            _switch(config, match["key"], arg.partition("=")[2])
         for arg, match in given:
-            _check_key(found, match["key"], arg, negated=bool(match["no"]))
-        return found
+            _check_key(config, match["key"], arg, negated=bool(match["no"]))
+        return config
 
 
 def run_config_file(text: str) -> Any:
-    """Runs a config file, without flags of the command line.
+    """Runs a config file without command-line flags.
 
     Args:
       text: as --config, a name or file with an optional argument: "quickstart:runlocal".
 
     Returns:
-      What its `get_config` returns.
+      The result of its `get_config`.
 
     Raises:
       UserError: there is no such file, or it fails.
@@ -96,9 +96,9 @@ def run_config_file(text: str) -> Any:
 
 
 def can_import_configs(path: Path) -> None:
-    """Lets a config file import its neighbours from wherever the command is run.
+    """Lets a config file import its neighbours from any working directory.
 
-    By their names, and those in a folder `configs` as `configs.<name>`, too.
+    Neighbours have their own names; in a folder `configs`, also `configs.<name>`.
     """
     parents = path.resolve().parents
     folders = [parents[0], *(folder.parent for folder in parents if folder.name == "configs")]
@@ -118,10 +118,9 @@ def _open_topology(config: Any, keys: Collection[str]) -> None:
 
 
 def _begin(config: Any, key: str) -> None:
-    """Adds entries that the command line is the first to name, to groups with one kind of them.
+    """Adds entries that only the command line names, to groups whose new entries have one type.
 
-    Such are `init`, `optimizer.groups` and `optimizer.phases`, and `trackers`, whose names say
-    which they are; of fields, towers and evaluators there are several kinds.
+    These are `init`, `optimizer.groups`, `optimizer.phases`, and `trackers`, whose names are types.
     """
     cls: Any = Config
     node: Any = config
@@ -142,10 +141,10 @@ def _begin(config: Any, key: str) -> None:
 
 
 def _switch(config: Any, key: str, value: str) -> None:
-    """Makes a group the one that a new type on the command line names, so that its keys can follow.
+    """Converts a group to the type that the command line gives, so that its keys can follow.
 
-    Keys that both have keep their values, new ones get their defaults; so do those of a source that
-    are at the default of the old type.
+    Shared keys keep their values and new keys get their defaults. Keys of a source at the default
+    of the old type get the default of the new type.
     """
     *path, tag = key.split(".")
     if tag not in ("type", "kind"):
@@ -157,7 +156,7 @@ def _switch(config: Any, key: str, value: str) -> None:
         return
     try:
         known = annotations.variants(Config, config, path)
-    except (KeyError, TypeError):  # keys that do not belong there are told of later
+    except (KeyError, TypeError):  # `_check_key` reports unknown keys
         return
     if value not in known:
         return
@@ -173,7 +172,7 @@ def _switch(config: Any, key: str, value: str) -> None:
 
 
 def _check_key(config: Any, key: str, arg: str, *, negated: bool) -> None:
-    """Raises if an override names no key, or replaces a group by a part of it."""
+    """Raises if an override names no key, or replaces a group by some of its keys."""
     node, path = config, "config"
     for name in key.split("."):
         name = name.split("[", 1)[0]
@@ -189,11 +188,11 @@ def _check_key(config: Any, key: str, arg: str, *, negated: bool) -> None:
 
 
 def _check_siblings(group: Any, path: str, text: str) -> None:
-    """Raises if a dictionary that is to replace a group lacks some of its keys; {} may."""
+    """Raises if a dictionary that replaces a group lacks some of its keys; {} may."""
     try:
         given = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return  # ml_collections finds the words for that
+        return  # ml_collections reports it
     if not isinstance(given, dict) or not given:
         return
     missing = [key for key in group if key not in given]
@@ -202,14 +201,14 @@ def _check_siblings(group: Any, path: str, text: str) -> None:
 
 
 def chain(problem: BaseException | None) -> Iterator[BaseException]:
-    """An exception and what led to it."""
+    """Yields an exception and its causes."""
     while problem is not None:
         yield problem
         problem = problem.__cause__ or problem.__context__
 
 
 def mistake_in(file: str, problem: Exception) -> str:
-    """One sentence about an exception that a config or sweep file raised."""
+    """Returns the error message for an exception of a config or sweep file."""
     for cause in chain(problem):
         text = " ".join(str(cause).split())
         if isinstance(cause, AttributeError | KeyError):  # of a ConfigDict: "'key'" and a hint
@@ -234,7 +233,7 @@ def mistake_in(file: str, problem: Exception) -> str:
 
 
 def _other_type(key: str, given: str, wanted: str) -> str:
-    """About a key that was set to a value of another type; types are names with their modules."""
+    """Returns the message about a key that was set to a value of another type."""
     given, wanted = (name.rpartition(".")[2] for name in (given, wanted))
     if wanted == "ConfigDict" and hasattr(configs, given):
         return NO_GROUP.format(key, given)
@@ -242,7 +241,7 @@ def _other_type(key: str, given: str, wanted: str) -> str:
 
 
 def _users_line(problem: BaseException) -> str | None:
-    """File and line of the innermost frame that is neither a library's nor this package's."""
+    """Returns file and line of the innermost frame outside of libraries and this package."""
     libraries = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
         if "site-packages" not in frame.filename and not frame.filename.startswith(libraries):

@@ -1,4 +1,4 @@
-"""The base of heads, which turn a tower's vectors into embeddings; ours are in models/."""
+"""Base class of heads, which compute embeddings from a tower's vectors; heads are in models/."""
 
 import abc
 from collections.abc import Iterator, Mapping
@@ -14,21 +14,21 @@ LOCAL_TOP_K = 16  # terms that a gate leaves in `runlocal`, of the about 50 word
 
 
 class Head(Part):
-    """The base of all heads.
+    """Base class of heads.
 
-    A subclass is a frozen dataclass with the key `type`, made known by `@register("head")`. The
+    A subclass is a frozen dataclass with the key `type`, registered by `@register("head")`. The
     attributes below may be keys of it.
 
     Attributes:
-      lexical: whether embeddings have a number for every term of a vocabulary (`Lexical` and its
-        subclasses): they are then sparse in evaluations, and explained by words.
-      reads_positions: whether it reads all positions of a row, not its class tokens.
-      dim: N of the embeddings; None: the width of the tower.
-      normed: whether it has batch norms (`models.batch_norm.BatchNorm`), with running averages.
-      whole_batch: whether a row's embedding depends on all rows of the batch in training.
-      by_slice: whether it depends on the rows of their micro-batch.
-      across: whether fields of any modality and width may share it, as its module has a part of its
-        own for each.
+      lexical: True if embeddings have a value for every term of a vocabulary (`Lexical` and its
+        subclasses). Evaluations store them sparse, and words explain them.
+      reads_positions: True if it reads all positions of a row instead of class tokens.
+      dim: N of the embeddings; None for the width of the tower.
+      normed: True if it has batch norms (`models.batch_norm.BatchNorm`) with running averages.
+      whole_batch: True if a row's embedding depends on all rows of the batch in training.
+      by_slice: True if it depends on the rows of the micro-batch.
+      across: True if fields of any modality and width may share it; its module then has a separate
+        part for each.
     """
 
     kind: ClassVar[str] = "head"

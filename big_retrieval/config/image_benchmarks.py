@@ -1,9 +1,9 @@
-"""What papers on image-text models evaluate on, as one group of evaluators.
+"""Evaluators of papers on image-text models.
 
 Zero-shot retrieval on COCO's 5,000 and Flickr30k's 1,000 test images (Karpathy's splits), zero-shot
-classification on ImageNet-1K, V2, A and R, and a linear probe on ImageNet-1K. A folder has a folder
-for each data set, as `big-retrieval data get NAME` says, and prompts.json with the names, ids and
-prompts of ImageNet's classes (docs/DATA.md).
+classification on ImageNet-1K, V2, A and R, and a linear probe on ImageNet-1K. The data folder
+contains a folder for each data set, as `big-retrieval data get NAME` explains, and prompts.json
+with the names, ids and prompts of ImageNet's classes (docs/DATA.md).
 """
 
 from big_retrieval import config as configs
@@ -25,30 +25,29 @@ FORMS = ("tfds", "folders", "none")
 def image_benchmarks(
     folder: str = "data", form: str = "tfds", probe: bool = True
 ) -> dict[str, Evaluator]:
-    """An evaluator for each data set: `retrieval/coco/...`, `zeroshot/imagenet_a/...` and so on.
+    """Returns an evaluator for each data set, with metrics such as `zeroshot/imagenet_a/...`.
 
-    ImageNet-A and R are scored among their own 200 classes.
+    ImageNet-A and R are scored among their 200 classes.
 
     Args:
-      folder: of the data sets' folders.
-      form: where ImageNets come from: "tfds" (prepared by TensorFlow Datasets) or "folders".
-      probe: whether there is a linear probe, too, at the end of a run.
+      folder: contains a folder for each data set.
+      form: source of ImageNets: "tfds" (prepared by TensorFlow Datasets) or "folders".
+      probe: True adds a linear probe at the end of a run.
     """
 
-    def images(place: str, name: str, split: str) -> Source:
-        known = place.split("/")[0]
-        how = f"see `big-retrieval data get {known}`"
+    def images(path: str, name: str, split: str) -> Source:
+        how = f"see `big-retrieval data get {path.split('/')[0]}`"
         if form == "folders":
-            return ClassFolders(path=f"{folder}/{place}", how_to_get=how)
+            return ClassFolders(path=f"{folder}/{path}", how_to_get=how)
         return Tfds(name=name, split=split, how_to_get=how)
 
-    out: dict[str, Evaluator] = {}
+    evaluators: dict[str, Evaluator] = {}
     for name in ("coco", "flickr30k"):
         path = f"{folder}/{name}/dataset_{name}.json"
         how = f"see `big-retrieval data get {name}`"
-        out[name] = configs.Retrieval(data=Karpathy(path=path, split="test", how_to_get=how))
+        evaluators[name] = configs.Retrieval(data=Karpathy(path=path, split="test", how_to_get=how))
     for name, where in IMAGENETS.items():
-        out[name] = configs.ZeroShot(
+        evaluators[name] = configs.ZeroShot(
             data=images(*where),
             label="label",
             file=f"{folder}/prompts.json#imagenet",
@@ -56,5 +55,6 @@ def image_benchmarks(
         )
     if probe:
         test = images(*IMAGENETS["imagenet"])
-        out["imagenet_probe"] = configs.LinearProbe(data=test, train=images(*TRAIN), label="label")
-    return out
+        train = images(*TRAIN)
+        evaluators["imagenet_probe"] = configs.LinearProbe(data=test, train=train, label="label")
+    return evaluators

@@ -1,4 +1,4 @@
-"""What is known of a record's pair: ids, scores and weights; see `big_retrieval.config`."""
+"""Ids, scores and weights of a record's pair."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PairLabels:
-    """Which columns of a record say what its pair is and how much it counts; empty: none does."""
+    """Columns with the ids and the score of a record's pair; empty for none."""
 
     query: str = ""  # column of the query's id: equal ones are the same query
     document: str = ""  # column of the document's id; empty: the record is the document

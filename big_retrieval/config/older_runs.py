@@ -1,4 +1,4 @@
-"""Keys that a run is too old to have, with the values that it was trained with."""
+"""Values of keys that older runs lack."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,12 +10,7 @@ T = TypeVar("T")
 
 
 def as_before(tree: T, raw: Any, path: str = "config") -> tuple[T, list[str]]:
-    """Sets keys with a value `BEFORE` to it if a saved tree has it, or is too old to have the key.
-
-    Args:
-      tree: a dataclass.
-      raw: the saved plain tree.
-      path: the name of this part.
+    """Sets keys with a value `BEFORE` to it if a saved tree has it or lacks the key.
 
     Returns:
       The dataclass, and the keys that changed, as "config.key=value".

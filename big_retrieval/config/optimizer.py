@@ -93,7 +93,7 @@ class ParameterGroup:
 
 @dataclass(frozen=True)
 class GroupRate:
-    """What a phase changes for a group; None and "same" leave what the group says."""
+    """Rates of a group in a phase; None and "same" keep the group's."""
 
     lr: Positive | None = None
     lr_factor: NotNegative | None = None  # times the group's lr, or where that is None the phase's
@@ -104,8 +104,8 @@ class GroupRate:
 class Phase:
     """A part of the run, from its start to the next phase's start or to the end of the run.
 
-    What stands before the first phase is trained as the run says. Schedules that are given here
-    run from the beginning of the phase to its end; all others over the whole run.
+    Before the first phase, the run's settings hold. Schedules of a phase run from its beginning to
+    its end; all other schedules run over the whole run.
     """
 
     start_step: AtLeast0 | None = None  # finished steps at which it begins; 0: with the run
@@ -153,9 +153,10 @@ class Phase:
                 )
 
     def check_start(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message if it starts nowhere, twice or after the run.
+        """Yields an error message if it has no start, two, or one after the end of the run.
 
-        A run whose length is known in another unit is checked when the records are counted.
+        If the length of the run has another unit, training checks the start when records are
+        counted.
         """
         if (self.start_step is None) == (self.start_epoch is None):
             both = self.start_step is not None
@@ -175,7 +176,7 @@ class Phase:
 
     @property
     def start(self) -> tuple[str, float]:
-        """The key that says when it begins, and its value."""
+        """The key that gives its start, and the value of the key."""
         if self.start_step is not None:
             return "start_step", self.start_step
         return "start_epoch", self.start_epoch or 0.0
@@ -183,14 +184,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class NoAveraging:
-    """The parameters as they are trained."""
+    """No averaging of parameters."""
 
     type: Literal["none"] = "none"
 
 
 @dataclass(frozen=True)
 class Ema:
-    """An exponential moving average besides the parameters; evaluators and exports use it."""
+    """An exponential moving average of the parameters, which evaluators and exports use."""
 
     type: Literal["ema"] = "ema"
     decay: ShareBelow1 = 0.999  # of the average, a step
@@ -200,10 +201,10 @@ class Ema:
 
 @dataclass(frozen=True)
 class Swa:
-    """Every epoch ends with the mean of parameters from its last steps, which replaces them.
+    """Replaces the parameters at the end of every epoch by a mean over its last steps.
 
-    "Averaging Weights Leads to Wider Optima and Better Generalization", with a fresh mean for each
-    epoch: training and evaluation go on from the mean.
+    "Averaging Weights Leads to Wider Optima and Better Generalization", with a new mean for each
+    epoch: training and evaluation continue from the mean.
     """
 
     type: Literal["swa"] = "swa"
@@ -213,7 +214,7 @@ class Swa:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """How parameters follow from gradients: rule, rate, decay, clip; by groups and by phases."""
+    """Update of parameters from gradients: rule, rate, decay, clipping; groups and phases."""
 
     rule: UpdateRule = field(default_factory=default("optimizer", "adamw"))
     lr: Positive = 1e-3

@@ -1,7 +1,7 @@
-"""Where this package's parts are defined: beside their work, and imported when they are needed."""
+"""Modules that define the package's parts; they are imported when needed."""
 
-# Module below big_retrieval -> kind of the parts that it defines ("": none), and the names that
-# `big_retrieval.config` offers. Parts of a kind are listed in messages in this order.
+# Module below big_retrieval -> kind of its parts ("" for none), and its names in
+# `big_retrieval.config`. Messages list the parts of a kind in this order.
 PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
     "evals.retrieval": ("evaluator", ("Retrieval",)),
     "evals.zeroshot": ("evaluator", ("ZeroShot",)),
@@ -50,7 +50,7 @@ def modules_of(kind: str) -> list[str]:
 
 
 def module_of(name: str) -> str | None:
-    """Returns the module that defines a name of `big_retrieval.config`; None for none."""
+    """Returns the module that defines a name of `big_retrieval.config`, or None."""
     modules = (module for module, (_, names) in PLACES.items() if name in names)
     module = next(modules, None)
     return module and f"big_retrieval.{module}"

@@ -1,7 +1,6 @@
-"""Ranges of numbers, said in the annotation of a key: `threads: AtLeast1 = 2`.
+"""Ranges of numbers in the annotation of a key: `threads: AtLeast1 = 2`.
 
-`config.checks` looks at all of them before any other check. Of a tuple the elements must lie in
-the range; None is no number and always fits.
+`config.checks` checks ranges first. A range of a tuple applies to its elements; None always fits.
 """
 
 import dataclasses
@@ -17,20 +16,14 @@ LIMIT = 2**31  # of seeds and steps, which are 32-bit numbers on the devices
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`; an end that is `open` does not belong to them.
-
-    Attributes:
-      low: the lowest.
-      high: the highest.
-      open: the ends that are out of the range: "low", "high", "both" or "".
-    """
+    """Numbers from `low` to `high`; `open` names excluded ends: "low", "high", "both" or ""."""
 
     low: float = -math.inf
     high: float = math.inf
     open: str = ""
 
     def holds(self, value: float) -> bool:
-        """Whether a number lies in the range; NaN lies in none."""
+        """Returns True if a number is in the range; NaN never is."""
         above = self.low < value if self.open in ("low", "both") else self.low <= value
         below = value < self.high if self.open in ("high", "both") else value <= self.high
         return above and below
@@ -58,12 +51,7 @@ Steps = Annotated[int, Range(1, LIMIT - 1)]
 
 
 def out_of_range(tree: Any, path: str) -> Iterator[str]:
-    """What lies outside of its range in a tree of dataclasses, a sentence each.
-
-    Args:
-      tree: a dataclass, or a group of named ones.
-      path: of the tree, such as `config`.
-    """
+    """Yields an error message for every value of a tree of dataclasses outside its range."""
     if isinstance(tree, Mapping):
         for name, entry in tree.items():
             yield from out_of_range(entry, f"{path}.{name}")
@@ -76,18 +64,17 @@ def out_of_range(tree: Any, path: str) -> Iterator[str]:
             range_, optional = ranges[field.name]
             several = isinstance(value, tuple | list)
             if not all(map(range_.holds, value if several else [value])):
-                what = "its elements" if several else "it"
-                yield f"{key} is {value}; {what} must be {range_}{', or None' * optional}."
+                subject = "its elements" if several else "it"
+                yield f"{key} is {value}; {subject} must be {range_}{', or None' * optional}."
 
 
 @functools.cache
 def _ranges(cls: type) -> Mapping[str, tuple[Range, bool]]:
-    """Key -> its range, and whether it may be None, of the keys of a dataclass that have one."""
-    found = {}
+    """Returns key -> (its range, True if it may be None), for keys with a range."""
+    ranges = {}
     for key, hint in typing.get_type_hints(cls, include_extras=True).items():
         inside = [hint, *typing.get_args(hint)]
-        said = [note for each in inside for note in getattr(each, "__metadata__", ())]
-        for note in said:
+        for note in (note for part in inside for note in getattr(part, "__metadata__", ())):
             if isinstance(note, Range):
-                found[key] = note, type(None) in inside
-    return found
+                ranges[key] = note, type(None) in inside
+    return ranges

@@ -1,6 +1,6 @@
-"""What config files are written with.
+"""Helpers for config files.
 
-A config file starts from `base()`, changes what it wants and returns the ConfigDict:
+A config file starts from `base()`, changes keys and returns the ConfigDict:
 
     from big_retrieval.config import recipe
 
@@ -44,15 +44,15 @@ Editable = Any  # a ConfigDict, whose attributes have no static types
 
 
 def base() -> Editable:
-    """The defaults, as the ConfigDict that config files change."""
+    """Returns the defaults as a ConfigDict."""
     return schema.to_config_dict(Config())
 
 
 def entry(value: Any, **changes: Any) -> Editable:
-    """A dataclass of `config` with some values changed, as a part to assign in a config file.
+    """Returns a dataclass of `config` with some values changed, to assign in a config file.
 
     Raises:
-      UserError: a change names no field of the dataclass.
+      UserError: an unknown key.
     """
     known = {f.name for f in dataclasses.fields(value)}
     for key in changes:
@@ -62,7 +62,7 @@ def entry(value: Any, **changes: Any) -> Editable:
 
 
 def vit(size: str = "B/16", **changes: Any) -> Editable:
-    """A vision tower of a published size (`VIT_SIZES`), with any of its keys changed."""
+    """Returns a vision transformer of a published size (`VIT_SIZES`), with some keys changed."""
     if size not in VIT_SIZES:
         raise UserError(f"ViT size {size!r} is unknown; known: {', '.join(VIT_SIZES)}.")
     names = ("patch", "width", "depth", "heads", "mlp")
@@ -70,7 +70,7 @@ def vit(size: str = "B/16", **changes: Any) -> Editable:
 
 
 def bert(**changes: Any) -> Editable:
-    """BERT base as published: 12 layers of 768, two token types, dropout of 0.1 while training."""
+    """Returns BERT base as published: 12 layers of 768, two token types, dropout 0.1."""
     published: dict[str, Any] = {
         "width": 768, "depth": 12, "heads": 12, "mlp": 3072, "final_norm": False,
         "token_types": 2, "epsilon": 1e-12, "dropout": 0.1,
@@ -79,7 +79,7 @@ def bert(**changes: Any) -> Editable:
 
 
 def resnet(depth: int = 50, **changes: Any) -> Editable:
-    """A residual network of a published depth (`RESNET_SIZES`), with any of its keys changed."""
+    """Returns a residual network of a published depth (`RESNET_SIZES`), with some keys changed."""
     if depth not in RESNET_SIZES:
         known = ", ".join(map(str, RESNET_SIZES))
         raise UserError(f"ResNet depth {depth!r} is unknown; known: {known}.")
@@ -88,40 +88,36 @@ def resnet(depth: int = 50, **changes: Any) -> Editable:
 
 
 def group(pattern: str, **changes: Any) -> Editable:
-    """Parameters that are trained in a way of their own, to assign in `c.optimizer.groups`.
+    """Returns a group of parameters with other settings, to assign in `c.optimizer.groups`.
 
         c.optimizer.groups.image = recipe.group("image/.*", frozen=True)
 
     Args:
       pattern: regular expression over whole names.
-      **changes: keys of `config.Group`.
+      **changes: keys of `config.ParameterGroup`.
     """
     return entry(ParameterGroup(), pattern=pattern, **changes)
 
 
 def layerwise(tower: str, depth: int, decay: float) -> dict[str, Editable]:
-    """A group for each layer of a transformer: the farther from the output, the lower the rate.
+    """Returns a group for each layer of a transformer, with lower rates far from the output.
 
         c.optimizer.groups.update(recipe.layerwise("image", depth=12, decay=0.75))
 
-    As in "BEiT: BERT Pre-Training of Image Transformers": layer k of 0 to depth - 1 has the rate
-    decay^(depth - k), what comes before layer 0 decay^(depth + 1), what follows the last layer 1.
-
-    Args:
-      tower: name of the tower.
-      depth: its layers.
-      decay: from a layer to the one before it.
+    As in "BEiT: BERT Pre-Training of Image Transformers", layer k of 0 to depth - 1 has the rate
+    factor decay^(depth - k), parameters before layer 0 decay^(depth + 1), parameters after the last
+    layer 1.
     """
-    found = {
+    layers = {
         f"{tower}_{k}": group(f"{tower}/layers_{k}/.*", lr_factor=decay ** (depth - k))
         for k in range(depth)
     }
     before = f"{tower}/(?!layers_|ln_final|ln_post).*"
-    return {f"{tower}_in": group(before, lr_factor=decay ** (depth + 1)), **found}
+    return {f"{tower}_in": group(before, lr_factor=decay ** (depth + 1)), **layers}
 
 
 def phase(**changes: Any) -> Editable:
-    """A part of the run, to assign in `c.optimizer.phases`; see `config.Phase` for its keys.
+    """Returns a part of the run, to assign in `c.optimizer.phases`; keys as in `config.Phase`.
 
     c.optimizer.phases.heads = recipe.phase(start_epoch=0, trainable=".*_head/.*")
     """
@@ -135,11 +131,11 @@ def image_text(
     """Gives `c` one image field (document side) and one text field (query side).
 
     Args:
-      c: the config to change.
-      dim: values per class token behind the projection.
+      c: the config, which is changed.
+      dim: dimensions per class token after the projection.
       spheres: blocks of a single class token's `dim`; None with several class tokens.
-      size: image side in pixels.
-      length: tokens of a text.
+      size: side of the image in pixels.
+      length: maximum number of tokens of a text.
     """
     head = Projection(dim=dim, spheres=spheres)
     c.fields.image = entry(ImageField(), size=size, head=head)
@@ -147,9 +143,9 @@ def image_text(
 
 
 def small() -> Editable:
-    """What the examples start from: a ViT and a BERT of two layers, on generated scenes.
+    """Returns the config of the examples: a ViT and a BERT of two layers, on generated scenes.
 
-    Batches of 128 for 300 steps, evaluated by retrieval at the end.
+    300 steps in batches of 128, with retrieval evaluated at the end.
     """
     c = base()
     c.total_steps, c.batch_size, c.dtype = 300, 128, "float32"
@@ -168,48 +164,48 @@ def beir(c: Editable, folder: str, sets: str = "all", modes: tuple[str, ...] = (
     """Adds BEIR's evaluators, `ranking/<set>/...`, and their average, `ranking/traffic/...`.
 
     Args:
-      c: the config to change, whose fields read `query`, `text` and perhaps `title`.
-      folder: has a folder for each data set (`big_retrieval/config/beir.py`).
-      sets: "all" (the twelve of papers and MS MARCO), "none", or names such as "scifact+fiqa".
-      modes: of lexical models, further ways to search.
+      c: the config, whose fields read `query`, `text` and optionally `title`.
+      folder: contains a folder for each data set (`big_retrieval/config/beir.py`).
+      sets: "all" (twelve data sets and MS MARCO), "none", or names such as "scifact+fiqa".
+      modes: further search modes of a lexical model.
 
     Raises:
-      UserError: a name is none of BEIR's here.
+      UserError: an unknown name.
     """
     if sets != "none":
         names = () if sets == "all" else sets.split("+")
-        for name, each in beir_evaluators(folder, names, modes=modes).items():
-            c.evals[name] = entry(each)
+        for name, evaluator in beir_evaluators(folder, names, modes=modes).items():
+            c.evals[name] = entry(evaluator)
 
 
 def image_benchmarks(c: Editable, folder: str, form: str, probe: bool = True) -> None:
     """Adds evaluators of COCO, Flickr30k, ImageNet and its variants; see config/image_benchmarks.
 
     Args:
-      c: the config to change, with the fields `image` and `text`.
-      folder: has a folder for each data set, and prompts.json.
-      form: "tfds" or "folders", where ImageNets come from; "none": adds nothing.
-      probe: whether there is a linear probe on ImageNet, too.
+      c: the config, with the fields `image` and `text`.
+      folder: contains a folder for each data set, and prompts.json.
+      form: source of ImageNets, "tfds" or "folders"; "none" adds nothing.
+      probe: True adds a linear probe on ImageNet.
 
     Raises:
       UserError: another form.
     """
     one_of("benchmarks", form, benchmarks.FORMS)
     if form != "none":
-        for name, each in benchmarks.image_benchmarks(folder, form, probe).items():
-            c.evals[name] = entry(each)
+        for name, evaluator in benchmarks.image_benchmarks(folder, form, probe).items():
+            c.evals[name] = entry(evaluator)
 
 
 def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
-    """Makes `losses.main` another loss, which keeps the logit scale of the one before.
+    """Replaces `losses.main`, keeping its logit scale.
 
     Args:
-      c: the config to change.
+      c: the config, which is changed.
       loss: such as `config.Vdr()`.
-      **changes: keys of it.
+      **changes: keys of the loss.
 
     Raises:
-      UserError: a change names no key of the loss.
+      UserError: an unknown key.
     """
     new = entry(loss, **changes)
     if "logit_scale" in new and "logit_scale" not in changes:
@@ -218,12 +214,12 @@ def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
 
 
 def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
-    """Reads the part behind the colon of `--config=file.py:arg`.
+    """Reads the argument after the colon of `--config=file.py:arg`.
 
     Args:
       arg: comma-separated words and key=value pairs, e.g. `runlocal,batch=512`.
-      **defaults: the keys with their defaults; the default's type is the value's. A key whose
-        default is False may stand alone. `runlocal` is always one of them.
+      **defaults: keys with their defaults, whose types the values have. A key with the default
+        False may omit its value. `runlocal` is always a key.
 
     Raises:
       UserError: an unknown key or a value of another type.
@@ -256,10 +252,6 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
 
 
 def one_of(key: str, value: str, known: tuple[str, ...]) -> None:
-    """Checks a config argument that is one of some words.
-
-    Raises:
-      UserError: it is another.
-    """
+    """Raises a UserError if a config argument is not one of some words."""
     if value not in known:
         raise UserError(f"config argument {key} is {value!r}; known: {', '.join(known)}.")

@@ -1,15 +1,15 @@
-"""Parts: groups of the configuration that know all about themselves, found by kind and type.
+"""Registry of parts: groups of the configuration with a kind and a type.
 
 A part is a frozen dataclass with a tag, `type: Literal["name"] = "name"`, and the methods of the
-base class of its kind. `register` makes it known, whether it is this package's or a user's own:
+base class of its kind. `register` adds parts of the package and of users:
 
     @register("evaluator")
     @dataclass(frozen=True)
     class Alignment(config.Evaluator):
         type: Literal["alignment"] = "alignment"
 
-A part is defined beside its work; `places.py` says where. Processes that only read data need no
-jax, so the base classes in this folder do not import it.
+`places.py` lists the modules that define the package's parts. Processes that only read data run
+without jax, so the base classes in this folder do not import it.
 """
 
 import abc
@@ -38,7 +38,7 @@ _PACKAGE = "big_retrieval."
 
 @dataclass(frozen=True)
 class Plugin:
-    """Where a part of a user's own is defined; saved with the run."""
+    """Place of the definition of a user's part; saved with the run."""
 
     module: str = ""  # name of the Python module
     file: str = ""
@@ -46,17 +46,17 @@ class Plugin:
 
     @property
     def where(self) -> str:
-        """The file, or of a notebook the module, for messages."""
+        """The file, or the module of a notebook, for messages."""
         return self.file or f"the module {self.module or '(unknown)'}"
 
 
 class Part(abc.ABC):  # noqa: B024
-    """The base of the base classes of all kinds.
+    """Base class of the base classes of all kinds.
 
     Attributes:
       kind: one of `KINDS`.
-      type: the tag of the part, a key of the dataclass.
-      named_by_type: whether the command line may add an entry whose name is the type.
+      type: tag of the part, a key of the dataclass.
+      named_by_type: True if the command line may add an entry whose name is the type.
     """
 
     kind: ClassVar[str] = ""
@@ -65,25 +65,22 @@ class Part(abc.ABC):  # noqa: B024
 
     @classmethod
     def registered(cls) -> tuple[Any, ...]:
-        """The dataclasses that a group of this kind may be; see `big_retrieval.config.schema`."""
+        """Returns the dataclasses that a group of this kind may be."""
         import_shipped(cls.kind)
         return tuple(sorted(_parts[cls.kind].values(), key=_rank))
 
 
 _parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
-_plugins: dict[Any, Plugin] = {}  # of classes that are not this package's
+_plugins: dict[Any, Plugin] = {}  # of users' classes
 _imported: dict[Path, set[str]] = {}  # file of `import_file` -> `<kind>/<type>` of its parts
 
 
 def register(kind: str) -> Callable[[T], T]:
-    """A decorator that makes a dataclass a part of a kind.
-
-    Args:
-      kind: one of `KINDS`.
+    """Returns a decorator that registers a dataclass as a part of a kind.
 
     Raises:
-      UserError: no such kind, no tag, a key without a default, an abstract method is not defined,
-        or another file has a part of this kind and type.
+      UserError: an unknown kind, no tag, a key without a default, an abstract method is not
+        defined, or another file has a part of this kind and type.
     """
     if kind not in KINDS:
         raise UserError(f"there is no kind of parts {kind!r}; known: {', '.join(KINDS)}.")
@@ -94,11 +91,11 @@ def register(kind: str) -> Callable[[T], T]:
             import_shipped(kind)  # to know their types
         known = _parts[kind].get(name)
         if known is not None:  # perhaps the same file, read again
-            theirs = _plugins.get(known)
-            if plugin is None or theirs is None or plugin.file != theirs.file:
+            other = _plugins.get(known)
+            if plugin is None or other is None or plugin.file != other.file:
                 raise UserError(
                     f"{cls.__name__}: there is a part of the kind {kind!r} and the type {name!r} "
-                    f"already ({theirs.file if theirs else known.__module__}); give this one "
+                    f"already ({other.file if other else known.__module__}); give this one "
                     "another type."
                 )
         for method in sorted(getattr(cls, "__abstractmethods__", ())):
@@ -123,14 +120,14 @@ def _rank(cls: Any) -> int:
 
 
 def import_shipped(*kinds: str) -> None:
-    """Imports the modules that define this package's parts of some kinds; of all by default."""
+    """Imports the modules that define the package's parts of some kinds, by default all."""
     for kind in kinds or KINDS:
         for module in modules_of(kind):
             importlib.import_module(module)
 
 
 def default(kind: str, tag: str, **keys: Any) -> Callable[[], Any]:
-    """A factory of a shipped part, with some keys, for a dataclass's `default_factory`."""
+    """Returns a factory of one of the package's parts, for a dataclass's `default_factory`."""
 
     def make() -> Any:
         import_shipped(kind)
@@ -140,7 +137,7 @@ def default(kind: str, tag: str, **keys: Any) -> Callable[[], Any]:
 
 
 def make_hashable(cls: type) -> None:
-    """Lets a frozen dataclass that holds dicts or lists be a key of caches, by its other values."""
+    """Gives a frozen dataclass a hash of its hashable values, so that caches can have it as key."""
     setattr(cls, "__hash__", _hash)  # noqa: B010
 
 
@@ -158,10 +155,10 @@ def _hashable(value: Any) -> bool:
 
 
 def import_file(path: Path) -> None:
-    """Imports a user's file, so that the parts that it defines are known.
+    """Imports a user's file, which registers its parts.
 
     Raises:
-      UserError: there is no such Python file, or it cannot be imported.
+      UserError: not a Python file, or the import fails.
     """
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"--plugins: {path} is no Python file.")
@@ -183,49 +180,49 @@ def import_file(path: Path) -> None:
 
 
 def plugin_flags() -> str:
-    """The flags that import the files of `import_file` again, for commands that are printed."""
+    """Returns the flags that import the same files again, for printed commands."""
     return "".join(f" {shlex.quote(f'--plugins={path}')}" for path in _imported)
 
 
 def unused(used: Collection[str]) -> list[Path]:
-    """The files of `import_file` none of whose parts, nor of what they import, is used.
+    """Returns the files of `import_file` that define none of the used parts.
 
     Args:
-      used: `<kind>/<type>` of the parts of a configuration that are not this package's.
+      used: `<kind>/<type>` of the parts of a configuration that users defined.
     """
     return [path for path, parts in _imported.items() if not parts & set(used)]
 
 
 def modules() -> dict[str, str]:
-    """Module -> file, of all modules of users' own that define parts here."""
+    """Returns module -> file of all modules with users' parts."""
     return {plugin.module: plugin.file for plugin in _plugins.values() if plugin.file}
 
 
-def make_importable(found: Mapping[str, str]) -> None:
-    """Lets this process, a data worker, import modules by the names that `modules` gave elsewhere.
+def make_importable(files: Mapping[str, str]) -> None:
+    """Lets this process, a data worker, import modules by the names from `modules`.
 
-    A config file is a module of a name that no path leads to; what is pickled names it.
+    Pickled objects name the module of a config file, which no path leads to.
     """
 
     class Finder(importlib.abc.MetaPathFinder):
         def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-            file = found.get(fullname)
+            file = files.get(fullname)
             return importlib.util.spec_from_file_location(fullname, file) if file else None
 
     sys.meta_path.append(Finder())
 
 
 def plugins(tree: Any, *named: Part) -> dict[str, Plugin]:
-    """`<kind>/<type>` -> where it is defined, of a tree's parts that are not this package's.
+    """Returns `<kind>/<type>` -> place of the definition of all users' parts in a tree.
 
     Args:
       tree: dataclasses, dictionaries and tuples.
       *named: parts that the tree holds by their names only.
     """
-    # With the parts that a part inherits from: another version of their files changes it, too.
+    # Includes base classes, because another version of their files changes a part, too.
     classes = {cls for part in (*_parts_in(tree), *named) for cls in type(part).__mro__}
-    found = {f"{cls.kind}/{_tag(cls)}": _plugins[cls] for cls in classes if cls in _plugins}
-    return dict(sorted(found.items()))
+    places = {f"{cls.kind}/{_tag(cls)}": _plugins[cls] for cls in classes if cls in _plugins}
+    return dict(sorted(places.items()))
 
 
 def _parts_in(tree: Any) -> Iterator[Part]:
@@ -242,10 +239,10 @@ def _parts_in(tree: Any) -> Iterator[Part]:
 
 
 def _tag(cls: Any) -> str:
-    """The type of a part.
+    """Returns the type of a part.
 
     Raises:
-      UserError: the class is no dataclass, has no such key, or one of its keys has no default.
+      UserError: the class is not a dataclass, lacks the key, or one of its keys has no default.
     """
     name = cls.__name__
     if not is_dataclass(cls):
@@ -261,7 +258,7 @@ def _tag(cls: Any) -> str:
 
 
 def _plugin(cls: type) -> Plugin | None:
-    """Where a class is being defined; None: in this package."""
+    """Returns the place of a class definition; None for the package's classes."""
     if cls.__module__.startswith(_PACKAGE):
         return None
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)

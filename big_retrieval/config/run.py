@@ -1,4 +1,4 @@
-"""A run: the root of the tree, what may change on resuming it, and its typed form."""
+"""Root of the configuration, its typed form, and the keys that a resumed run may change."""
 
 import dataclasses
 import fnmatch
@@ -101,13 +101,13 @@ class Config:
     plugins: dict[str, Plugin] = field(default_factory=dict)
 
     def side(self, side: str, modality: str = "") -> tuple[str, ...]:
-        """The names of the fields of a side ("query", "document" or "target"), of one modality."""
+        """Returns the names of the fields of a side ("query", "document" or "target")."""
         of_side = ((name, field) for name, field in self.fields.items() if field.side == side)
         return tuple(name for name, field in of_side if modality in ("", field.modality))
 
     @property
     def encoded(self) -> dict[str, Field]:
-        """The fields of queries and documents: all but targets, which no tower reads."""
+        """The fields of queries and documents, without targets, which no tower reads."""
         return {name: each for name, each in self.fields.items() if each.side != "target"}
 
     def towers_and_heads(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Config:
 
     @property
     def topology_type(self) -> str:
-        """The type of the topology, whether or not it has keys."""
+        """The type of the topology, with or without keys."""
         return self.topology if isinstance(self.topology, str) else self.topology.type
 
     def spheres(self) -> int:
@@ -128,11 +128,11 @@ class Config:
         )
 
     def topology_of(self, *fields: str) -> TopologyKey:
-        """By which topology embeddings of these fields are scored: lexical ones by products."""
+        """Returns the topology that scores these fields: inner products if all are lexical."""
         return "inner" if fields and is_lexical(self, *fields) else self.topology
 
 
-# What a resumed run may change: nothing in here moves a parameter's trajectory. "*" is one name.
+# Keys that a resumed run may change, as they do not change the parameters. "*" is one name.
 FREE_ON_RESUME = (
     "log_every", "eval_every", "eval_every_epochs", "checkpoint_every", "checkpoint_every_epochs",
     "stop_after", "best_metric", "best_mode", "final_weights", "mesh", "microbatch",
@@ -143,49 +143,50 @@ FREE_ON_RESUME = (
 
 
 def free_on_resume(key: str) -> bool:
-    """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
+    """Returns True if a key, e.g. config.mesh.data, may differ when a run resumes."""
     names = key.replace("/", ".").split(".")[1:]
-    wanted = (free.split(".") for free in FREE_ON_RESUME)
+    patterns = (free.split(".") for free in FREE_ON_RESUME)
     return any(
-        len(free) <= len(names) and all(map(fnmatch.fnmatchcase, names, free)) for free in wanted
+        len(pattern) <= len(names) and all(map(fnmatch.fnmatchcase, names, pattern))
+        for pattern in patterns
     )
 
 
 def is_lexical(config: Config, *names: str) -> bool:
-    """Whether these fields, or where none is named all, have lexical heads."""
+    """Returns True if these fields have lexical heads; without names, all encoded fields."""
     return all(lexical_head(config.fields, name) for name in names or config.encoded)
 
 
 def negatives_field(config: Config) -> str:
-    """The document field that `config.negatives` are read like; "" where there are none."""
+    """Returns the document field that reads hard negatives; "" without hard negatives."""
     if not config.negatives.count:
         return ""
     return config.negatives.field or config.side("document")[0]
 
 
 def load(raw: Any) -> Config:
-    """The typed form of a ConfigDict.
+    """Returns the typed form of a ConfigDict.
 
     Raises:
-      UserError: an unknown or missing key or a wrong type, named by its path.
+      UserError: an unknown or missing key or a wrong type, with its path.
     """
     config = schema.parse(Config, raw)
     config = dataclasses.replace(config, topology=topology_key(config.topology))
-    named = [getattr(x, "topology", "") for x in config.losses.values()]
-    known = sorted(cls.type for cls in Topology.registered() if cls.type in named)
+    of_losses = [getattr(x, "topology", "") for x in config.losses.values()]
+    known = sorted(cls.type for cls in Topology.registered() if cls.type in of_losses)
     topologies = (topology_part(name) for name in (config.topology, *known))
     return dataclasses.replace(config, plugins=registry.plugins(config, *topologies))
 
 
 def load_saved(raw: Any) -> Config:
-    """The typed form of a saved config.json; keys that came later get their defaults.
+    """Returns the typed form of a saved config.json; keys that it lacks get their defaults.
 
-    Sources, losses, evaluators, update rules, trackers and targets whose file is not imported are
-    kept as they are (`foreign.Foreign`), as the model works without them.
+    A source, loss, evaluator, update rule, tracker or target whose file is not imported is kept
+    (`foreign.Foreign`), because the model works without it.
 
     Raises:
-      UserError: an unknown key or a wrong type, named by its path; a part of the model whose file
-        is not imported.
+      UserError: an unknown key or a wrong type, with its path; a part of the model whose file is
+        not imported.
     """
     saved = schema.complete(Config, raw, functools.partial(_foreign, raw))
     _check_topology(saved)

@@ -1,17 +1,18 @@
-"""From dataclasses to ConfigDicts and back, strictly.
+"""Conversion between typed dataclasses and ConfigDicts, with strict checks.
 
 The defaults of a run are one tree of frozen dataclasses (`big_retrieval.config`). Config files and
-the command line work on its ConfigDict form, which is open and forgiving; `parse` turns that back
-into the typed tree and refuses whatever does not belong there.
+the command line change its ConfigDict form; `parse` turns that back into the typed tree and rejects
+unknown keys and wrong types.
 
 Supported annotations: bool, int, float, str and unions of these, Literal, `X | None`,
-tuple[X, ...], tuple[X, Y], dict[str, X], dataclasses, unions of dataclasses told apart by a field
-with a Literal (`type` or `kind`), and the base class of a kind of parts, which stands for all that
-are registered (`config/registry.py`).
+tuple[X, ...], tuple[X, Y], dict[str, X], dataclasses, unions of dataclasses with a Literal key
+(`type` or `kind`) that tells them apart, and the base class of a kind of parts, which stands for
+all registered parts (`config/registry.py`).
 """
 
 import dataclasses
 import difflib
+import itertools
 import json
 import math
 import types
@@ -27,16 +28,16 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.manifest import to_json
 
 T = TypeVar("T")
-# Key of a field's metadata: its value in files saved before the field existed, if not the default.
+# Metadata of a dataclass field: its value in older files without the key, if not the default.
 BEFORE = "before"
 USUAL_NAMES = {"learning_rate": "lr", "epochs": "total_epochs", "steps": "total_steps"}
 _WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "True or False"}
 
 
 def to_config_dict(tree: Any) -> ml_collections.ConfigDict:
-    """The ConfigDict form of a dataclass; `None` of an optional field becomes a typed placeholder.
+    """Returns the ConfigDict form of a dataclass.
 
-    Placeholders keep an unset key assignable from the command line.
+    `None` of an optional key becomes a typed placeholder, so that the command line can assign it.
     """
     hints = hints_of(type(tree))
     out = ml_collections.ConfigDict()
@@ -59,7 +60,7 @@ def to_config_dict(tree: Any) -> ml_collections.ConfigDict:
 
 
 def to_plain(tree: Any) -> dict[str, Any]:
-    """A dataclass as nested dictionaries and lists, ready for JSON."""
+    """Returns a dataclass as nested dictionaries and lists, ready for JSON."""
 
     def plain(value: Any) -> Any:
         value = getattr(value, "saved_form", value)  # a part whose file is not imported
@@ -77,11 +78,11 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
 
     Args:
       cls: a dataclass with the annotations listed above.
-      raw: the mapping to read; it must hold every key of `cls` and no other.
-      path: the name of this part, for messages.
+      raw: the mapping, with all keys of `cls` and no others.
+      path: path of this group, for messages.
 
     Raises:
-      UserError: an unknown key (with the nearest right name), a missing key, or a wrong type.
+      UserError: an unknown key (with the nearest known one), a missing key, or a wrong type.
     """
     if isinstance(raw, ml_collections.ConfigDict):
         raw = raw.to_dict()
@@ -99,7 +100,7 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
 
 
 def parse_part(kind: type[T], raw: Any, path: str) -> T:
-    """The part of a kind that a group of keys is; `kind` is the base class of its parts.
+    """Returns the part of a group of keys; `kind` is the base class of its parts.
 
     Raises:
       UserError: an unknown type or key, a missing key, or a wrong type of a value.
@@ -111,21 +112,23 @@ Unknown = Callable[[Any, Any, str], Any]
 
 
 def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "config") -> Any:
-    """A saved plain tree with the defaults of keys that it is too old to have.
+    """Returns a saved plain tree with the defaults of keys that are missing in it.
 
     Args:
       hint: the dataclass, or the annotation of a part of it.
       raw: the saved value.
-      unknown: (annotation, group, path) -> what takes the place of a group whose type is not known.
-        None if `raw` is not from a file: such groups stay, and `BEFORE` is ignored.
-      path: the name of this part.
+      unknown: (annotation, group, path) -> replacement of a group of an unknown type. None keeps
+        such groups and ignores `BEFORE`, for trees that are not from a file.
+      path: path of this part.
     """
     args, choices = typing.get_args(hint), choices_of(hint)
     if not choices and isinstance(raw, Mapping) and (kind := kind_in(hint)):
         return complete(kind, raw, unknown, path)
     if choices and isinstance(raw, Mapping):
         tag, known = tag_of(choices[0]), named(choices)
-        raw = raw if tag in raw else {**raw, tag: next(iter(known))}  # it was the only kind then
+        raw = (
+            raw if tag in raw else {**raw, tag: next(iter(known))}
+        )  # older files had one kind only
         if raw[tag] in list(known):
             return complete(known[raw[tag]], raw, unknown, path)
         return unknown(hint, raw, path) if unknown else raw
@@ -153,41 +156,42 @@ def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "c
 def unknown_key(
     path: str, key: str, known: Iterable[str], tree: Mapping[str, Any] | None = None
 ) -> str:
-    """The sentence for a key that does not exist, with the nearest one that does.
+    """Returns the error message for an unknown key, with the nearest known one.
 
     Args:
-      path: of the group.
-      key: that the group does not have.
-      known: the keys that it has.
-      tree: the group with its values; of a whole configuration, the key may stand in a part of it.
+      path: path of the group.
+      key: the unknown key.
+      known: keys of the group.
+      tree: the group with its values; a key of the whole configuration is also searched in its
+        parts.
     """
     known = list(known)
-    named = keys_named(tree, key) if tree and path == "config" else []
-    near = [each for each in named if each != f"{path}.{key}"][:1]
-    near = near or [f"{path}.{each}" for each in difflib.get_close_matches(key, known, 1, 0.5)]
+    paths = keys_named(tree, key) if tree and path == "config" else []
+    near = [name for name in paths if name != f"{path}.{key}"][:1]
+    near = near or [f"{path}.{name}" for name in difflib.get_close_matches(key, known, 1, 0.5)]
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}."
     return f"{path}.{key} is not a key of the configuration; {hint}"
 
 
 def keys_named(tree: Mapping[str, Any], name: str, path: str = "config") -> list[str]:
-    """The keys of a name, those in the fewest groups first: `config.optimizer.lr` for "lr".
+    """Returns the paths of keys with a name, shortest first: `config.optimizer.lr` for "lr".
 
     Args:
       tree: a plain configuration or group.
-      name: the last one of a key's path, or the usual word for it.
-      path: of the tree.
+      name: last name of a key's path, or a usual synonym.
+      path: path of the tree.
     """
-    name, found = USUAL_NAMES.get(name, name), []
+    name, paths = USUAL_NAMES.get(name, name), []
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            found += keys_named(value, name, f"{path}.{key}")
+            paths += keys_named(value, name, f"{path}.{key}")
         elif key == name:
-            found.append(f"{path}.{key}")
-    return sorted(found, key=lambda each: each.count("."))
+            paths.append(f"{path}.{key}")
+    return sorted(paths, key=lambda x: x.count("."))
 
 
 def missing_keys(path: str, missing: Sequence[str], example: str) -> str:
-    """The sentence for a group that was replaced by a part of itself."""
+    """Returns the error message for a group that was replaced by some of its keys."""
     return (
         f"{path} has lost its {'keys' if len(missing) > 1 else 'key'} {', '.join(missing)}: change "
         f"single keys ({path}.{example}=...) instead of replacing the group."
@@ -195,29 +199,27 @@ def missing_keys(path: str, missing: Sequence[str], example: str) -> str:
 
 
 def as_saved(tree: Any) -> dict[str, Any]:
-    """A dataclass as config.json gives it back."""
+    """Returns a dataclass in the form of config.json."""
     return json.loads(to_json(to_plain(tree)))
 
 
 def differences(old: Any, new: Any, path: str = "config") -> list[tuple[str, Any, Any]]:
-    """The leaves in which two plain trees differ, as (path, old value, new value)."""
+    """Returns the leaves in which two plain trees differ, as (path, old value, new value)."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         keys = list(old) + [key for key in new if key not in old]
-        found = []
-        for key in keys:
-            found += differences(old.get(key), new.get(key), f"{path}.{key}")
-        return found
+        leaves = (differences(old.get(key), new.get(key), f"{path}.{key}") for key in keys)
+        return list(itertools.chain.from_iterable(leaves))
     return [] if old == new else [(path, old, new)]
 
 
 def _optional(hint: Any) -> Any:
-    """The type behind `X | None` that a placeholder can take."""
+    """Returns the type X of `X | None`, for a placeholder."""
     inner = next(arg for arg in typing.get_args(hint) if arg is not type(None))
     return typing.get_origin(inner) or inner
 
 
 def _value(hint: Any, raw: Any, path: str) -> Any:
-    """One value of the tree, checked against its annotation."""
+    """Returns a value of the tree, checked against its annotation."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if choices_of(hint) and type(None) not in args:
         return _variant(choices_of(hint), raw, path)
@@ -277,7 +279,7 @@ def _scalar(hint: type, raw: Any, path: str) -> Any:
 
 
 def _check_names(raw: Mapping[Any, Any], path: str, hint: Any = str) -> None:
-    """Raises if a key of a dictionary is no text, which a saved config would make of it."""
+    """Raises if a dictionary has keys that are not text, because a saved config makes them text."""
     odd = [key for key in raw if not isinstance(key, str)]
     if odd or hint is not str:
         raise UserError(f"{path} has keys of another type than str ({odd}); write them as text.")
@@ -297,14 +299,14 @@ def _tuple(args: tuple[Any, ...], raw: Any, path: str) -> tuple[Any, ...]:
 
 
 def _example(args: tuple[Any, ...]) -> str:
-    """How a tuple with these elements is written."""
+    """Returns an example of a tuple with elements of these types, for messages."""
     words = {int: "1", float: "0.5", str: "'text'"}
     one = [words.get(arg) or _example(typing.get_args(arg)) for arg in args if arg is not Ellipsis]
     return f"({one[0]},)" if len(one) == 1 else f"({', '.join(one)})"
 
 
 def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
-    """A union of dataclasses: the Literal field they share says which one is meant."""
+    """Parses one of several dataclasses, which the group's tag selects."""
     if isinstance(raw, ml_collections.ConfigDict):
         raw = raw.to_dict()
     if hasattr(raw, "saved_form"):  # a part whose file is not imported
@@ -321,9 +323,9 @@ def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
 def _switched(
     names: Mapping[str, Any], raw: Mapping[str, Any], tag: str, path: str
 ) -> Mapping[str, Any]:
-    """The group of another variant whose tag alone was changed, made one of the new variant.
+    """Converts a group of another variant whose tag alone was changed.
 
-    Shared keys stay, new ones get their defaults; those of the old variant must be at theirs.
+    Shared keys stay, new keys get their defaults, and old keys must have their defaults.
     """
     wanted = names[raw[tag]]
     keys = set(hints_of(wanted))

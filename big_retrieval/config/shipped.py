@@ -1,8 +1,7 @@
-"""Configs and launch scripts that come with the package.
+"""Configs and launch scripts of the package.
 
-In a checkout, and where it is installed with `pip install --editable`, they are the folders configs
-and launch of the checkout; otherwise `setup.py` has copied both into the folder _shipped of the
-package.
+In a checkout and after `pip install --editable`, they are the folders configs and launch of the
+checkout. Otherwise `setup.py` has copied both into the folder _shipped of the package.
 """
 
 import ast
@@ -13,11 +12,7 @@ COPIED = "_shipped"  # as in setup.py
 
 
 def folder(name: str) -> Path | None:
-    """The folder "configs" or "launch"; None: the package was installed without it.
-
-    Args:
-      name: of the folder.
-    """
+    """Returns the folder "configs" or "launch"; None if it is not installed."""
     copied, checkout = PACKAGE / COPIED, PACKAGE.parent
     if copied.is_dir():
         return copied / name
@@ -25,19 +20,19 @@ def folder(name: str) -> Path | None:
 
 
 def configs() -> dict[str, Path]:
-    """The configs by name, e.g. "quickstart", in alphabetical order."""
+    """Returns the configs by name, e.g. "quickstart", in alphabetical order."""
     place = folder("configs")
     files = () if place is None else place.glob("*.py")
     return {file.stem: file for file in sorted(files) if not file.stem.startswith("_")}
 
 
 def resolve(text: str) -> str:
-    """The value of --config or --sweep with the package's file in the place of its name.
+    """Returns the value of --config or --sweep with a config's name replaced by its file.
 
     Args:
-      text: "quickstart:runlocal" names a config that comes with the package, and
-        "configs/sweeps/FILE.py:argument" any of its files by its path in a checkout. A file that is
-        here comes first.
+      text: "quickstart:runlocal" names a config of the package, and
+        "configs/sweeps/FILE.py:argument" a file by its path in a checkout. A file in the working
+        directory takes precedence.
     """
     name, colon, argument = text.partition(":")
     path, place = Path(name), folder("configs")
@@ -50,7 +45,7 @@ def resolve(text: str) -> str:
 
 
 def summary(file: Path) -> str:
-    """The first sentence of a config file's docstring."""
+    """Returns the first sentence of a config file's docstring."""
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     line = " ".join(text.split("\n\n")[0].split())
     place = line.find(". ")

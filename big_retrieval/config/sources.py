@@ -1,4 +1,4 @@
-"""Sources: where records come from; the base of `config.data` and of the data of evaluators."""
+"""Base class of sources of records: `config.data`, and the data of evaluators."""
 
 import abc
 import math
@@ -15,20 +15,18 @@ if TYPE_CHECKING:
 
 
 class Source(Part):
-    """The base of all sources: what the rest of the code asks them.
+    """Base class of sources.
 
-    A subclass is a frozen dataclass with the key `type`, made known by `@register("source")`. The
-    attributes below may be properties of it. `build` opens its files and returns the records
-    (`RecordSource` of `big_retrieval/data/sources.py`), with images in the column `image` and texts
-    in `captions`, whatever the file calls them, and the other columns as they are.
+    A subclass is a frozen dataclass with the key `type`, registered by `@register("source")`. The
+    attributes below may be properties of it.
 
     Attributes:
-      generated: whether the records are made up, so that opening it needs no files.
-      graded: whether they are judged pairs, whose documents evaluations rank for each query
+      generated: True if the records are generated, so that it opens no files.
+      graded: True if the records are judged pairs, whose documents evaluations rank for each query
         (`data.judged.qrels.JudgedSource`).
-      same_ids: whether a query and a document may have the same id because they are the same text,
-        so that rankings leave the document out (`Ranking.same_id`).
-      has_negatives: whether records may bring hard negatives.
+      same_ids: True if a query and a document with the same id are the same text. Rankings then
+        leave out the document (`Ranking.same_id`).
+      has_negatives: True if records may contain hard negatives.
     """
 
     kind: ClassVar[str] = "source"
@@ -38,57 +36,56 @@ class Source(Part):
     has_negatives: ClassVar[bool] = True
 
     def check(self, path: str) -> Iterator[str]:
-        """What is wrong with its keys, a sentence each; `path` names it, such as `config.data`."""
+        """Yields an error message for every bad key; `path` is such as `config.data`."""
         del path
         yield from ()
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        """What fields and losses want of `config.data` that it does not have, a sentence each."""
+        """Yields an error message for everything that fields and losses miss in `config.data`."""
         del config
         yield from ()
 
     def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:
-        """What a zero-shot evaluator lacks to classify its records, a sentence each.
-
-        `path` names the evaluator, such as `config.evals.colours`.
-        """
+        """Yields an error message if a zero-shot evaluator cannot classify its records."""
         if not evaluator.prompts and not evaluator.file:
             yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
 
     @abc.abstractmethod
     def build(self) -> "RecordSource":
-        """Opens its files and returns the records.
+        """Opens the files and returns the records.
+
+        Images are in the column `image` and texts in `captions`, whatever the file calls them;
+        other columns keep their names.
 
         Raises:
           UserError: a file is missing; the message says how to get it.
         """
-        raise NotImplementedError
 
     def inside(self) -> Iterator["Source"]:
-        """The sources that records really come from: itself, or the parts of a mixture."""
+        """Yields the sources of the records: itself, or the parts of a mixture."""
         yield self
 
     def without_texts(self) -> "Source":
-        """The same where images alone are wanted; it may leave texts out."""
+        """Returns a version for images alone, which may leave texts out."""
         return self
 
     def runlocal(self) -> "Source":
-        """What `:runlocal` reads instead: generated data, unless overridden.
+        """Returns the source for `:runlocal`, by default generated data.
 
-        Generated data come with evaluators of their own; with others, those evaluators of the
-        config stay whose data stay, too.
+        Generated data replace the config's evaluators. Otherwise, evaluators stay if their data
+        stay.
         """
         return default("source", "scenes", count=4000)()
 
 
 def not_empty(source: Any, path: str, what: str) -> Iterator[str]:
-    """The sentence for a source of files whose `path` is empty."""
+    """Yields an error message if the `path` of a source is empty; `what` is its content."""
     if not source.path:
         yield f"{path}.path is empty; give the {what}."
 
 
 def check_terms(source: Any, path: str, *keys: str) -> Iterator[str]:
-    """What is wrong with conditions such as "split=train"."""
+    """Yields an error message for every condition that is not like "split=train"."""
     for key in keys:
         for term in getattr(source, key):
             if not term.partition("=")[0] or "=" not in term:
@@ -96,14 +93,14 @@ def check_terms(source: Any, path: str, *keys: str) -> Iterator[str]:
 
 
 def check_min_relevance(source: Any, path: str) -> Iterator[str]:
-    """What is wrong with the lowest relevance of the pairs that are kept."""
+    """Yields an error message if the lowest relevance of kept pairs is negative or infinite."""
     if not (math.isfinite(source.min_relevance) and source.min_relevance >= 0):
         given = source.min_relevance
         yield f"{path}.min_relevance is {given}; it must be 0 (keep all pairs) or more."
 
 
 def check_drawn(source: Any, path: str, most: int, none: str = "") -> Iterator[str]:
-    """What is wrong with generated images: `size`, `count` (at most `most`) and `seed`."""
+    """Checks `size`, `count` (at most `most`) and `seed` of generated images."""
     if source.size < 16:
         yield f"{path}.size is {source.size}; shapes need at least 16 pixels to differ."
     if source.count is not None and not 1 <= source.count <= most:

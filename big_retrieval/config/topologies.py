@@ -1,7 +1,8 @@
-"""The base of topologies, which `config.topology` names: how embeddings are normalised and scored.
+"""Base class of topologies, which normalize and score embeddings.
 
-A configuration holds the type of a topology without keys, `c.topology = "oblique"`, as all of the
-package are (`big_retrieval/similarity.py`), and the whole part of a topology with keys.
+A configuration holds the type of a topology without keys, `c.topology = "oblique"`, like all
+topologies of the package (`big_retrieval/similarity.py`), or the whole part of a topology with
+keys.
 """
 
 import abc
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class Topology(Part):
-    """The base of all topologies.
+    """Base class of topologies.
 
-    A subclass is a frozen dataclass with the key `type`, made known by `@register("topology")`. If
-    it has further keys, `config.topology` is the part itself, otherwise its type. Its methods work
+    A subclass is a frozen dataclass with the key `type`, registered by `@register("topology")`. If
+    it has more keys, `config.topology` is the part itself, otherwise its type. Its methods work
     under jit, grad, vmap and shard_map.
 
     Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions. An
-    embedding has its representation's shape. Scores are higher for closer embeddings and are not
-    multiplied by the logit scale.
+    embedding has the shape of its representation. Scores are higher for closer embeddings and do
+    not include the logit scale.
     """
 
     kind: ClassVar[str] = "topology"
@@ -42,55 +43,49 @@ class Topology(Part):
         return len(dataclasses.fields(cls)) > 1  # type: ignore
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """What is wrong with its keys in this config, a sentence each; `path` names it."""
+        """Yields an error message for every bad key; `path` is such as `config.topology`."""
         del config, path
         yield from ()
 
     @abc.abstractmethod
     def project(self, x: "jax.Array") -> "jax.Array":
-        """Raw representations [..., M, N] -> embeddings [..., M, N], float32 or wider."""
-        raise NotImplementedError
+        """Computes embeddings [..., M, N], float32 or wider, from raw representations."""
 
     @abc.abstractmethod
     def score(self, a: "jax.Array", b: "jax.Array") -> "jax.Array":
-        """Embeddings a [rows, M, N] and b [columns, M, N] -> scores [rows, columns].
+        """Computes scores [rows, columns] of embeddings a [rows, M, N] and b [columns, M, N].
 
         Raises:
           UserError: the embeddings of the two sides differ in M or N.
         """
-        raise NotImplementedError
 
     @abc.abstractmethod
     def paired(self, a: "jax.Array", b: "jax.Array") -> "jax.Array":
-        """Embeddings a, b [rows, M, N] -> score of row i with row i, [rows], in O(rows M N).
+        """Computes scores [rows] of row i of a with row i of b, [rows, M, N], in O(rows M N).
 
         Equals the diagonal of `score(a, b)` up to rounding, not bit for bit.
 
         Raises:
           UserError: the embeddings of the two sides differ in rows, M or N.
         """
-        raise NotImplementedError
 
     def numbers_per_score(self, shape: tuple[int, ...]) -> int:
-        """Returns how many numbers `score` holds for each score, for embeddings of a shape."""
+        """Returns the number of values that `score` holds per score, for embeddings of a shape."""
         del shape
         return 1
 
     def combine(
         self, embeddings: "Sequence[jax.Array] | jax.Array", weights: "jax.Array"
     ) -> "jax.Array":
-        """Weighted average of the fields of a document.
+        """Computes the weighted average [..., M, N] of the fields of a document.
 
-        Inner products keep the plain average, so that the score of the average is the average of
-        the scores; `Geodesic` brings it back onto its spheres.
+        For inner products, the score of the average is the average of the scores. `Geodesic`
+        projects the average back onto its spheres.
 
         Args:
           embeddings: embeddings of F fields, [..., M, N] each; they are not stacked.
-          weights: [F], or [F, rows] with one for each row of embeddings [rows, ...]; not negative,
-            divided by their sum here. Where all are 0 the average is 0.
-
-        Returns:
-          [..., M, N].
+          weights: [F], or [F, rows] for embeddings [rows, ...]; not negative, divided by their sum
+            here. If all are 0, the average is 0.
         """
         import jax.numpy as jnp  # processes that only read data need no jax
 
@@ -107,10 +102,10 @@ TopologyKey = str | Topology  # of a config: the type, or the part where it has 
 
 
 def topology_part(name: TopologyKey | Mapping[str, Any]) -> Topology:
-    """The topology of a type, with its default keys, of a saved group of keys, or the part itself.
+    """Returns the topology of a type or of a saved group of keys; a part is returned as it is.
 
     Raises:
-      UserError: there is none, with the nearest name.
+      UserError: an unknown type, with the nearest one.
     """
     if isinstance(name, Topology):
         return name
@@ -129,7 +124,7 @@ def topology_part(name: TopologyKey | Mapping[str, Any]) -> Topology:
 
 
 def check_topology(name: TopologyKey, config: "Config", path: str) -> Iterator[str]:
-    """What is wrong with a topology under a key, a sentence each."""
+    """Yields an error message for every mistake in the topology of a key."""
     try:
         part = topology_part(name)
     except UserError as problem:
@@ -139,10 +134,10 @@ def check_topology(name: TopologyKey, config: "Config", path: str) -> Iterator[s
 
 
 def topology_key(name: TopologyKey, path: str = "config.topology") -> TopologyKey:
-    """The value of a config: the type of a topology without keys, else the part.
+    """Returns the value for a config: the type of a topology without keys, else the part.
 
     Raises:
-      UserError: there is no such topology.
+      UserError: an unknown type.
     """
     try:
         part = topology_part(name)

@@ -1,5 +1,4 @@
-"""The base of towers, the networks that read an image, a text or any other field; ours are in
-models/."""
+"""Base class of towers, networks that read a field; the package's towers are in models/."""
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ AttentionChoice = Literal["auto", "kernel", "plain"]
 
 @dataclass(frozen=True)
 class Fitted:
-    """Values that some parameters of a tower start from.
+    """Initial values of some parameters of a tower.
 
     Attributes:
       params: path below the tower -> array.
@@ -30,28 +29,28 @@ class Fitted:
 
 
 class Tower(Part):
-    """The base of all towers.
+    """Base class of towers.
 
-    A subclass is a frozen dataclass with the key `type`, made known by `@register("tower")`. The
-    attributes below may be keys or properties of it. Its operations are counted by tracing its
-    module (`models/flops.py`).
+    A subclass is a frozen dataclass with the key `type`, registered by `@register("tower")`. The
+    attributes below may be keys or properties of it. `models/flops.py` counts the operations of its
+    module by tracing it.
 
     Attributes:
-      modality: of the fields that it reads, see `Field.modality`.
-      word_table: name of the parameter [R, W] with a vector for every word piece, which its module
-        gives tied heads by a method `word_table()`; "": it has none.
-      computed_by: the keys that a checkpoint's tower must have alike, since they say what is
-        computed; the others are sizes of tables, or say how it runs. (): all keys.
-      normed: whether it has batch norms (`models.batch_norm.BatchNorm`), with running averages.
-      width: W, of the vectors that come out.
-      class_tokens: M, vectors that a row has inside; 0 where all positions come out.
-      vocab_size: rows of the word table; None: as many as the tokenizer has ids.
-      gives_positions: whether all positions come out, [B, L, W], for heads that read them.
-      whole_batch: whether a row's vectors depend on all rows of the batch in training.
-      by_slice: whether they depend on the rows of their micro-batch.
-      remat: what the backward pass computes again; "none": nothing.
-      scan: whether equal layers run as one compiled layer.
-      depth: parts of the network that `remat` computes again one at a time.
+      modality: modality of the fields that it reads, see `Field.modality`.
+      word_table: name of the parameter [R, W] with a vector for every token, which the module's
+        method `word_table()` gives to tied heads; empty for none.
+      computed_by: keys that a checkpoint's tower must share, because they define the computation;
+        the other keys are table sizes or ways to run it. Empty for all keys.
+      normed: True if it has batch norms (`models.batch_norm.BatchNorm`) with running averages.
+      width: W, of the output vectors.
+      class_tokens: M, vectors per row; 0 if it returns all positions.
+      vocab_size: rows of the word table; None for the vocabulary of the tokenizer.
+      gives_positions: True if it returns all positions [B, L, W], for heads that read them.
+      whole_batch: True if a row's vectors depend on all rows of the batch in training.
+      by_slice: True if they depend on the rows of the micro-batch.
+      remat: what the backward pass computes again; "none" for nothing.
+      scan: True if equal layers run as one compiled layer.
+      depth: blocks that `remat` computes again one at a time.
     """
 
     kind: ClassVar[str] = "tower"
@@ -70,32 +69,21 @@ class Tower(Part):
     depth: Any = 1
 
     def reads(self, field: Any) -> bool:
-        """Whether it can read a field; one of its `modality` unless overridden."""
+        """Returns True if it can read a field; by default, fields of its `modality`."""
         return bool(self.modality) and field.modality == self.modality
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for each mistake in the keys.
-
-        Args:
-          config: of the run.
-          path: of this tower, such as `config.towers.text`.
-        """
+        """Yields an error message for every bad key; `path` is such as `config.towers.text`."""
         del config, path
         yield from ()
 
     def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
-        """Yields an error message for each mistake in a field that the tower reads.
-
-        Args:
-          field: the field.
-          field_path: of the field, such as `config.fields.image`.
-          path: of this tower.
-        """
+        """Yields an error message for every key of a field that does not fit the tower."""
         del field, field_path, path
         yield from ()
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
-        """Yields an error message for each mistake in a head of the tower; see `check_field`."""
+        """Yields an error message if a head of the tower does not fit it."""
         if head.reads_positions != self.gives_positions:
             reads = "all positions" if head.reads_positions else "one vector for each class token"
             yield (
@@ -105,7 +93,7 @@ class Tower(Part):
 
     @property
     def tokens(self) -> int:
-        """M, vectors that come out of a row."""
+        """M, the number of output vectors per row."""
         return self.class_tokens
 
     @abc.abstractmethod
@@ -113,8 +101,8 @@ class Tower(Part):
         """Returns the Linen module, (*Field.inputs, train, rows: int32 [B] | None) -> [B, M, W].
 
         Args:
-          vocab_size: of the tokenizer, for a tower whose config does not set it.
-          fields: the fields that the tower reads.
+          vocab_size: size of the tokenizer, if the config does not set it.
+          fields: fields that the tower reads.
           **module: `name`, `parent` and `dtype` of the module.
         """
 
@@ -129,13 +117,12 @@ class Tower(Part):
     def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> Fitted:
         """Returns initial values that are not random, such as word vectors of a file.
 
-        Called once, before the first step of a run, not when the run is resumed or its model
-        loaded: the file is not needed later. `config.init` is applied after it.
+        It is called once, before the first step of a run. A resumed run or a loaded model does not
+        need the file. `config.init` is applied after it.
 
         Args:
-          drawn: path of a parameter below the tower, such as `words/embedding` -> its random value,
-            whose shape the initial value needs.
-          tokenizer: of the run.
+          drawn: path of a parameter below the tower, such as `words/embedding` -> its random value.
+          tokenizer: tokenizer of the run.
         """
         del drawn, tokenizer
         return Fitted({}, [])
@@ -143,6 +130,6 @@ class Tower(Part):
     def at_depth(self, depth: int) -> "Tower | None":
         """Returns the tower with `depth` equal layers; None if its layers differ.
 
-        Operations of a tower with equal layers are counted by tracing one and two layers.
+        Tracing one and two equal layers gives the operations of all.
         """
         del depth

@@ -1,8 +1,7 @@
-"""The base of update rules, the parts of the kind "optimizer"; ours are in train/rules.py.
+"""Base class of update rules, the parts of the kind "optimizer"; rules are in train/rules.py.
 
-A rule turns gradients into updates that the learning rate then scales; rate, schedule, clipping,
-weight decay and what is frozen are not its business. One of your own, in a config file or a module
-that it imports:
+A rule turns gradients into updates, which the learning rate then scales. It knows nothing of rate,
+schedule, clipping and frozen parameters. A custom rule, in a config file or an imported module:
 
     @config.register("optimizer")
     @dataclass(frozen=True)
@@ -28,46 +27,40 @@ if TYPE_CHECKING:
 
 
 class UpdateRule(Part):
-    """The base of all update rules: frozen dataclasses with the key `type`.
+    """Base class of update rules: frozen dataclasses with the key `type`.
 
     Attributes:
-      applies_decay: whether what `build` returns adds `context.weight_decay` times the parameter
-        itself; elsewhere that is done for it (decoupled weight decay, as in AdamW).
+      applies_decay: True if the result of `build` adds `context.weight_decay` times the parameter.
+        Otherwise the trainer adds it (decoupled weight decay, as in AdamW).
     """
 
     kind: ClassVar[str] = "optimizer"
     applies_decay: ClassVar[bool] = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """What is wrong with its keys, a sentence each; free of jax.
-
-        Args:
-          config: of the run.
-          path: of this rule, such as `config.optimizer.rule`.
-        """
+        """Yields an error message for every bad key; `path` is such as `config.optimizer.rule`."""
         del config, path
         yield from ()
 
     @abc.abstractmethod
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
-        """From gradients to updates that are to be subtracted after scaling by the learning rate.
+        """Returns the transformation from gradients to updates, which are scaled and subtracted.
 
-        Its state may hold nothing that depends on the number of the step in the run: a frozen
-        parameter's steps do not count.
+        Its state must not depend on the step of the run: steps do not count while a parameter is
+        frozen.
 
         Args:
-          context: what is known of the parameters that follow this rule.
+          context: settings of the parameters that follow this rule.
         """
-        raise NotImplementedError
 
 
 @register("optimizer")
 @dataclass(frozen=True)
 class Same(UpdateRule):
-    """Of a group: the run's rule."""
+    """The run's rule, for a group."""
 
     type: Literal["same"] = "same"
 
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
-        """Never called: the run's rule is built instead."""
+        """Never called: the trainer builds the run's rule instead."""
         raise NotImplementedError

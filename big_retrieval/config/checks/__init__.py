@@ -1,7 +1,7 @@
-"""Checks of combinations of keys that cannot work.
+"""Checks of keys that do not fit together.
 
-Each check yields sentences; the first sentence becomes the error. Checks need no accelerator and no
-data, so that a mistake shows within a second and not after an hour of start-up.
+Each check yields messages, of which the first is raised. Checks need neither accelerator nor data,
+so that a mistake shows within a second.
 """
 
 from big_retrieval.config.checks.run import check, mesh_shape

@@ -8,7 +8,7 @@ from big_retrieval.config import Config
 
 
 def evals(c: Config) -> Iterator[str]:
-    """What is wrong with `config.evals`, a sentence each."""
+    """Yields an error message for every mistake in `config.evals`."""
     yield from _prefixes(c)
     for name, part in c.evals.items():
         path = f"config.evals.{name}"
@@ -40,7 +40,7 @@ def evals(c: Config) -> Iterator[str]:
 
 
 def _prefixes(c: Config) -> Iterator[str]:
-    """Evaluators whose metrics could have the names of other metrics."""
+    """Checks that no two evaluators have metrics of the same name."""
     taken: dict[str, str] = {}
     if any(part.traffic > 0 for part in c.evals.values()):
         taken["ranking/traffic"] = "the average over config.evals.*.traffic"
@@ -56,25 +56,25 @@ def _prefixes(c: Config) -> Iterator[str]:
 
 
 def metrics_of_all(c: Config) -> list[str]:
-    """The names of all metrics of a config's evaluators, as far as evaluators know them before."""
-    found = [metric for name in c.evals for metric in metrics_of(c, name)]
+    """Returns the names of all metrics that evaluators know before they run."""
+    names = [metric for name in c.evals for metric in metrics_of(c, name)]
     ranked: list[Any] = [ev for ev in c.evals.values() if ev.traffic > 0]
     if not ranked:
-        return found
-    prefixes = [""]  # of the documents' field weightings that all of them have
+        return names
+    prefixes = [""]  # field weightings of documents that all of them have
     for name in ranked[0].documents:
         prefixes += [f"{name}/"] if all(name in ev.documents for ev in ranked) else []
     common = [m for m in ranked[0].metrics if all(m in ev.metrics for ev in ranked)]
-    return found + [f"ranking/traffic/{prefix}{m}" for prefix in prefixes for m in common]
+    return names + [f"ranking/traffic/{prefix}{m}" for prefix in prefixes for m in common]
 
 
 def metrics_of(c: Config, name: str) -> list[str]:
-    """The names of an evaluator's metrics; [] if the evaluator does not know them before."""
+    """Returns the names of an evaluator's metrics; [] if it does not know them before it runs."""
     prefix = c.evals[name].prefix(name)
     return [f"{prefix}/{metric}" for metric in c.evals[name].metric_names(c) or ()]
 
 
 def _may_be(c: Config, metric: str) -> bool:
-    """Whether an evaluator that does not know the names of its metrics may have this metric."""
+    """Returns True if an evaluator with unknown metric names may have this metric."""
     silent = (x.prefix(name) for name, x in c.evals.items() if x.metric_names(c) is None)
     return any(metric.startswith(f"{prefix}/") for prefix in silent)

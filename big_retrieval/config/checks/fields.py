@@ -45,7 +45,7 @@ def fields(c: Config) -> Iterator[str]:
 
 
 def _same_input(c: Config, name: str) -> Iterator[str]:
-    """Checks a field that shares the drawn value and the tower's pass of another field."""
+    """Checks a field that shares the drawn value and the tower's run with another field."""
     field, path = c.fields[name], f"config.fields.{name}.same_input_as"
     if not field.same_input_as:
         return
@@ -63,7 +63,7 @@ def _same_input(c: Config, name: str) -> Iterator[str]:
 
 
 def _input_keys(field: Any) -> list[str]:
-    """The keys that decide what a field gives its tower."""
+    """Returns the keys that decide what a field gives its tower."""
     others = ("head", "shares_head", "weight", "same_input_as")
     return [key.name for key in dataclasses.fields(field) if key.name not in others]
 

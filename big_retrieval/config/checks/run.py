@@ -1,4 +1,4 @@
-"""All checks in order, and those of the run, its mesh and its towers."""
+"""All checks in order, and checks of the run, its mesh and its towers."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,31 +13,31 @@ from big_retrieval.errors import UserError
 
 
 def check(config: Config, *, trains: bool = True) -> None:
-    """Raises for the first impossible combination.
+    """Raises an error for the first mistake.
 
     Args:
       config: typed.
-      trains: whether it is a run's, which needs a length.
+      trains: False skips checks of the length and of logging.
 
     Raises:
-      UserError: names the keys and the remedy.
+      UserError: names the keys and a correction.
     """
-    for part in CHECKS:
-        if part in (_length, _observed) and not trains:
+    for rule in CHECKS:
+        if rule in (_length, _observed) and not trains:
             continue
-        for sentence in part(config):
-            raise UserError(sentence)
+        for message in rule(config):
+            raise UserError(message)
 
 
 def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
-    """The sizes of the axes data, fsdp and tensor on this many devices.
+    """Returns the sizes of the axes data, fsdp and tensor for a number of devices.
 
     Raises:
       UserError: the axes do not multiply to the devices, or the batch does not divide over them.
     """
     mesh = config.mesh
-    for sentence in _mesh(config):
-        raise UserError(sentence)
+    for message in _mesh(config):
+        raise UserError(message)
     sizes = dataclasses.asdict(mesh)
     free = [name for name, size in sizes.items() if size == -1]
     fixed = 1
