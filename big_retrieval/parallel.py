@@ -25,7 +25,7 @@ AXES = ("data", "fsdp", "tensor")
 EXTRAS = (
     "query_id", "document_id", "weight", "negatives", "negatives_valid", "negatives_id",
 )  # fmt: skip
-ROWS = PartitionSpec(("data", "fsdp"))  # sharding of the rows of a batch, its first axis
+ROWS = PartitionSpec(("data", "fsdp"))  # for the first axis of a batch
 RULES: tuple[tuple[str, Any], ...] = (
     ("batch", ("data", "fsdp")),
     ("embed", "fsdp"),
@@ -116,10 +116,10 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
 
 
 def undivided(abstract: Any, mesh: Mesh) -> list[str]:
-    """Returns messages about dimensions that are not sharded: their mesh axis does not divide them.
+    """Returns messages about dimensions that stay whole because the mesh axis does not divide them.
 
-    Each message is for one size and axis, with the parameters and the additional bytes per device,
-    including the optimizer's state.
+    Each message is for one size and axis, with the names of the parameters and the additional bytes
+    per device, including the optimizer's state.
 
     Args:
       abstract: as for `state_shardings`.

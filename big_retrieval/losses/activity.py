@@ -80,7 +80,7 @@ def activity(
 
 
 def flops(embeddings: jax.Array, valid: jax.Array) -> jax.Array:
-    """Computes the FLOPS regularizer of one side: sum_v (mean_i |V(x_i)_v|)^2, global batch.
+    """Computes the FLOPS regularizer of one side, sum_v (mean_i |V(x_i)_v|)^2.
 
     "Minimizing FLOPs to Learn Efficient Sparse Representations", as in SPLADE.
 
@@ -109,7 +109,7 @@ def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator
 def _warning(side: str, metrics: Mapping[str, float], gate: int | None) -> str | None:
     active, coverage = metrics["nonzero"], metrics["coverage"]
     width = coverage + metrics["neglected"]
-    if gate != 0:  # this one keeps only a text's own terms, and nothing of images
+    if gate != 0:  # 0 keeps only the words of a text, and no terms of an image
         if active < 1:
             return (
                 f"{side} representations have {active:.2f} active terms on average: "

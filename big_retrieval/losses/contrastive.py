@@ -33,7 +33,7 @@ class Sparsity:
     warmup_steps: AtLeast0 = 0  # over which they grow, with the square of the steps
 
     def penalty(self, pairs: PairBatch, step: jax.Array | int) -> Result:
-        """Returns the sum of factor * FLOPS of both sides, [], and FLOPS as metrics.
+        """Returns the sum of factor * FLOPS over both sides, [], and metrics `flops_<side>`.
 
         Args:
           pairs: lexical embeddings [B, V].

@@ -49,11 +49,10 @@ AUTO = Execution()
 
 @flax.struct.dataclass
 class Negatives:
-    """Extra documents that no query of the batch belongs to: further columns of every query.
+    """Extra documents, negatives of all queries of the batch: further columns of the logits.
 
     Attributes:
-      embeddings: [B, K, M, N] or [B, K, V]; row i came with pair i and is a negative of all
-        queries.
+      embeddings: [B, K, M, N] or [B, K, V]; row i came with pair i.
       valid: bool [B, K] or None; negatives of padding rows never count.
       document_id: int32 [B, K] or None.
     """

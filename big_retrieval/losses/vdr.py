@@ -94,7 +94,7 @@ class Vdr(PairLoss):
         """Checks that sides whose words the loss reads have a text field."""
         masked = self.mask.apply != "none" and self.mask.source == "bag"
         gates = self.top_k, self.top_k_of_documents
-        needs = {  # side -> {fix of the config: True if needed without a text}
+        needs = {  # side -> change of the config -> True if a side without a text needs it
             "query": {
                 f"{path}.bag to False": self.bag,
                 f"{path}.mask.source to 'gate'": masked,

@@ -34,8 +34,8 @@ class BatchNormed:
     """Keys of a tower or head with batch norms; listed before `Tower` or `Head` among the bases."""
 
     normed: ClassVar[bool] = True
-    frozen_stats: bool = False  # training, too, normalises by the running averages, which stay
-    batch_stats: Literal["batch", "slice"] = "batch"  # a slice: only under `microbatch`
+    frozen_stats: bool = False  # training uses the running averages and does not change them
+    batch_stats: Literal["batch", "slice"] = "batch"  # "slice": rows of a slice of `microbatch`
 
     @property
     def whole_batch(self) -> bool:

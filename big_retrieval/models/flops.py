@@ -14,7 +14,7 @@ from big_retrieval.config import Tower
 
 
 def traced_flops(function: Callable[..., Any], *args: Any) -> int:
-    """Returns the number of operations of a function of arrays, or of abstract arrays.
+    """Returns the number of operations of a function, traced on arrays or abstract arrays.
 
     A scan counts as often as it runs, a loop of unknown length once, a branch as the largest one.
     """

@@ -51,7 +51,7 @@ def cudnn_attention(
 def pallas_attention(x: jax.Array, bias: jax.Array, row: jax.Array | None, spec: Spec) -> jax.Array:
     """Computes softmax(q k^T / sqrt(d) + row) v, [B, L, W], by the Pallas kernels.
 
-    There is no communication. Gradients reach `x` and `bias`, but not `row`.
+    It needs no communication. Gradients reach `x` and `bias`, but not `row`.
 
     Args:
       x: [B, L, 3 W] from a product with `tpu_attention.joint_kernel`; L is a multiple of 8.

@@ -206,7 +206,7 @@ TRAINING_ONLY = ("scalars", "losses")  # parameters of the losses
 
 
 def of_model(params: Any) -> Any:
-    """Returns the parameters without those of the losses."""
+    """Returns the parameters of the model, without parameters of the losses."""
     return {name: tree for name, tree in params.items() if name not in TRAINING_ONLY}
 
 

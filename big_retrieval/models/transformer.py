@@ -40,8 +40,8 @@ class Layers:
       inner_dropout: dropout after the activation of the MLP, too, as in PyTorch's layers.
       attention: see `choose_kernel`.
       scan: run the layers as a loop.
-      remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all
-        except products with parameters.
+      remat: parts that the backward pass computes again: "none"; "block", all of a block; "dots",
+        all except products with parameters.
     """
 
     depth: Any = 1
