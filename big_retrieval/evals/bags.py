@@ -1,4 +1,4 @@
-"""Bags of words of records, and lexical embeddings as a mode of search has them; see `modes`."""
+"""Bags of words of records, and lexical embeddings in a search mode (`evals/modes.py`)."""
 
 from typing import Any
 
@@ -13,22 +13,21 @@ from big_retrieval.evals.modes import Mode, Side
 from big_retrieval.inference.encoder import Embeddings, concatenate
 from big_retrieval.sparse.terms import Terms
 
-CHUNK = 4096  # texts tokenised at a time
+CHUNK = 4096  # texts tokenized at a time
 
 
 def in_mode(
     embeddings: Embeddings, mode: Mode, side: Side, bow: scipy.sparse.csr_array | None
 ) -> scipy.sparse.csr_array:
-    """The embeddings of a lexical field as a mode has them.
+    """Converts the embeddings of a lexical field to a mode.
 
     Args:
-      embeddings: CSR [n, V], gated as the head says.
-      mode: the mode.
-      side: of the field.
-      bow: bags of words of the texts themselves, [n, V]; None: images, or a head that keeps none.
+      embeddings: CSR [n, V], after the head's gate.
+      side: side of the field.
+      bow: bags of words of the texts, [n, V]; None for images.
 
     Raises:
-      UserError: bags are asked for of a field without words.
+      UserError: the mode needs words of a field without words.
     """
     if mode.bags == side:
         if bow is None:
@@ -41,29 +40,28 @@ def in_mode(
 def narrowed(
     embeddings: scipy.sparse.csr_array, top_k: int, bow: scipy.sparse.csr_array | None = None
 ) -> scipy.sparse.csr_array:
-    """Rows with their `top_k` largest entries, of equal ones the lower term, and those of `bow`.
+    """Keeps the `top_k` largest entries of each row (the lower term of equal ones).
 
     Args:
       embeddings: CSR [n, V], not negative.
-      top_k: entries of a row.
-      bow: bags of words [n, V], whose terms stay, too.
+      bow: bags of words [n, V], whose terms are kept, too.
     """
-    rows_of: Any = scipy.sparse.csr_array(embeddings)
-    rows_of.sort_indices()
-    starts = np.asarray(rows_of.indptr, np.int64)
+    matrix: Any = scipy.sparse.csr_array(embeddings)
+    matrix.sort_indices()
+    starts = np.asarray(matrix.indptr, np.int64)
     counts = np.diff(starts)
     rows = np.repeat(np.arange(len(counts)), counts)
-    order = np.lexsort((rows_of.indices, -rows_of.data, rows))
-    place = np.empty(len(order), np.int64)  # of an entry in its row, strongest first
-    place[order] = np.arange(len(order)) - np.repeat(starts[:-1], counts)
-    kept = place < top_k
+    order = np.lexsort((matrix.indices, -matrix.data, rows))
+    rank = np.empty(len(order), np.int64)  # of an entry in its row, largest first
+    rank[order] = np.arange(len(order)) - np.repeat(starts[:-1], counts)
+    keep_mask = rank < top_k
     if bow is not None:
-        numbers = rows_of.copy()
-        numbers.data = np.arange(1, len(order) + 1, dtype=np.float64)
-        own: Any = numbers.multiply(bow.astype(bool))
-        kept[np.asarray(own.data, np.int64) - 1] = True
-    found = (rows_of.data[kept], (rows[kept], rows_of.indices[kept]))
-    return scipy.sparse.csr_array(found, shape=rows_of.shape)
+        positions = matrix.copy()
+        positions.data = np.arange(1, len(order) + 1, dtype=np.float64)
+        in_bow: Any = positions.multiply(bow.astype(bool))
+        keep_mask[np.asarray(in_bow.data, np.int64) - 1] = True
+    entries = (matrix.data[keep_mask], (rows[keep_mask], matrix.indices[keep_mask]))
+    return scipy.sparse.csr_array(entries, shape=matrix.shape)
 
 
 def bags_of(
@@ -73,32 +71,30 @@ def bags_of(
     items: np.ndarray,
     normalise: bool = False,
 ) -> scipy.sparse.csr_array:
-    """Bags of words of some texts, [n, V]; no network is asked.
+    """Builds the bags of words of texts, CSR [n, V], without the model.
 
     Args:
-      terms: of the field.
-      source: the records.
-      reader: how the field is read.
+      terms: terms of the field.
       items: int64 [n, 2]: record, and text in the record.
-      normalise: to norm 1, where the representations are (VDR, section 4.3).
+      normalise: scales to norm 1, as the representations are (VDR, section 4.3).
     """
-    parts: list[Any] = [scipy.sparse.csr_array((0, len(terms)), dtype=np.float32)]
+    chunks: list[Any] = [scipy.sparse.csr_array((0, len(terms)), dtype=np.float32)]
     for start in range(0, len(items), CHUNK):
-        chosen = items[start : start + CHUNK].tolist()
-        arrays = stack(reader, [source_texts(source, r, reader)[t] for r, t in chosen])
-        parts.append(terms.bag(arrays["ids"], arrays["mask"], normalise=normalise))
-    return concatenate(parts)
+        rows = items[start : start + CHUNK].tolist()
+        arrays = stack(reader, [source_texts(source, r, reader)[t] for r, t in rows])
+        chunks.append(terms.bag(arrays["ids"], arrays["mask"], normalise=normalise))
+    return concatenate(chunks)
 
 
 def words_shared(
     embeddings: scipy.sparse.csr_array, bow: scipy.sparse.csr_array, count: int
 ) -> float:
-    """The share of the strongest terms of each row that are among some words, on average.
+    """Computes the mean share of each row's strongest terms that are in the bag of words.
 
     Args:
       embeddings: of images, CSR [n, V].
-      bow: bags of the words of the texts that go with each, [n, V].
-      count: strongest terms of a row.
+      bow: bags of words of each image's texts, [n, V].
+      count: number of strongest terms per row.
     """
     strongest = narrowed(embeddings, count)
     strongest.data[:] = 1

@@ -1,4 +1,4 @@
-"""BM25 by the library bm25s, to compare models with: what shared words alone find."""
+"""BM25 by the library bm25s, as a baseline for models."""
 
 import collections
 import logging
@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 
 
 class Bm25:
-    """Documents, ranked for queries by BM25 in Lucene's form.
+    """Index of documents for BM25 in Lucene's form.
 
     A document's score is the sum over the query's words of log(1 + (N - n + 0.5) / (n + 0.5)) times
-    f / (f + k1 (1 - b + b length / mean length)), where n of N documents have the word, this one f
-    times. Words are those of `find_words`; none is left out or stemmed.
+    f / (f + k1 (1 - b + b length / mean length)), if n of N documents contain the word, this one f
+    times. `find_words` splits texts; there are no stop words and no stemming.
 
     Args:
-      documents: texts; an empty one is never found.
-      k1: how slowly further occurrences of a word stop to count.
-      b: how much long documents are held back, from 0 to 1.
+      documents: texts; the search never returns an empty one.
+      k1: saturation of repeated words; larger values let repetitions count more.
+      b: penalty of long documents, from 0 to 1.
 
     Raises:
       UserError: the library is not installed.
@@ -51,18 +51,18 @@ class Bm25:
     def search(
         self, queries: Sequence[str], depth: int, right: Sequence[Sequence[int]] = ()
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The best documents of every query.
+        """Returns the best documents of every query.
 
         Args:
           queries: texts.
-          depth: documents of a query at most.
-          right: for each query some documents; (): none.
+          depth: maximum number of documents per query.
+          right: documents of each query whose best score is returned, too; empty for none.
 
         Returns:
-          Indices of documents, int32 [Q, depth], best first, of equal scores the earlier document;
-          and their scores, float32 [Q, depth]. Documents without a word of the query are not
-          ranked: behind the last one that has, the index is -1 and the score -inf. And the best
-          score of the documents in `right`, found or not, float32 [Q]; NaN where there are none.
+          Document indices, int32 [Q, depth], best first, the earlier one of equal scores; and their
+          scores, float32 [Q, depth]. Documents without a word of the query are not ranked: the rest
+          is -1 and -inf. And the best score of the documents in `right`, ranked or not, float32
+          [Q]; NaN for a query without such documents.
 
         Raises:
           UserError: depth is below 1.
@@ -70,56 +70,52 @@ class Bm25:
         check_depth(depth)
         indices = np.full((len(queries), depth), -1, np.int32)
         scores = np.full((len(queries), depth), -np.inf, np.float32)
-        best = np.array([0.0 if len(found) else np.nan for found in right], np.float32)
-        for number, query in enumerate(map(find_words, queries)):
-            known = [] if self._index is None else self._index.get_tokens_ids(query)
-            if self._index is None or not known:
+        best = np.array([0.0 if len(documents) else np.nan for documents in right], np.float32)
+        for row, query in enumerate(map(find_words, queries)):
+            tokens = self._tokens(query)
+            if self._index is None or not tokens:
                 continue
-            values = self._index.get_scores_from_ids(known)  # [D]
-            if right and len(right[number]):
-                best[number] = values[list(right[number])].max()
-            found, values = top(values, depth)
-            indices[number, : len(found)], scores[number, : len(found)] = found, values
+            values = self._index.get_scores_from_ids(tokens)  # [D]
+            if right and len(right[row]):
+                best[row] = values[list(right[row])].max()
+            hits, values = top(values, depth)
+            indices[row, : len(hits)], scores[row, : len(hits)] = hits, values
         return indices, scores, best
 
-    def parts(self, query: str, document: int) -> list[tuple[str, float]]:
-        """What each word of a query adds to a document's score, largest first.
+    def _tokens(self, words: list[str]) -> list[int]:
+        """Returns the columns of the words that occur in the documents."""
+        return [] if self._index is None else self._index.get_tokens_ids(words)
 
-        Args:
-          query: a text.
-          document: its index.
-        """
+    def parts(self, query: str, document: int) -> list[tuple[str, float]]:
+        """Returns the contribution of each word of a query to a document's score, largest first."""
         if self._index is None:
             return []
         counts = collections.Counter(find_words(query))
-        lists, found = self._index.scores, []
+        lists, parts = self._index.scores, []
         for word, count in counts.items():
-            for column in self._index.get_tokens_ids([word]):
-                here = slice(*lists["indptr"][column : column + 2])
-                value = lists["data"][here][lists["indices"][here] == document].sum()
-                found.append((word, count * float(value)))
-        return sorted((each for each in found if each[1]), key=lambda each: -each[1])
+            for column in self._tokens([word]):
+                span = slice(*lists["indptr"][column : column + 2])
+                value = lists["data"][span][lists["indices"][span] == document].sum()
+                parts.append((word, count * float(value)))
+        return sorted((part for part in parts if part[1]), key=lambda part: -part[1])
 
     @property
     def _width(self) -> int:
-        """W."""
+        """Number of words W; 1 if no document has any."""
         return 1 if self._index is None else len(self._index.scores["indptr"]) - 1
 
     def weights(self) -> scipy.sparse.csr_array:
-        """What each word adds to a document's score when a query has it, float32 [D, W]."""
+        """Returns the contribution of each word to each document's score, float32 [D, W]."""
         if self._index is None:
             return scipy.sparse.csr_array((self._documents, self._width), dtype=np.float32)
-        found = self._index.scores
-        lists = (found["data"], found["indices"], found["indptr"])
-        whole = scipy.sparse.csc_array(lists, shape=(self._documents, self._width))
-        return scipy.sparse.csr_array(whole.tocsr(), dtype=np.float32)
+        scores = self._index.scores
+        lists = (scores["data"], scores["indices"], scores["indptr"])
+        columns = scipy.sparse.csc_array(lists, shape=(self._documents, self._width))
+        return scipy.sparse.csr_array(columns.tocsr(), dtype=np.float32)
 
     def counts(self, queries: Sequence[str]) -> scipy.sparse.csr_array:
-        """How often queries have each word, float32 [Q, W]; times `weights` they are the scores."""
-        rows = [
-            [] if self._index is None else self._index.get_tokens_ids(words)
-            for words in map(find_words, queries)
-        ]
+        """Counts the words of queries, float32 [Q, W]; the product with `weights` is the scores."""
+        rows = [self._tokens(words) for words in map(find_words, queries)]
         pointers = np.cumsum([0, *map(len, rows)])
         columns = np.array([column for row in rows for column in row], np.int64)
         ones = np.ones(len(columns), np.float32)
@@ -130,28 +126,28 @@ class Bm25:
 
 def _library() -> Any:
     try:
-        import bm25s  # here, not above: it starts jax's backend, which --distributed must do first
+        # Not at the top: it starts jax's backend, which --distributed must do first.
+        import bm25s
     except ImportError:
         raise UserError(
             "BM25 needs the library bm25s, which is not installed; install the extra "
             "big_retrieval[bm25]."
         ) from None
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it tells of every index
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it logs every index
     return bm25s
 
 
 @dataclass(frozen=True)
 class Bm25Ranking(Ranking):
-    """The metrics of `Ranking`, of the same queries and documents, by BM25 in place of the model.
+    """`Ranking` by BM25 instead of the model, on the same queries and documents.
 
-    A record's text joins all text fields of its side with their titles, without their prefixes; of
-    several texts in a column it has the first, as for a model. A query without any result counts 0.
-    Of documents with equal scores the earlier one comes first, as BM25 is commonly measured; ties
-    are not counted against it as they are against a model, whose scores hardly ever tie. Field
-    weightings and modes do not apply to words.
+    A record's text joins all text fields of its side with their titles, without their prefixes; it
+    has the first of several texts in a column, as for a model. A query without results counts 0.
+    Among equal scores, the earlier document comes first, as usual for BM25; ties do not count
+    against it. Field weightings and modes do not apply.
 
     Attributes:
-      columns: the columns of each side's texts.
+      columns: text columns of each side.
     """
 
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -160,15 +156,15 @@ class Bm25Ranking(Ranking):
         """Reads the first texts of both sides.
 
         Raises:
-          UserError: there is no such column, or it holds no texts.
+          UserError: a column is missing, or has no texts.
         """
         queries, documents = context.source.queries, context.source.documents
         for side, source in (("query", queries), ("document", documents)):
             for column in self.columns[side] if len(source) else ():
-                _first_text(source, 0, column)  # "" where this one has none; they are counted later
+                _first_text(source, 0, column)
 
     def run(self, context: EvaluatorContext, weights: Any = None) -> dict[str, float]:
-        """Ranks the documents for all queries; there are no examples, and `weights` are not used.
+        """Ranks the documents for all queries, without examples and `weights`.
 
         Raises:
           UserError: no document has a text, or the library bm25s is not installed.
@@ -177,10 +173,10 @@ class Bm25Ranking(Ranking):
         queries = side_texts(source.queries, self.columns["query"], judged.asked)
         documents = side_texts(source.documents, self.columns["document"])
         if not any(documents):
-            told = " and ".join(map(repr, self.columns["document"]))
+            columns = " and ".join(map(repr, self.columns["document"]))
             raise UserError(
-                f"{source.documents.name} has no text in {told}, so BM25 has nothing to rank; name "
-                "another column in config.fields."
+                f"{source.documents.name} has no text in {columns}, so BM25 has nothing to rank; "
+                "name another column in config.fields."
             )
         depth = min(judged.search_depth, len(documents))
         found, scores, _ = Bm25(documents).search(queries, depth)
@@ -201,18 +197,16 @@ class Bm25Ranking(Ranking):
 def make_bm25_evaluators(
     config: Config, sources: Mapping[str, RecordSource]
 ) -> tuple[dict[str, BoundEvaluator], list[str]]:
-    """The ranking evaluators of a config, answered by BM25.
+    """Builds the ranking evaluators of a config with BM25 as the system.
 
     Args:
-      config: checked.
       sources: records of each ranking evaluator, by its name.
 
     Returns:
-      The evaluators by the prefix of their metrics, such as `ranking/test`, and the prefixes of the
-      others, which BM25 cannot answer.
+      The evaluators by prefix, such as `ranking/test`, and the prefixes of all other evaluators.
 
     Raises:
-      UserError: there is no ranking evaluator, or no text field on a side.
+      UserError: the config has no ranking evaluator, or no text field on a side.
     """
     names = {name: part.prefix(name) for name, part in sorted(config.evals.items())}
     out: dict[str, BoundEvaluator] = {}
@@ -233,9 +227,7 @@ def make_bm25_evaluators(
 
 
 def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
-    """Side -> the columns of its text fields, each once, in the order of the fields' names.
-
-    The column of a field's titles stands in front of that of its texts.
+    """Returns the text columns of each side, sorted by field name, titles before texts.
 
     Raises:
       UserError: a side has no text field.
@@ -256,21 +248,18 @@ def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
 def side_texts(
     source: RecordSource, columns: Sequence[str], records: np.ndarray | None = None
 ) -> list[str]:
-    """The text of each record: the first one of every column, joined by a space.
+    """Joins the first text of every column by a space, for each record.
 
     Args:
-      source: queries or documents.
-      columns: of texts; one that a record lacks adds nothing.
-      records: whose text is wanted, [n]; None: of all.
+      records: record indices, [n]; None for all.
 
     Returns:
-      n texts, "" where no column has one.
+      n texts; "" for a record without text.
     """
+    indices = range(len(source)) if records is None else np.asarray(records).tolist()
     return [
-        " ".join(
-            text for column in columns if (text := _first_text(source, int(index), column)) != ""
-        )
-        for index in (range(len(source)) if records is None else records)
+        " ".join(filter(None, (_first_text(source, index, column) for column in columns)))
+        for index in indices
     ]
 
 

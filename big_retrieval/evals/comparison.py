@@ -1,4 +1,4 @@
-"""Two systems compared query by query: paired tests over the values of every metric of both."""
+"""Comparison of two systems query by query: paired tests for every metric of both."""
 
 import csv
 import io
@@ -28,13 +28,13 @@ class Comparison:
     """One metric of two systems over the same queries.
 
     Attributes:
-      queries: how many.
-      means: of both.
+      queries: number of queries.
+      means: mean of each system.
       difference: mean of the second minus mean of the first.
-      p: of the two-sided paired t-test; 1 where no query differs.
-      wins: queries where the second is better.
-      ties: where both are the same.
-      losses: where the second is worse.
+      p: p-value of the two-sided paired t-test; 1 if no query differs.
+      wins: number of queries where the second system is better.
+      ties: number of queries where both are equal.
+      losses: number of queries where the second system is worse.
     """
 
     queries: int
@@ -50,13 +50,9 @@ ComparisonTable = Sequence[tuple[str, str, Comparison]]  # evaluator, metric, th
 
 
 def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
-    """Compares a metric of two systems by `scipy.stats.ttest_rel`.
+    """Compares a metric of two systems, values [q] of the same queries, by a paired t-test.
 
-    Differences of at most 1e-12 are none: they come from other orders of the same sums.
-
-    Args:
-      first: its value for every query, [q].
-      second: the same of the other system, for the same queries in the same order.
+    Differences of at most 1e-12 count as ties: they come from other orders of the same sums.
 
     Raises:
       UserError: fewer than 2 queries.
@@ -71,7 +67,7 @@ def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
     p = 1.0
     if gain.any():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of gains that are all the same: p = 0
+            warnings.simplefilter("ignore", RuntimeWarning)  # if all gains are equal: p = 0
             p = float(stats.ttest_rel(gain, np.zeros(len(gain))).pvalue)  # type: ignore
     counts = [int(np.sum(found)) for found in (gain > 0, gain == 0, gain < 0)]
     means = float(np.mean(first)), float(np.mean(second))
@@ -84,16 +80,16 @@ def compare_systems(
     pairs: Mapping[str, tuple[Values, Values]],
     modes: tuple[str, str] = ("", ""),
 ) -> ComparisonTable:
-    """Every metric that both systems have: evaluator, metric, and the comparison.
+    """Compares every metric that both systems have.
 
     Args:
-      a: what the first system is called.
-      b: the second.
-      pairs: evaluator -> the values of both, from `values_of_folders` or `values_of_files`.
-      modes: the mode or weighting of each system that is compared; "": none, and all metrics.
+      a: path of the first system, for messages.
+      b: path of the second system.
+      pairs: values of both by evaluator, from `values_of_folders` or `values_of_files`.
+      modes: mode or weighting of each system to compare; "" for all metrics.
 
     Raises:
-      UserError: other queries, or no metric or mode in common.
+      UserError: the queries differ, or no metric or mode is in common.
     """
     table = []
     for evaluator, (first, second) in pairs.items():
@@ -121,17 +117,17 @@ def compare_systems(
 def largest_gains(
     a: Path, b: Path, pairs: Mapping[str, tuple[Values, Values]], metric: str, count: int
 ) -> list[str]:
-    """Lines with the queries where the second system gains most, one line per evaluator.
+    """Returns one line per evaluator with the queries where the second system gains most.
 
     Args:
-      a: what the first system is called.
-      b: the second.
-      pairs: as of `compare_systems`.
+      a: path of the first system, for messages.
+      b: path of the second system.
+      pairs: as in `compare_systems`.
       metric: such as "R-precision", which is precision@5 for images with five captions.
-      count: maximum number of queries of an evaluator. The first of equal gains counts.
+      count: maximum number of queries per evaluator; the first of equal gains counts.
 
     Raises:
-      UserError: other queries, or no evaluator has the metric.
+      UserError: the queries differ, or no evaluator has the metric.
     """
     lines = []
     for evaluator, ((ids, values), second) in pairs.items():
@@ -149,26 +145,26 @@ def largest_gains(
 
 
 def _aligned(ids: list[str], other: Values, a: Path, b: Path) -> dict[str, np.ndarray]:
-    """The other system's values in the order of these queries."""
-    places, mine = {query: place for place, query in enumerate(other[0])}, set(ids)
-    only = [(a, query) for query in ids if query not in places]
-    only += [(b, query) for query in other[0] if query not in mine]
+    """Returns the other system's values in the order of these queries."""
+    index_of, known = {query: index for index, query in enumerate(other[0])}, set(ids)
+    only = [(a, query) for query in ids if query not in index_of]
+    only += [(b, query) for query in other[0] if query not in known]
     if only:
         where, query = only[0]
         raise UserError(
             f"{len(only):,} queries are in one of the two alone, such as {query!r} in {where}; "
             "evaluate both on the same queries."
         )
-    chosen = np.array([places[query] for query in ids])
-    return {name: values[chosen] for name, values in other[1].items()}
+    order = np.array([index_of[query] for query in ids])
+    return {name: values[order] for name, values in other[1].items()}
 
 
 def values_of_folders(a: Path, b: Path) -> dict[str, tuple[Values, Values]]:
-    """The values of the evaluators that both folders have values by query of.
+    """Reads the values by query of the evaluators that both folders have.
 
     Args:
-      a: a run folder, or one of `evaluate --out`.
-      b: another, or the same for another mode.
+      a: a run folder, or a folder of `evaluate --out`.
+      b: another folder, or the same one to compare two modes.
 
     Raises:
       UserError: a folder has no values, or they have no evaluator in common.
@@ -176,21 +172,20 @@ def values_of_folders(a: Path, b: Path) -> dict[str, tuple[Values, Values]]:
     _same_kind(a, b)
     if a.is_file():
         raise UserError(f"{a} is a file; run files need qrels: give --qrels.")
-    found = [_tables(path) for path in (a, b)]
-    both = [name for name in found[0] if name in found[1]]
+    first, second = _tables(a), _tables(b)
+    both = [name for name in first if name in second]
     if not both:
-        names = " and ".join(", ".join(files) for files in found)
         raise UserError(
-            f"the two have no evaluator in common: they have {names}; evaluate both with the same "
-            "evaluators."
+            f"the two have no evaluator in common: they have {', '.join(first)} and "
+            f"{', '.join(second)}; evaluate both with the same evaluators."
         )
-    if single := found[0].keys() ^ found[1].keys():
+    if single := first.keys() ^ second.keys():
         log.info(f"only one of the two has values of {', '.join(sorted(single))}")
-    return {name: (read_values(found[0][name]), read_values(found[1][name])) for name in both}
+    return {name: (read_values(first[name]), read_values(second[name])) for name in both}
 
 
 def _same_kind(a: Path, b: Path) -> None:
-    """Raises a UserError where one is a file and the other a folder."""
+    """Raises a UserError if one is a file and the other a folder."""
     for file, folder in ((a, b), (b, a)):
         if file.is_file() and folder.is_dir():
             raise UserError(
@@ -200,12 +195,8 @@ def _same_kind(a: Path, b: Path) -> None:
 
 
 def _tables(path: Path) -> dict[str, Path]:
-    """Evaluator -> its table of values in a folder.
-
-    Raises:
-      UserError: there is none; the sentence says what makes them.
-    """
-    files = {each.parent.name: each for each in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
+    """Finds the tables of values in a folder, by evaluator; raises a UserError without any."""
+    files = {file.parent.name: file for file in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
     if files:
         return files
     lacks = f"{path} has no {FOLDER}/<evaluator>/{QUERIES}"
@@ -219,34 +210,35 @@ def _tables(path: Path) -> dict[str, Path]:
 
 
 def of_mode(values: Values, mode: str, path: Path) -> Values:
-    """The values of a mode or weighting, by the names that metrics have without one.
+    """Selects the values of a mode or weighting, and removes its prefix from their names.
 
     Args:
-      values: of all modes, such as "bag/nDCG@10".
-      mode: such as "bag"; "": all values, as they are.
-      path: of the system, for messages.
+      values: values of all modes, such as "bag/nDCG@10".
+      mode: such as "bag"; "" for all values.
+      path: path of the system, for messages.
 
     Raises:
-      UserError: there is no such mode.
+      UserError: the mode is missing.
     """
     if not mode:
         return values
     ids, table = values
-    found = {name.removeprefix(f"{mode}/"): x for name, x in table.items() if name != mode}
-    found = {name: found[name] for name in found if f"{mode}/{name}" in table}
-    if not found:
+    selected = {
+        name.removeprefix(f"{mode}/"): x for name, x in table.items() if name.startswith(f"{mode}/")
+    }
+    if not selected:
         modes = sorted({name.rpartition("/")[0] for name in table} - {""})
         raise UserError(f"{path} has no mode {mode!r}; it has: {', '.join(modes) or 'none'}.")
-    return ids, found
+    return ids, selected
 
 
 def values_of_files(
     a: Path, b: Path, qrels: Path, metrics: Sequence[str], duplicates: DuplicatePolicy
 ) -> dict[str, tuple[Values, Values]]:
-    """The values of two run files, measured by the same qrels.
+    """Computes the metrics of two run files with the same qrels.
 
     Raises:
-      UserError: a file is something else, or a metric is unknown.
+      UserError: a file cannot be read, or a metric is unknown.
     """
     _same_kind(a, b)
     if a.is_dir():
@@ -254,18 +246,19 @@ def values_of_files(
     for metric in metrics:
         parse_metric(metric)
     judged = read_qrels(qrels, duplicates)
-    found = []
-    for path in (a, b):
+
+    def measure(path: Path) -> Values:
         run = read_run(path)
         try:
-            found.append(values_of_run(run, judged, metrics))
-        except UserError as problem:
-            raise UserError(f"{path}: {problem}") from None
-    return {"": (found[0], found[1])}
+            return values_of_run(run, judged, metrics)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    return {"": (measure(a), measure(b))}
 
 
 def as_text(a: Path, b: Path, table: ComparisonTable) -> str:
-    """Comparisons for the screen, a line each."""
+    """Formats comparisons for the terminal, one line each."""
     lines, last = [f"A  {a}", f"B  {b}"], None
     for evaluator, metric, x in table:
         if evaluator != last:
@@ -283,7 +276,7 @@ def as_text(a: Path, b: Path, table: ComparisonTable) -> str:
 
 
 def write_csv(file: Path, table: ComparisonTable) -> None:
-    """Writes comparisons as a CSV file, a row each."""
+    """Writes comparisons to a CSV file, one row each."""
     content = io.StringIO(newline="")
     rows = csv.writer(content)
     rows.writerow(HEADER)

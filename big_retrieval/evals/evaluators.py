@@ -33,15 +33,13 @@ class EvaluatorContext:
     """Data and model of one evaluator, and where its outputs go.
 
     Attributes:
-      name: of the evaluator in `config.evals`.
-      source: its records, a `RecordSource`; None if it has no `data`.
-      readers: reader of each field; `readers[name].field` has the keys of the field.
-      topology: scores embeddings.
-      encoder: encodes on the devices.
+      name: key in `config.evals`.
+      source: a `RecordSource`; None if the evaluator has no `data`.
+      readers: reader by field name; `readers[name].field` has the keys of the field.
       reading: threads that read records, and the count of damaged records.
       duplicates: True if records that share a text or an image are positives of each other.
-      show: takes examples for the report; None if nobody wants them.
-      rankings: folder for the values of each query; None if they are not written.
+      show: takes examples for the report; None writes none.
+      rankings: folder for the values of each query; None writes none.
       extras: turns an output that cannot be written into a warning; None makes it an error.
       computed: values of methods with `config.once`.
     """
@@ -64,7 +62,7 @@ class EvaluatorContext:
         return f"config.evals.{self.name}"
 
     def try_fields(self, *names: str, source: RecordSource | None = None) -> None:
-        """Reads these fields of the first record of the data, or of another source.
+        """Reads fields of the first record of the data or of `source`.
 
         Raises:
           UserError: a field does not fit the record.
@@ -74,19 +72,18 @@ class EvaluatorContext:
     def encode(
         self, weights: Any, field: str, source: RecordSource | None = None
     ) -> tuple[Embeddings, np.ndarray]:
-        """Encodes a field of all records of the data, or of another source.
+        """Encodes a field of all records of the data or of `source`.
 
         Returns:
-          Embeddings [n, M, N] or CSR [n, V], and the record of each [n].
+          Embeddings [n, M, N] or CSR [n, V], and their record indices [n].
         """
         reader, records = self.readers[field], self._records(source)
         return encode_source(self.encoder, weights, records, field, reader, self.reading)
 
     def _records(self, source: RecordSource | None) -> RecordSource:
-        """The source, or if it is None the evaluator's data."""
-        found = self.source if source is None else source
-        assert found is not None, f"{self.path} has no data"
-        return found
+        records = self.source if source is None else source
+        assert records is not None, f"{self.path} has no data"
+        return records
 
 
 class BoundEvaluator(NamedTuple):
@@ -103,11 +100,13 @@ def make_evaluators(
     encoder: Encoder,
     reading: Reading | None = None,
 ) -> dict[str, BoundEvaluator]:
-    """The evaluators of a config, by the prefix of their metrics such as `retrieval/test`.
+    """Builds the evaluators of a config, by the prefix of their metrics such as `retrieval/test`.
 
     Args:
-      sources: records of each evaluator that has some, by its name.
-      reading: threads that read records, and the count of damaged records.
+      sources: records by evaluator name; evaluators without `data` are missing.
+
+    Raises:
+      UserError: two evaluators write to the same folder.
     """
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)
@@ -134,37 +133,35 @@ def make_evaluators(
 
 
 def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
-    """Prefixes of the evaluators to run after a step.
+    """Returns the prefixes of the evaluators to run after a step.
 
-    After the last step these are all; or, where the numbers of the end are those of the best
-    checkpoint, those without which the last step would not be compared with the others.
+    After the last step, all evaluators run. If the run ends with its best checkpoint, the last step
+    needs only those that `config.best_metric` is computed from.
 
     Args:
-      config: of the run.
-      step: finished steps.
-      total_steps: of the run.
-      common: whether those that have no `every` of their own are due.
+      step: number of finished steps.
+      common: True if the evaluators with `every` None are due.
     """
-    found = {
+    prefixes = {
         part.prefix(name)
         for name, part in config.evals.items()
         if (common if part.every is None else part.every and step % part.every == 0)
     }
     if step < total_steps:
-        return found
+        return prefixes
     if config.final_weights == "best":
-        return found | _needed_for_best(config)
+        return prefixes | _needed_for_best(config)
     return {part.prefix(name) for name, part in config.evals.items()}
 
 
 def measures_best(config: Config, names: set[str]) -> bool:
-    """Whether these evaluators give `config.best_metric`."""
+    """Returns True if these evaluators compute `config.best_metric`."""
     needed = _needed_for_best(config)
     return bool(needed) and needed <= names
 
 
 def _needed_for_best(config: Config) -> set[str]:
-    """Prefixes of the evaluators that `config.best_metric` is computed from."""
+    """Returns the prefixes of the evaluators that `config.best_metric` is computed from."""
     parts = {part.prefix(name): part for name, part in config.evals.items()}
     if config.best_metric.startswith(f"{TRAFFIC}/"):
         return {prefix for prefix, part in parts.items() if part.traffic > 0}
@@ -180,17 +177,15 @@ def run(
     extras: Extras | None = None,
     config: Config | None = None,
 ) -> dict[str, float]:
-    """Runs some evaluators.
+    """Runs evaluators.
 
     Args:
       evaluators: by prefix.
       names: prefixes of the evaluators to run.
-      weights: the parameters.
       examples: folder of examples for the report; None writes none.
-      rankings: folder for the values of each query, of evaluators with `rankings`; None writes
-        none.
+      rankings: folder for the values of each query; None writes none.
       extras: turns an output that cannot be written into a warning; None makes it an error.
-      config: of the run, to compare the names of metrics with; None compares nothing.
+      config: its evaluators' `metric_names` are compared with the metrics; None compares nothing.
 
     Returns:
       Metrics such as `retrieval/test/image_to_text/R@1`.
@@ -206,38 +201,34 @@ def run(
         show = None if examples is None else examples.show(prefix)
         context = dataclasses.replace(context, show=show, rankings=folder, extras=extras)
         with messages.about(prefix):
-            found = part.run(context, weights)
+            metrics = part.run(context, weights)
             log.info(f"done in {time.monotonic() - start:.1f} s")
         if config is not None:
-            _compare_names(prefix, found, part.metric_names(config), config.best_metric)
-        out |= {f"{prefix}/{name}": _number(value, prefix, name) for name, value in found.items()}
+            _compare_names(prefix, metrics, part.metric_names(config), config.best_metric)
+        out |= {f"{prefix}/{name}": _number(value, prefix, name) for name, value in metrics.items()}
     return out | traffic(evaluators, out)
 
 
 def _compare_names(
-    prefix: str, found: Collection[str], foretold: Collection[str] | None, best_metric: str
+    prefix: str, names: Collection[str], listed: Collection[str] | None, best_metric: str
 ) -> None:
-    """Raises a UserError if an evaluator returns other metrics than its part foretells."""
-    unknown = [] if foretold is None else [name for name in found if name not in foretold]
+    """Raises a UserError if an evaluator returns other metrics than its `metric_names` lists."""
+    unknown = [] if listed is None else [name for name in names if name not in listed]
     if unknown:
         raise UserError(
             f"the evaluator {prefix} returns {', '.join(unknown)}, which its metric_names does not "
-            f"list (it has: {', '.join(foretold or ())}); let both give the same names."
+            f"list (it has: {', '.join(listed or ())}); let both give the same names."
         )
     best = best_metric.removeprefix(f"{prefix}/")
-    if best != best_metric and best not in found:
+    if best != best_metric and best not in names:
         raise UserError(
             f"config.best_metric is {best_metric!r}, but the evaluator {prefix} returns no "
-            f"{best!r}; it returns: {', '.join(found) or 'nothing'}."
+            f"{best!r}; it returns: {', '.join(names) or 'nothing'}."
         )
 
 
 def _number(value: Any, prefix: str, name: str) -> float:
-    """A metric as a Python number, which JSON can hold; NumPy and jax have their own.
-
-    Raises:
-      UserError: it is something else.
-    """
+    """Converts a metric to a Python number for JSON; raises a UserError if it is something else."""
     if isinstance(value, int | float):
         return value
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -249,10 +240,10 @@ def _number(value: Any, prefix: str, name: str) -> float:
 
 
 def with_rankings(evaluators: Mapping[str, BoundEvaluator]) -> dict[str, BoundEvaluator]:
-    """The evaluators with the key `rankings` set to True if they have it.
+    """Sets `rankings` of all evaluators that have this key.
 
     Raises:
-      UserError: no evaluator can write rankings.
+      UserError: no evaluator has it.
     """
     out = {
         prefix: BoundEvaluator(
@@ -274,15 +265,15 @@ def with_rankings(evaluators: Mapping[str, BoundEvaluator]) -> dict[str, BoundEv
 def traffic(
     evaluators: Mapping[str, BoundEvaluator], found: Mapping[str, float]
 ) -> dict[str, float]:
-    """The averages over ranking evaluators by their share of the traffic.
+    """Averages metrics over evaluators, weighted by their `traffic`.
 
     Args:
-      evaluators: by prefix, such as `ranking/in_domain`; those without a share do not count.
-      found: the metrics of the evaluators that have run.
+      evaluators: by prefix; an evaluator with `traffic` 0 does not count.
+      found: metrics of the evaluators that have run.
 
     Returns:
-      `ranking/traffic/...`, for metrics that all evaluators with a share have; nothing where one
-      of them has not run.
+      `ranking/traffic/...`, for metrics that all these evaluators have; empty if one of them has
+      not run.
     """
     weights = {f"{prefix}/": part.traffic for prefix, (part, _) in evaluators.items()}
     weights = {prefix: weight for prefix, weight in weights.items() if weight > 0}

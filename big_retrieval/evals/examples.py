@@ -1,8 +1,7 @@
-"""Examples of what a model finds: chosen by rule, written to examples/<evaluator>.json.
+"""Examples of rankings for the report: selected by rule, written to examples/<evaluator>.json.
 
-Every process takes part where embeddings are scored; texts and pictures are read, and files
-written, by the first process alone. Nothing is encoded again, and besides the chunks of the
-evaluation itself only the scores of the few chosen queries are held.
+All processes score embeddings; the first one reads texts and pictures and writes the files.
+Nothing is encoded again. Only the scores of the selected queries are kept in memory.
 """
 
 import logging
@@ -28,10 +27,10 @@ from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.sparse.listing import shared
 
-SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
-TOP = 5  # answers of an example
-MATCHED = 5  # words of an answer of a lexical model
-MOST_MARGINS = 4096  # queries whose margin of score is computed
+SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples per group and direction
+TOP = 5  # documents per example
+MATCHED = 5  # words per document, of lexical models
+MOST_MARGINS = 4096  # maximum number of queries whose score margin is computed
 log = logging.getLogger(__name__)
 
 Make = Callable[[], dict[str, Any]]
@@ -39,12 +38,12 @@ Make = Callable[[], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Show:
-    """Takes the examples of one evaluator, which calls it once.
+    """Writer of the examples of one evaluator, called once.
 
     Attributes:
-      write: called with a function that makes the examples.
-      names: of queries that are shown in any case, as in rankings/*/queries.csv.
-      found: takes those of the names that the evaluator has.
+      write: called with a function that builds the examples.
+      names: queries to show in addition, named as in rankings/*/queries.csv.
+      found: the evaluator adds the names that it has.
     """
 
     write: Callable[[Make], None]
@@ -52,31 +51,26 @@ class Show:
     found: set[str] = field(default_factory=set)
 
     def __call__(self, make: Make) -> None:
-        """Writes what `make` returns."""
+        """Writes the result of `make`."""
         self.write(make)
 
 
 class Folder:
-    """Where the examples of a run go: examples/<evaluator>.json, on the first process."""
+    """Folder of examples of a run, which the first process writes.
+
+    Args:
+      workdir: the run folder.
+      step: step of the evaluated weights.
+      extras: turns a file that cannot be written into a warning.
+      names: as in `Show`.
+    """
 
     def __init__(self, workdir: Path, step: int, extras: Extras, names: Sequence[str] = ()) -> None:
-        """Prepares; writes nothing yet.
-
-        Args:
-          workdir: the run folder.
-          step: of the weights that the examples show.
-          extras: makes a file that cannot be written a warning.
-          names: see `Show`.
-        """
         self._root, self._step, self._extras = workdir / "examples", step, extras
         self._names, self._found = names, set[str]()
 
     def show(self, evaluator: str) -> Show:
-        """What an evaluator calls once with a function that makes its examples.
-
-        Args:
-          evaluator: the prefix of its metrics, such as `retrieval/test`.
-        """
+        """Returns the writer of an evaluator, which is given by its prefix (`retrieval/test`)."""
 
         def write(make: Make) -> None:
             if jax.process_index() != 0:
@@ -84,13 +78,13 @@ class Folder:
             name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', evaluator)}.json"
             with self._extras(f"{self._root.name}/{name}"):
                 self._root.mkdir(parents=True, exist_ok=True)
-                found = {"evaluator": evaluator, "step": self._step, **make()}
-                write_bytes(self._root / name, to_json(found))
+                content = {"evaluator": evaluator, "step": self._step, **make()}
+                write_bytes(self._root / name, to_json(content))
 
         return Show(write, self._names, self._found)
 
     def warn_of_unknown(self) -> None:
-        """Warns of names that no evaluator had; after all evaluators."""
+        """Warns of names that no evaluator has; called after all evaluators."""
         if unknown := [name for name in self._names if name not in self._found]:
             log.warning(
                 f"--show: {len(unknown)} of {len(self._names)} names are no query of a retrieval "
@@ -99,15 +93,10 @@ class Folder:
 
 
 def worst(values: np.ndarray, owners: np.ndarray, number: int) -> np.ndarray:
-    """The places of the largest finite values, one per owner, the first of equal ones.
-
-    Args:
-      values: [Q]; what is not finite does not count.
-      owners: [Q].
-      number: how many at most.
+    """Returns the indices of the largest finite values [Q], at most one per owner [Q].
 
     Returns:
-      int64 [<= number], largest value first.
+      int64 [at most `number`], largest value first; the first one of equal values.
     """
     chosen: list[int] = []
     seen: set[int] = set()
@@ -141,7 +130,7 @@ def _margin(score: Score) -> Callable[..., jax.Array]:
 
 @dataclass(frozen=True)
 class QueryGroup:
-    """Some queries and the rule that chose them."""
+    """Queries, and the rule that selected them."""
 
     name: str
     how: str
@@ -150,15 +139,15 @@ class QueryGroup:
 
 @dataclass(frozen=True)
 class Direction:
-    """The chosen queries of one direction, with the scores of all their answers.
+    """Selected queries of one direction, with their scores of all documents.
 
     Attributes:
-      first: the queries' side.
-      second: the answers' side.
-      ranks: of all queries, [Q].
-      groups: what was chosen.
-      scores: query -> scores of all answers, [D].
-      words: of the terms of lexical embeddings; (): embeddings are dense.
+      first: side of the queries.
+      second: side of the documents.
+      ranks: rank of the best positive of every query, [Q].
+      groups: the selected queries.
+      scores: query index -> scores of all documents, [D].
+      words: names of the V terms of lexical embeddings; empty for dense ones.
     """
 
     first: FieldItems
@@ -169,7 +158,7 @@ class Direction:
     words: Sequence[str] = ()
 
     def describe(self) -> dict[str, Any]:
-        """All of it, ready for JSON; reads texts and pictures."""
+        """Returns the content for JSON; reads texts and pictures."""
         return {
             "name": f"{self.first.field}_to_{self.second.field}",
             "query": self.first.field,
@@ -221,12 +210,12 @@ class Direction:
 
 
 def matched_words(query: Embeddings, answer: Embeddings, words: Sequence[str]) -> list[list[Any]]:
-    """The words with the largest shares of a score, [word, share] each, largest first.
+    """Returns the words with the largest shares of a score, [word, share] each, largest first.
 
     Args:
-      query: lexical, CSR [1, V].
-      answer: the same.
-      words: of the V terms.
+      query: CSR [1, V].
+      answer: CSR [1, V].
+      words: names of the V terms.
     """
     matched = shared(query, answer, words).words[:MATCHED]
     return [[word, round(share, 4)] for word, _, share in matched if np.isfinite(share)]
@@ -238,15 +227,14 @@ def _item(side: FieldItems, place: int) -> dict[str, Any]:
 
 
 def best_first(scores: np.ndarray, right: np.ndarray, number: int) -> np.ndarray:
-    """The places of the best answers in the order that ranks count in: ties and NaN against right.
+    """Returns the indices of the best documents, int64 [min(number, D)].
+
+    As in ranks, negatives come first among equal scores, and NaN counts against the positives.
 
     Args:
       scores: [D].
-      right: bool [D].
-      number: how many at most.
-
-    Returns:
-      int64 [min(number, D)].
+      right: True for positives, bool [D].
+      number: maximum number of documents.
     """
     number = min(number, len(scores))
     keys = -np.where(np.isnan(scores), np.where(right, -np.inf, np.inf), scores)  # [D]
@@ -265,16 +253,15 @@ def choose(
     chunk: int,
     show: Show,
 ) -> Direction:
-    """Chooses queries of one direction and scores their answers; on every process.
+    """Selects queries of one direction and scores all documents for them; runs on every process.
 
     Args:
-      first: the queries' side.
-      second: the answers' side.
-      ranks: of the best right answer of each query, [Q].
+      first: side of the queries.
+      second: side of the documents.
+      ranks: rank of the best positive of each query, [Q].
       score: a topology's score on blocks.
-      encoder: knows the devices.
-      chunk: queries scored at a time, at most.
-      show: names further queries, as `first.names()` has them, and takes those that are found.
+      chunk: maximum number of queries scored at a time.
+      show: its `names` (as in `first.names()`) are selected, too.
     """
     scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
     owners = encoder.whole(second.ids)
@@ -284,13 +271,13 @@ def choose(
 
     failed = np.flatnonzero(ranks > 1)
     deepest = worst(np.where(ranks > 1, ranks, np.nan), first.different, DEEPEST)
-    rest = np.setdiff1d(failed, deepest)
-    asked = rest[evenly_spaced(len(rest), MOST_MARGINS)]
-    margins = compute(_margin, asked) if len(asked) else np.zeros(0)
+    others = np.setdiff1d(failed, deepest)
+    sample = others[evenly_spaced(len(others), MOST_MARGINS)]
+    margins = compute(_margin, sample) if len(sample) else np.zeros(0)
     margins = np.where(margins > 0, margins, np.nan)
-    surprising = asked[worst(margins, first.different[asked], SURPRISING)]
+    surprising = sample[worst(margins, first.different[sample], SURPRISING)]
     even = evenly_spaced(len(ranks), SPREAD)
-    among = f", among {len(asked):,} of them evenly spaced" if len(asked) < len(rest) else ""
+    among = f", among {len(sample):,} of them evenly spaced" if len(sample) < len(others) else ""
     groups = [
         QueryGroup(
             "spread", f"{len(even)} of {len(ranks):,} queries, evenly spaced in the data.", even
@@ -307,13 +294,12 @@ def choose(
             surprising,
         ),
     ]
-    places = {name: place for place, name in enumerate(first.names())} if show.names else {}
-    known = {name: places[name] for name in show.names if name in places}
-    show.found.update(known)
-    if known:
-        groups.insert(
-            0, QueryGroup("chosen", "Queries that --show names.", np.array(list(known.values())))
-        )
+    indices = {name: index for index, name in enumerate(first.names())} if show.names else {}
+    named = {name: indices[name] for name in show.names if name in indices}
+    show.found.update(named)
+    if named:
+        rule = "Queries that --show names."
+        groups.insert(0, QueryGroup("chosen", rule, np.array(list(named.values()))))
     queries = np.unique(np.concatenate([group.queries for group in groups]))
     table = compute(_scorer, queries)  # [chosen, D]
     scores = dict(zip(queries.tolist(), table, strict=True))
@@ -321,7 +307,7 @@ def choose(
 
 
 def _words(first: FieldItems, second: FieldItems, encoder: Encoder) -> Sequence[str]:
-    """What the terms of lexical embeddings are called; () of dense ones."""
+    """Returns the names of the terms of lexical embeddings; empty for dense ones."""
     terms = encoder.terms(first.field) if scipy.sparse.issparse(first.embeddings) else None
     tokenizer = first.reader.tokenizer or second.reader.tokenizer
     return () if terms is None else terms.names(tokenizer)

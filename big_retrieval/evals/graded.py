@@ -1,9 +1,8 @@
 """Metrics of rankings of judged documents, in float64.
 
-They see, for each query, the relevance of the ranked documents, in the order of the ranking, and
-that of all judged documents. Of documents with equal scores the lower relevance goes first, so that
-a tie counts against the model; a score of NaN does, too. Other tools break ties otherwise, which
-`order` can do as well.
+Their input is the relevance of each query's ranked documents, in rank order, and of all its judged
+documents. Ties and NaN scores count against the model: the less relevant document comes first.
+`order` can also break ties as other tools do.
 """
 
 import difflib
@@ -27,12 +26,11 @@ EXAMPLES = "nDCG@10, nDCG, ERR, RBP@0.9, MRR, MAP, R@10, P@10"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its name.
+    """Parsed name of a metric.
 
     Attributes:
-      kind: what it measures.
-      k: documents that count; None: the whole ranking.
-      p: the persistence of RBP.
+      k: number of first documents that count; None for all.
+      p: persistence of RBP.
     """
 
     kind: Kind
@@ -41,10 +39,10 @@ class Metric:
 
 
 def parse_metric(name: str) -> Metric:
-    """The metric that a name such as `nDCG@10`, `ERR` or `RBP@0.9` means.
+    """Parses the name of a metric, such as `nDCG@10`, `ERR` or `RBP@0.9`.
 
     Raises:
-      UserError: there is none of this name; the nearest one is named.
+      UserError: the metric is unknown; the message suggests the nearest name.
     """
     kind, at, number = name.partition("@")
     same = {each.lower(): each for each in KINDS}.get(kind.lower())
@@ -73,34 +71,35 @@ def graded_metrics(
     metrics: Sequence[str],
     err_gain: Gain = "exponential",
 ) -> dict[str, np.ndarray]:
-    """Metrics of every query.
+    """Computes metrics of every query.
 
-    With s_r the relevance at rank r, s_max the best relevance among all documents judged for the
-    query, and K the ranks that count:
+    With s_r the relevance at rank r and s_max the highest relevance judged for the query:
 
-    - nDCG@k: sum_r s_r / log2(r + 1), divided by that of the best order of the judged documents.
-    - ERR: sum_r R_r / r prod_{i<r} (1 - R_i), where R_r = (2^s_r - 1) / 2^s_max as GCL's code has
-      it, or s_r / (s_max + 1) as its text has it (`err_gain` linear).
+    - nDCG@k: sum_r s_r / log2(r + 1), divided by its value for the best order of all judged
+      documents.
+    - ERR: sum_r R_r / r prod_{i<r} (1 - R_i), where R_r = (2^s_r - 1) / 2^s_max as in GCL's code,
+      or s_r / (s_max + 1) as in GCL's text (`err_gain` linear).
     - RBP@p: (1 - p) sum_r s_r / s_max p^(r - 1).
     - MRR: 1 / the first rank with a relevance above 0.
-    - MAP: sum of the precisions at the relevant ranks (above 0), divided by how many were judged.
-    - R@k, P@k: documents of relevance above 0 among the first k, divided by all of them, or by k.
+    - MAP: sum of the precisions at ranks with relevance above 0, divided by the number of
+      documents judged above 0.
+    - R@k, P@k: number of documents of relevance above 0 among the first k, divided by the number
+      of all such documents, or by k.
 
-    A query without any relevance above 0 has 0 everywhere, as in trec_eval; so has one whose
-    ranking is empty, that is all 0.
+    All metrics are 0 for a query without relevance above 0, as in trec_eval, and for an empty
+    ranking.
 
     Args:
-      relevance: [Q, depth], of the ranked documents in rank order; 0: not judged, or no document.
-      judged: [Q, J], of the judged documents, ranked or not, in any order; filled up with 0.
-      metrics: names.
-      err_gain: of ERR.
+      relevance: of the ranked documents in rank order, [Q, depth]; 0 if not judged or no document.
+      judged: of all judged documents in any order, [Q, J]; padded with 0.
+      metrics: names as in `parse_metric`.
 
     Returns:
-      Name -> float64 [Q].
+      float64 [Q] by name.
 
     Raises:
-      UserError: an unknown name, shapes that do not fit, relevance that is negative, NaN or
-        infinite, or a ranked document of higher relevance than all judged ones.
+      UserError: a name is unknown, shapes do not fit, relevance is negative, NaN or infinite, or a
+        ranked document has a higher relevance than all judged ones.
     """
     relevance, judged = np.asarray(relevance, np.float64), np.asarray(judged, np.float64)
     _check(relevance, judged)
@@ -112,39 +111,39 @@ def mean_metrics(
     ran: np.ndarray | None = None,
     mean_over: MeanOver = "judged",
 ) -> dict[str, float]:
-    """Means over queries.
+    """Averages metrics over queries.
 
-    By default over all judged queries: one without a ranking counts 0, so that a system gains
-    nothing by leaving out queries. The package beir divides nDCG, MAP, recall and precision by the
-    queries that have a ranking instead, and MRR by all: `mean_over` "run" does the former.
+    By default, a judged query without a ranking counts 0, so that a system gains nothing by leaving
+    out queries. The package beir averages nDCG, MAP, recall and precision over the queries with a
+    ranking (`mean_over` "run"), and MRR over all.
 
     Args:
-      values: name -> [Q].
-      ran: [Q], whether the query has a ranking; None: all have one.
+      values: [Q] by name.
+      ran: True if the query has a ranking, [Q]; None if all have one.
       mean_over: the queries that count.
 
     Returns:
-      Name -> mean; NaN where no query counts.
+      Mean by name; NaN if no query counts.
     """
     out = {}
-    for name, each in values.items():
-        present = np.ones(len(each), bool) if ran is None else np.asarray(ran, bool)
-        total = float(np.where(present, each, 0.0).sum())
-        count = len(each) if mean_over == "judged" else int(present.sum())
+    for name, metric in values.items():
+        present = np.ones(len(metric), bool) if ran is None else np.asarray(ran, bool)
+        total = float(np.where(present, metric, 0.0).sum())
+        count = len(metric) if mean_over == "judged" else int(present.sum())
         out[name] = total / count if count else float("nan")
     return out
 
 
 def order(scores: np.ndarray, relevance: np.ndarray, ties: Ties = "against") -> np.ndarray:
-    """The order of the documents of every query, best score first.
+    """Sorts the documents of every query, best score first.
 
     Args:
-      scores: [Q, D], higher is better; -inf at the end where a query has fewer documents. One that
-        is NaN stands last where it is relevant, else first.
-      relevance: [Q, D], 0: not judged.
-      ties: of equal scores the lower relevance first ("against"), the earlier one ("given"), or
-        the one with the larger key, [Q, D] of numbers or texts (the documents' ids: the order of
-        trec_eval).
+      scores: [Q, D], higher is better; padded with -inf. A NaN comes last if the document is
+        relevant, else first.
+      relevance: [Q, D], 0 if not judged.
+      ties: document that comes first among equal scores: the less relevant one ("against"), the
+        earlier one ("given"), or the one with the larger key, [Q, D] of numbers or texts
+        (trec_eval: the documents' ids).
 
     Returns:
       int64 [Q, D], indices into the second axis.
@@ -170,22 +169,20 @@ def order(scores: np.ndarray, relevance: np.ndarray, ties: Ties = "against") -> 
 def ndcg(
     scores: np.ndarray, relevance: np.ndarray, k: int, gain: Gain = "exponential"
 ) -> np.ndarray:
-    """nDCG of the first k documents of every query, from the scores of all; ties count against it.
+    """Computes nDCG@k of every query from the scores of all documents; ties count against it.
 
-    Gains are 2^relevance - 1, or the relevance itself; the one at rank r counts
-    1 / log2(r + 1). The best order of all documents of the query gives 1.
+    Gains are 2^relevance - 1 or the relevance, divided by log2(rank + 1). The best order of all
+    documents of the query gives 1.
 
     Args:
-      scores: [queries, documents], higher is better; NaN is an error.
-      relevance: [queries, documents], 0 and more; 0 where nobody judged.
-      k: ranks that count.
-      gain: of a relevance.
+      scores: [queries, documents], higher is better.
+      relevance: [queries, documents]; 0 if not judged.
 
     Returns:
       [queries], NaN for queries without a document of relevance above 0.
 
     Raises:
-      UserError: shapes that differ, NaN among the scores, or negative relevance.
+      UserError: shapes differ, a score is NaN, or a relevance is negative.
     """
     if scores.shape != relevance.shape or scores.ndim != 2:
         raise UserError(
@@ -217,7 +214,7 @@ def _check(relevance: np.ndarray, judged: np.ndarray) -> None:
 
 
 def _values(metric: Metric, relevance: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
-    """One metric of all queries, [Q]."""
+    """Computes one metric of all queries, [Q]."""
     cut = relevance[:, : metric.k]  # [Q, K]
     if metric.kind == "nDCG":
         best = -np.sort(-judged, axis=1)[:, : metric.k]
@@ -227,14 +224,15 @@ def _values(metric: Metric, relevance: np.ndarray, judged: np.ndarray, gain: Gai
     if metric.kind == "RBP":
         discounts = (1 - metric.p) * metric.p ** np.arange(cut.shape[1])
         return _share(cut @ discounts, judged.max(1, initial=0))
-    right, rights = cut > 0, (judged > 0).sum(1)
+    is_relevant, total = cut > 0, (judged > 0).sum(1)
     ranks = np.arange(1, cut.shape[1] + 1)  # [K]
     if metric.kind == "MRR":
-        return (right / ranks).max(1, initial=0.0)
+        return (is_relevant / ranks).max(1, initial=0.0)
     if metric.kind == "MAP":
-        precisions = np.cumsum(right, axis=1) / ranks
-        return _share((precisions * right).sum(1), rights)
-    return _share(right.sum(1), rights) if metric.kind == "R" else right.sum(1) / (metric.k or 1)
+        precisions = np.cumsum(is_relevant, axis=1) / ranks
+        return _share((precisions * is_relevant).sum(1), total)
+    hits = is_relevant.sum(1)
+    return _share(hits, total) if metric.kind == "R" else hits / (metric.k or 1)
 
 
 def _dcg(relevance: np.ndarray) -> np.ndarray:
@@ -242,9 +240,9 @@ def _dcg(relevance: np.ndarray) -> np.ndarray:
 
 
 def _err(relevance: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
-    """Expected reciprocal rank, [Q]."""
+    """Computes the expected reciprocal rank, [Q]."""
     top = judged.max(1, initial=0)[:, None]  # [Q, 1]
-    # not (2^s - 1) / 2^top, which would be inf / inf from a relevance of 1024 on
+    # not (2^s - 1) / 2^top, which is inf / inf for a relevance of 1024 and more
     chapelle = np.exp2(relevance - top) - np.exp2(-top)
     stops = relevance / (top + 1) if gain == "linear" else chapelle
     reached = np.cumprod(1 - stops, axis=1)
@@ -253,6 +251,6 @@ def _err(relevance: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole, 0 where there is nothing to find."""
+    """Computes part / whole; 0 if whole is 0."""
     part, whole = part.astype(np.float64), whole.astype(np.float64)
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)

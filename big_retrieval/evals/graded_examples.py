@@ -1,4 +1,4 @@
-"""Examples of graded rankings for the report: queries, what was found, relevance and their sums."""
+"""Examples of graded rankings for the report: queries, their documents and the relevance."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,9 +18,9 @@ from big_retrieval.evals.judged import Ranked
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
-SUMMED = 10  # documents whose relevance is added up
+SUMMED = 10  # documents whose relevance is summed
 Readers = Mapping[str, FieldReader]
-Matched = Callable[[int, int], list[list[Any]]]  # of the numbers of a query and a document
+Matched = Callable[[int, int], list[list[Any]]]  # words of (query index, document index)
 
 
 def describe(
@@ -32,16 +32,14 @@ def describe(
     matched: Matched | None = None,
     shown: int | None = None,
 ) -> dict[str, Any]:
-    """Some queries with their best documents, ready for JSON; reads texts and pictures.
+    """Returns queries with their best documents, as JSON values; reads texts and pictures.
 
     Args:
-      kind: of the evaluator.
-      source: where queries and documents are read from.
-      readers: "query" and "document" -> the fields of the side.
-      ranked: rankings.
-      values: metric -> of every query, [q]; the first one says which did worst.
-      matched: the words that a query and a document share; None: of a dense model.
-      shown: documents of a query, whose relevance is added up, too; None: `TOP` and `SUMMED`.
+      kind: type of the evaluator.
+      readers: readers of each side's fields, by "query" and "document".
+      values: metrics of every query, [q]; the first one determines the worst queries.
+      matched: finds the words that a query and a document share; None for a dense model.
+      shown: number of documents to show and to sum the relevance of; None for `TOP` and `SUMMED`.
     """
     metric, value = next(iter(values.items()))
     even = evenly_spaced(len(ranked.queries), SPREAD)
@@ -52,13 +50,13 @@ def describe(
         ("deepest", f"The queries with the lowest {metric}.", lowest),
     )
 
-    def example(place: int) -> dict[str, Any]:
-        numbers = {name: round(float(each[place]), 4) for name, each in values.items()}
-        found = _example(source, readers, ranked, place, numbers, shown)
+    def example(row: int) -> dict[str, Any]:
+        metrics = {name: round(float(x[row]), 4) for name, x in values.items()}
+        content = _example(source, readers, ranked, row, metrics, shown)
         if matched is not None:
-            for answer in found["answers"]:
-                answer["matched"] = matched(found["place"], answer["record"])
-        return found
+            for answer in content["answers"]:
+                answer["matched"] = matched(content["place"], answer["record"])
+        return content
 
     direction = {
         "name": "query_to_document",
@@ -68,8 +66,8 @@ def describe(
         "answers": len(source.documents),
         "failed": int(np.sum(ranked.relevance[:, 0] <= 0)) if ranked.relevance.size else 0,
         "groups": [
-            {"name": name, "how": how, "examples": [example(p) for p in places.tolist()]}
-            for name, how, places in groups
+            {"name": name, "how": how, "examples": [example(row) for row in rows.tolist()]}
+            for name, how, rows in groups
         ],
     }
     return {"type": kind, "directions": [direction]}
@@ -84,15 +82,13 @@ def matching(
     encoder: Encoder,
     readers: Readers,
 ) -> Matched | None:
-    """What says which words a query and a document of a lexical model share; None: it is dense.
+    """Makes a function that finds the words of a query and a document; None for a dense model.
 
     Args:
-      queries: the embeddings of all of them.
-      documents: their fields.
-      weighting: documents' field -> its weight, as the documents are ranked.
-      topology: averages embeddings.
-      encoder: knows the terms.
-      readers: field name -> how it is read, of both sides.
+      queries: embeddings of all queries.
+      documents: fields of all documents.
+      weighting: weight of each document field in the ranking.
+      readers: readers of both sides' fields.
     """
     field = next(iter(documents.embeddings))
     terms = encoder.terms(field) if scipy.sparse.issparse(queries) else None
@@ -102,8 +98,8 @@ def matching(
     words = terms.names(next(tokenizers, None))
 
     def matched(query: int, document: int) -> list[list[Any]]:
-        embeddings = {name: found[[document]] for name, found in documents.embeddings.items()}
-        present = {name: found[[document]] for name, found in documents.present.items()}
+        embeddings = {name: x[[document]] for name, x in documents.embeddings.items()}
+        present = {name: x[[document]] for name, x in documents.present.items()}
         row = average(topology, embeddings, weighting, present)
         return matched_words(queries[[query]], row, words)
 
@@ -114,26 +110,26 @@ def _example(
     source: JudgedSource,
     readers: Mapping[str, Readers],
     ranked: Ranked,
-    place: int,
-    numbers: Mapping[str, float],
+    row: int,
+    metrics: dict[str, float],
     shown: int | None,
 ) -> dict[str, Any]:
     summed = shown or SUMMED
-    relevance, judged = ranked.relevance[place], ranked.judged[place]
-    right = np.flatnonzero(relevance > 0)
-    found = ranked.found[place]
+    relevance, judged = ranked.relevance[row], ranked.judged[row]
+    positives = np.flatnonzero(relevance > 0)
+    query, documents = int(ranked.queries[row]), ranked.found[row]
     answers = []
-    for rank in range(min(shown or TOP, int(np.sum(found >= 0)))):
-        item = _item(source.documents, readers["document"], int(found[rank]))
+    for rank in range(min(shown or TOP, int(np.sum(documents >= 0)))):
+        item = _item(source.documents, readers["document"], int(documents[rank]))
         value = float(relevance[rank])
-        score = round(float(ranked.scores[place, rank]), 6)
+        score = round(float(ranked.scores[row, rank]), 6)
         answers.append({**item, "score": score, "right": value > 0, "relevance": value})
     return {
-        "place": int(ranked.queries[place]),
-        "query": _item(source.queries, readers["query"], int(ranked.queries[place])),
-        "rank": int(right[0]) + 1 if len(right) else None,
+        "place": query,
+        "query": _item(source.queries, readers["query"], query),
+        "rank": int(positives[0]) + 1 if len(positives) else None,
         "right_answers": int(np.sum(judged > 0)),
-        "metrics": dict(numbers),
+        "metrics": metrics,
         "sum": float(np.sum(relevance[:summed])),
         "best_sum": float(np.sum(-np.sort(-judged)[:summed])),
         "summed": summed,
@@ -142,7 +138,7 @@ def _example(
 
 
 def _item(source: RecordSource, readers: Readers, record: int) -> dict[str, Any]:
-    """The first picture of a record, if any, and its texts."""
+    """Returns the first picture of a record, if any, and its texts."""
     out: dict[str, Any] = {"record": record}
     texts = []
     for reader in readers.values():

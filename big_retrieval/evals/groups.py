@@ -1,7 +1,7 @@
-"""The items of one field in a retrieval evaluation: every image or text, and whose it is.
+"""Items of one field in a retrieval evaluation: every image or text, and its owner.
 
-With a group column all records of a group are right answers to each other, and identical texts of
-a group count once.
+With a group column, all records of a group are positives of each other, and identical texts of a
+group count once.
 """
 
 from collections.abc import Hashable
@@ -23,22 +23,17 @@ from big_retrieval.inference.encoder import Embeddings, Encoder
 
 @dataclass(frozen=True)
 class FieldItems:
-    """What one field brings to a retrieval evaluation.
+    """Embeddings of one field, and what identifies their positives on the other side.
 
     Attributes:
-      field: the field's name.
-      reader: how it is read.
-      source: the records.
+      field: field name.
       embeddings: [n, M, N], or CSR [n, V].
-      owners: int64 [n]; an embedding of the other side is a right answer where its owner is the
-        same.
+      owners: int64 [n]; positives have the same owner.
       items: int64 [n, 2]: record, and text in the record (0 for an image).
-      further: embeddings of the other side that are right answers whatever their owner, int64 [n,
-        E], filled up with -1; None: there are none.
-      keys: int64 [n, K], filled up with -1; where records share contents, an embedding of the other
-        side is a right answer where they have a key in common (`evals/same.py`), and `owners` do
-        not count. None: records share nothing.
-      values: int64 [n], equal for equal contents; None: all differ.
+      further: indices of further positives, int64 [n, E], padded with -1; None for none.
+      keys: int64 [n, K], padded with -1. They replace `owners` if records share contents: positives
+        have a key in common (`evals/same.py`). None if records share nothing.
+      values: int64 [n], equal for equal contents; None if all differ.
     """
 
     field: str
@@ -53,16 +48,16 @@ class FieldItems:
 
     @property
     def ids(self) -> np.ndarray:
-        """By what right answers are known: keys [n, K], or owners [n]."""
+        """Keys [n, K], or owners [n], that positives have in common."""
         return self.owners if self.keys is None else self.keys
 
     @property
     def different(self) -> np.ndarray:
-        """Of which only one is shown among the worst, int64 [n]: values, else owners."""
+        """Values, or owners, int64 [n]; the report shows one item of each among the worst."""
         return self.owners if self.values is None else self.values
 
     def names(self) -> list[str]:
-        """What each item is called in files: its record's number, of a text "7#2"."""
+        """Returns the name of each item in files: its record index, or "7#2" for a text."""
         single = self.reader.field.modality != "text"
         return [f"{record}" if single else f"{record}#{text}" for record, text in self.items]
 
@@ -79,52 +74,46 @@ def encode_items(
     """Encodes a field of all records.
 
     Args:
-      encoder: encodes on the devices.
-      weights: the parameters.
-      source: the records.
-      name: the field's name.
-      reader: how it is read.
-      groups: number of each record's group, int64 [records]; identical texts of one group then
-        count once. None: every record is its own group and nothing is left out.
-      reading: by what records are read; counts damaged ones.
+      groups: group of each record, int64 [records]; identical texts of a group are encoded once.
+        None if every record is its own group.
+      reading: threads that read records, and the count of damaged records.
     """
     if groups is not None and reader.field.modality == "text":
         items = distinct(source, reader, groups)  # [n, 2]
-        chosen = ChosenTexts(source, reader, items)
-        embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading)
-        items = items[places]
+        texts = ChosenTexts(source, reader, items)
+        embeddings, rows = encode_source(encoder, weights, texts, name, reader, reading)
+        items = items[rows]
     else:
         embeddings, records = encode_source(encoder, weights, source, name, reader, reading)
-        # Embeddings come in the order of the records, and of the texts in each.
-        place = np.arange(len(records)) - np.searchsorted(records, records)
-        items = np.stack([records, place], axis=1).astype(np.int64)  # [n, 2]
+        # Embeddings are ordered by record, and by text in each record.
+        index = np.arange(len(records)) - np.searchsorted(records, records)
+        items = np.stack([records, index], axis=1).astype(np.int64)  # [n, 2]
     owners = items[:, 0] if groups is None else groups[items[:, 0]]
     return FieldItems(name, reader, source, embeddings, owners, items)
 
 
 def group_numbers(source: RecordSource, column: str) -> np.ndarray:
-    """A number for each record, the same for records with the same value in a column.
+    """Numbers the groups of records with the same value in a column.
 
     Args:
-      source: the records.
-      column: of text, numbers, or tuples of these. A record without a value (None, NaN or an
-        empty text) or that is damaged is a group of its own.
+      column: has texts, numbers, or tuples of them. A record without a value (None, NaN or an empty
+        text) or a damaged one is a separate group.
 
     Returns:
       int64 [records], from 0 in the order of first occurrence.
 
     Raises:
-      UserError: there is no such column, or a value cannot be compared.
+      UserError: the column is missing, or a value cannot be compared.
     """
-    numbers: dict[Any, int] = {}
-    found = np.empty(len(source), np.int64)  # [records]
-    for index in range(len(found)):
-        found[index] = numbers.setdefault(_group(source, index, column), len(numbers))
-    return found
+    index_of: dict[Any, int] = {}
+    groups = np.empty(len(source), np.int64)  # [records]
+    for index in range(len(groups)):
+        groups[index] = index_of.setdefault(_group(source, index, column), len(index_of))
+    return groups
 
 
 def check_group(source: RecordSource, column: str) -> None:
-    """Raises a UserError where the first group cannot be read, or where no record has one."""
+    """Raises a UserError if the first group cannot be read, or if no record has a group."""
     if not any(_group(source, index, column) != _alone(index) for index in range(len(source))):
         raise UserError(
             f"{source.name}: no record has a value in the group column {column!r}: name another "
@@ -157,16 +146,12 @@ def _group(source: RecordSource, index: int, column: str) -> Any:
 
 
 def distinct(source: RecordSource, reader: FieldReader, groups: np.ndarray) -> np.ndarray:
-    """Every text of a group once, where it first occurs: int64 [n, 2] of record and text in it."""
-    seen: set[tuple[int, Hashable]] = set()
-    kept = []
+    """Finds the first occurrence of every text of a group, int64 [n, 2] of record and text."""
+    first: dict[tuple[int, Hashable], tuple[int, int]] = {}
     last = -1
     texts: tuple[Text, ...] = ("",)
-    for record, place in eval_items(source, reader).tolist():
+    for record, index in eval_items(source, reader).tolist():
         if record != last:
             last, texts = record, source_texts(source, record, reader)
-        key = (int(groups[record]), of_text(texts[place]))
-        if key not in seen:
-            seen.add(key)
-            kept.append((record, place))
-    return np.array(kept, np.int64).reshape(-1, 2)
+        first.setdefault((int(groups[record]), of_text(texts[index])), (record, index))
+    return np.array(list(first.values()), np.int64).reshape(-1, 2)

@@ -1,26 +1,26 @@
-"""Pictures with their patches coloured by a value."""
+"""Heat maps: pictures whose patches are colored by a value."""
 
 import numpy as np
 from PIL import Image
 
-SIDE = 224  # pixels of an enlarged picture, at least
-HOT = np.array([214, 40, 40], np.float32)  # colour of the largest value of a heat map
+SIDE = 224  # minimum pixels of an enlarged picture
+HOT = np.array([214, 40, 40], np.float32)  # color of the largest value
 
 
 def enlarged(picture: np.ndarray, side: int = SIDE) -> np.ndarray:
-    """A picture [S, S, 3] by a whole factor, to at least `side` pixels: uint8 [T, T, 3]."""
+    """Enlarges a picture [S, S, 3] by an integer factor to at least `side` pixels."""
     factor = -(-side // picture.shape[0])
     return picture.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def heat(picture: np.ndarray, values: np.ndarray, most: float, side: int = SIDE) -> Image.Image:
-    """A grey picture with its patches in red, the more the larger their value.
+    """Draws a picture in gray, with patches of larger values in stronger red.
 
     Args:
       picture: uint8 [S, S, 3].
-      values: [R, R]; 0 is left grey.
-      most: the value that is the reddest.
-      side: pixels of the result, at least.
+      values: [R, R]; 0 stays gray.
+      most: value of the strongest red.
+      side: minimum pixels of the result.
     """
     base = enlarged(picture, side).astype(np.float32)  # [T, T, 3]
     grey = np.repeat(base.mean(axis=-1, keepdims=True), 3, axis=-1)

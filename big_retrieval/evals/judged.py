@@ -1,7 +1,7 @@
-"""The queries of a ranking evaluator: which are asked, what they find, and its relevance.
+"""Queries of a ranking evaluator, their results, and the relevance of the results.
 
-In some data sets queries are documents, too (BEIR's ArguAna), and each would find itself. BEIR's
-evaluator skips such answers; the qrels stay as they are.
+In some data sets, queries are documents, too (BEIR's ArguAna), and each would find itself. BEIR's
+evaluator skips such documents; the qrels remain unchanged.
 """
 
 import json
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from big_retrieval.evals.ranking import Ranking
 
 log = logging.getLogger(__name__)
-SEPARATOR = "_{!@#~}_"  # behind each text that the id of a query is made of, by GCL's authors
+SEPARATOR = "_{!@#~}_"  # suffix of each text in the query ids of GCL's authors
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """The rankings of some queries.
+    """Rankings of q queries.
 
     Attributes:
-      queries: their numbers, [q].
-      found: numbers of the documents, best first, int [q, depth]; -1 behind the last one.
-      scores: of the system, [q, depth].
-      relevance: of the documents, [q, depth]; 0 where nobody judged.
-      judged: all relevance of each query, [q, J], filled up with 0.
+      queries: query indices, [q].
+      found: document indices, best first, int [q, depth]; padded with -1.
+      scores: scores of these documents, [q, depth].
+      relevance: relevance of these documents, [q, depth]; 0 if not judged.
+      judged: all relevance values of each query, [q, J]; padded with 0.
     """
 
     queries: np.ndarray
@@ -48,69 +48,63 @@ class Ranked:
 
 @dataclass(frozen=True)
 class JudgedQueries:
-    """Judged queries and documents as a ranking evaluator asks for them, whatever system ranks.
-
-    Attributes:
-      config: the evaluator's configuration.
-      source: judged pairs with their queries and documents.
-    """
+    """Queries and relevance of a ranking evaluator, for any system that ranks."""
 
     config: "Ranking"
     source: JudgedSource
 
     @cached_property
     def asked(self) -> np.ndarray:
-        """The numbers of the queries that are asked, ascending, [q].
+        """Indices of the queries that are searched, ascending, [q].
 
         Raises:
-          UserError: `config.query_file` is something else, or has other queries.
+          UserError: `config.query_file` cannot be read, or has other queries.
         """
-        chosen = chosen_queries(self.config, len(self.source.queries))
+        indices = chosen_queries(self.config, len(self.source.queries))
         if not self.config.query_file:
-            return chosen
-        return np.intersect1d(chosen, queries_of_file(self.config.query_file, self.source.queries))
+            return indices
+        return np.intersect1d(indices, queries_of_file(self.config.query_file, self.source.queries))
 
     @cached_property
     def same_id(self) -> np.ndarray:
-        """The document of each query's own id, which the query does not find, [Q]; -1: none."""
+        """Index of the document with the query's id, which the search skips, [Q]; -1 for none."""
         return same_id_documents(self.config, self.source)
 
     @property
     def search_depth(self) -> int:
-        """How many documents to look for, so that `depth` are left without the query's own id."""
+        """Number of documents to search, so that `depth` remain without the query's own id."""
         return self.config.depth + int((self.same_id >= 0).any())
 
     @property
     def metric_depth(self) -> int:
-        """As `search_depth`, but no more than the metrics look at, where all of them have an @k."""
+        """As `search_depth`, but at most the largest k of the metrics if all have an @k."""
         cuts = [parse_metric(name).k for name in self.config.metrics]
-        most = min(self.config.depth, max(k or self.config.depth for k in cuts))
-        return most + self.search_depth - self.config.depth
+        depth = min(self.config.depth, max(k or self.config.depth for k in cuts))
+        return depth + self.search_depth - self.config.depth
 
     def ranked(self, queries: np.ndarray, found: np.ndarray, scores: np.ndarray) -> Ranked:
-        """Rankings with their relevance, without the documents that have the query's own id.
+        """Adds the relevance to rankings, and removes documents with the query's own id.
 
         Args:
-          queries: their numbers, [q].
-          found: numbers of documents, best first, [q, `search_depth` at most]; -1: none.
-          scores: of the documents, of the same shape.
+          queries: query indices, [q].
+          found: document indices, best first, [q, at most `search_depth`]; -1 for none.
+          scores: scores of these documents, of the same shape.
         """
         found, scores = without(found, scores, self.same_id[queries], self.config.depth)
-        documents, relevance = self.source.qrels.of(queries)  # [q, J] each
-        of_found = relevance_of(found, documents, relevance)
-        return Ranked(queries, found, scores, of_found, relevance)
+        documents, judged = self.source.qrels.of(queries)  # [q, J] each
+        return Ranked(queries, found, scores, relevance_of(found, documents, judged), judged)
 
     def values(self, ranked: Ranked) -> dict[str, np.ndarray]:
-        """Metric -> its value for each of some queries, [q]."""
+        """Computes the metrics of each query, [q], by name."""
         c = self.config
         return graded_metrics(ranked.relevance, ranked.judged, c.metrics, c.err_gain)
 
     def summary(self, by: str, notes: str) -> str:
-        """A line about what is measured.
+        """Returns a log line with the sizes of the data.
 
         Args:
-          by: what ranks, such as " by BM25".
-          notes: about the data.
+          by: the system, such as " by BM25".
+          notes: text about the data, from `lacking`.
         """
         source, count = self.source, int(np.sum(self.same_id[self.asked] >= 0))
         missing = len(source.qrels.missing[0])
@@ -123,18 +117,13 @@ class JudgedQueries:
 
 
 def lacking(counts: dict[str, int]) -> str:
-    """Notes about what rows lack, such as " (3 without image)"; "" where nothing lacks."""
-    words = [f"{count:,} {name}" for name, count in counts.items() if count]
-    return f" ({', '.join(words)})" if words else ""
+    """Formats the counts above 0, such as " (3 without image)"; "" if all are 0."""
+    parts = [f"{count:,} {name}" for name, count in counts.items() if count]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def chosen_queries(config: "Ranking", count: int) -> np.ndarray:
-    """The numbers of the queries that are asked, ascending: all, those for dev, or the others.
-
-    Args:
-      config: `queries`, `dev_share` and `dev_seed` count.
-      count: queries that there are.
-    """
+    """Selects from `count` queries by `queries`, `dev_share` and `dev_seed`; ascending indices."""
     if config.queries == "all":
         return np.arange(count)
     order = np.random.default_rng(config.dev_seed).permutation(count)
@@ -143,45 +132,37 @@ def chosen_queries(config: "Ranking", count: int) -> np.ndarray:
 
 
 def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
-    """The numbers of the queries that are the keys of a JSON file, ascending.
+    """Returns the indices of the queries that are keys of a JSON file, ascending.
 
     Args:
-      file: an object by query. GCL's authors name a query by its text and a separator behind it.
-      queries: all of them, which know their ids.
+      file: an object by query id. GCL's authors add a separator to each id.
+      queries: all queries of the data.
 
     Raises:
-      UserError: it is no such file, or none of its keys is the id of a query.
+      UserError: the file cannot be read, or none of its keys is the id of a query.
     """
     try:
-        whole = json.loads(read_text(file))
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{file} cannot be read as a JSON file ({problem}).") from None
-    if not isinstance(whole, dict) or not whole:
+        content = json.loads(read_text(file))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read as a JSON file ({error}).") from None
+    if not isinstance(content, dict) or not content:
         raise UserError(f"{file} is no JSON object whose keys are queries.")
-    ids: Any = getattr(queries, "ids", None)
-    known = pa.array(map(str, range(len(queries)))) if ids is None else ids()
-    names = [name.removesuffix(SEPARATOR) for name in whole]
-    found = match(pa.array(names), known)
-    if (found < 0).all():
+    read_ids: Any = getattr(queries, "ids", None)
+    ids = pa.array(map(str, range(len(queries)))) if read_ids is None else read_ids()
+    names = [name.removesuffix(SEPARATOR) for name in content]
+    indices = match(pa.array(names), ids)
+    if (indices < 0).all():
         raise UserError(
-            f"{file} has no query of the data: it has such as {names[0]!r}, they {known[0]!s}; "
+            f"{file} has no query of the data: it has such as {names[0]!r}, they {ids[0]!s}; "
             "name the column with these ids in config.evals.<name>.data.query."
         )
-    if missing := int(np.sum(found < 0)):
+    if missing := int(np.sum(indices < 0)):
         log.warning(f"{missing:,} of {len(names):,} queries of {file} are not in the data")
-    return np.unique(found[found >= 0])
+    return np.unique(indices[indices >= 0])
 
 
 def same_id_documents(config: "Ranking", source: JudgedSource) -> np.ndarray:
-    """The document of each query's own id, where the evaluator skips such documents.
-
-    Args:
-      config: of the evaluator.
-      source: its queries and documents.
-
-    Returns:
-      Numbers of documents, int64 [Q], -1: none is skipped.
-    """
+    """Returns the document with each query's id, int64 [Q]; -1 if none is to be skipped."""
     drops = config.data.same_ids if config.same_id == "auto" else config.same_id == "drop"
     queries, documents = (getattr(side, "ids", None) for side in (source.queries, source.documents))
     if not drops or queries is None or documents is None:
@@ -192,16 +173,16 @@ def same_id_documents(config: "Ranking", source: JudgedSource) -> np.ndarray:
 def without(
     found: np.ndarray, scores: np.ndarray, skipped: np.ndarray, depth: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rankings without one document of each query.
+    """Removes one document per query from rankings.
 
     Args:
-      found: numbers of documents, best first, [q, any number]; -1: none.
-      scores: of the documents, of the same shape.
-      skipped: the document of each query, [q]; -1: none.
-      depth: documents of a query that stay, at most.
+      found: document indices, best first, [q, any size]; -1 for none.
+      scores: scores of these documents, of the same shape.
+      skipped: document to remove for each query, [q]; -1 for none.
+      depth: maximum number of documents per query in the result.
 
     Returns:
-      Both, [q, depth at most]; -1 and -inf behind the last document.
+      Document indices and scores, [q, at most depth]; padded with -1 and -inf.
     """
     skips = (found == skipped[:, None]) & (skipped >= 0)[:, None]  # [q, depth]
     order = np.argsort(skips, axis=1, kind="stable")[:, :depth]
@@ -210,30 +191,29 @@ def without(
 
 
 def relevance_of(documents: np.ndarray, judged: np.ndarray, relevance: np.ndarray) -> np.ndarray:
-    """The relevance of ranked documents.
+    """Looks up the relevance of ranked documents.
 
     Args:
-      documents: int [Q, depth], numbers of documents; -1: none.
-      judged: int [Q, J], numbers of the judged documents of each query; filled up with -1.
-      relevance: [Q, J], their relevance.
+      documents: document indices, int [Q, depth]; -1 for none.
+      judged: judged documents of each query, int [Q, J]; padded with -1.
+      relevance: relevance of the judged documents, [Q, J].
 
     Returns:
-      float64 [Q, depth], 0 for documents that were not judged.
+      float64 [Q, depth], 0 for documents that are not judged.
 
     Raises:
       UserError: a document is judged twice for a query.
     """
     base = 2 + int(max(documents.max(initial=-1), judged.max(initial=-1)))
     queries = np.arange(len(judged), dtype=np.int64)[:, None]
-    known = judged >= 0
-    keys = (queries * base + judged)[known]
+    present = judged >= 0
+    keys = (queries * base + judged)[present]
     order = np.argsort(keys)
-    keys, values = keys[order], np.asarray(relevance, np.float64)[known][order]
+    keys, values = keys[order], np.asarray(relevance, np.float64)[present][order]
     if (keys[1:] == keys[:-1]).any():
         raise UserError("a document is judged twice for the same query; keep one relevance.")
     if not len(keys):
         return np.zeros(documents.shape)
-    wanted = queries * base + documents  # [Q, depth]
-    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    present = (keys[found] == wanted) & (documents >= 0)
-    return np.where(present, values[found], 0.0)
+    ranked_keys = queries * base + documents  # [Q, depth]
+    index = np.minimum(np.searchsorted(keys, ranked_keys), len(keys) - 1)
+    return np.where((keys[index] == ranked_keys) & (documents >= 0), values[index], 0.0)

@@ -30,7 +30,7 @@ from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings
 
 log = logging.getLogger(__name__)
-QUERIES = 4096  # whose rankings are held at a time
+QUERIES = 4096  # maximum number of queries whose rankings are in memory
 
 
 @register("evaluator")
@@ -89,11 +89,10 @@ class Ranking(Evaluator):
 
     @property
     def search_metrics(self) -> tuple[str, ...]:
-        """All of its metrics."""
         return self.metrics
 
     def metric_names(self, config: Config) -> Sequence[str]:
-        """`nDCG@10`, ...; `<weights>/nDCG@10` and `<mode>/nDCG@10` of what else is tried."""
+        """`nDCG@10`, ...; `<weights>/nDCG@10` of `documents` and `<mode>/nDCG@10` of `modes`."""
         prefixes = ("", *(f"{text}/" for text in (*self.documents, *self.modes)))
         return [f"{prefix}{metric}" for prefix in prefixes for metric in self.metrics]
 
@@ -102,26 +101,26 @@ class Ranking(Evaluator):
 
     @once
     def judgements(self, context: EvaluatorContext) -> JudgedQueries:
-        """The queries to search for, and the relevance of their documents."""
+        """Returns the queries to search for, and the relevance of their documents."""
         return JudgedQueries(self, context.source)
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Chooses the queries, and reads the first records of both sides.
+        """Selects the queries, and reads the first record of both sides.
 
         Raises:
-          UserError: a field does not fit them, or `query_file` has other queries.
+          UserError: a field does not fit the record, or `query_file` has other queries.
         """
         assert self.judgements(context).asked is not None
         context.try_fields(*readers_of(context, "query"), source=context.source.queries)
         context.try_fields(*readers_of(context, "document"), source=context.source.documents)
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
-        """Encodes all fields once and ranks the documents for every weighting of their fields.
+        """Encodes all fields once and ranks the documents for every weighting and mode.
 
-        Rankings are written for the config's weights.
+        Rankings are written for the config's weights only.
 
         Returns:
-          `nDCG@10` and so on; `<weights>/nDCG@10` of other weightings, `<mode>/nDCG@10` of modes.
+          Metrics as in `metric_names`.
         """
         judged = self.judgements(context)
         queries, documents = (encode(context, weights, side) for side in SIDES)
@@ -142,12 +141,12 @@ class Ranking(Evaluator):
             first = dict([*out.items()][:1])
             if note := few_queries_note(first, len(judged.asked)):
                 log.info(note)
-            for name, found in self._further(context, queries, documents, embeddings):
-                values = [judged.values(ranked) for ranked in found]
+            for name, rankings in self._further(context, queries, documents, embeddings):
+                values = [judged.values(ranked) for ranked in rankings]
                 out |= _means(values, name)
                 if writer is not None:
-                    for part in values:
-                        writer.add_values({f"{name}/{x}": each for x, each in part.items()})
+                    for by_metric in values:
+                        writer.add_values({f"{name}/{x}": v for x, v in by_metric.items()})
         if context.show is not None:
             context.show(lambda: self._examples(context, shown[0], embeddings, documents))
         return out
@@ -159,10 +158,10 @@ class Ranking(Evaluator):
         documents: EncodedFields,
         embeddings: Embeddings,
     ) -> Iterator[tuple[str, Iterator[Ranked]]]:
-        """Yields the names and the rankings of further weightings, and modes of a lexical model."""
-        known = weights_of(context, "document")
+        """Yields name and rankings of each entry of `documents` and `modes`."""
+        config_weights = weights_of(context, "document")
         for text in self.documents:
-            weighting = parse_weighting(text, known, f"{context.path}.documents")
+            weighting = parse_weighting(text, config_weights, f"{context.path}.documents")
             yield text, self.rank(context, embeddings, queries, documents, weighting)
         modes = [parse_mode(text, f"{context.path}.modes") for text in self.modes]
         bow = [
@@ -171,8 +170,8 @@ class Ranking(Evaluator):
         ]
         for mode in modes:
             changed = averaged(context, queries, "query", mode, bow[0])
-            found = fields_in_mode(documents, "document", mode, bow[1])
-            yield mode.name, self.rank(context, changed, queries, found, known)
+            fields = fields_in_mode(documents, "document", mode, bow[1])
+            yield mode.name, self.rank(context, changed, queries, fields, config_weights)
 
     def rank(
         self,
@@ -182,23 +181,22 @@ class Ranking(Evaluator):
         documents: EncodedFields,
         weighting: Mapping[str, float],
     ) -> Iterator[Ranked]:
-        """Yields the rankings of the queries, some thousands at a time.
+        """Yields the rankings of at most `QUERIES` queries at a time.
 
         Args:
-          embeddings: of all queries, [Q, M, N].
-          queries: their fields.
-          weighting: weight of each field of the documents.
+          embeddings: averaged fields of all queries, [Q, M, N].
+          weighting: weight of each document field.
         """
         judged, source = self.judgements(context), context.source
         mixed = average(context.topology, documents.embeddings, weighting, documents.present)
-        present = np.flatnonzero(documents.any(weighting))  # indices of documents that can be found
+        present = np.flatnonzero(documents.any(weighting))  # documents with at least one field
         scorer = DocumentScorer(
             mixed[present],
             score=context.topology.score,
             encoder=context.encoder,
             chunk=self.chunk,
         )
-        sayable = queries.any(weights_of(context, "query"))
+        has_field = queries.any(weights_of(context, "query"))
 
         def row(q: int, ids: np.ndarray, relevance: np.ndarray) -> np.ndarray:
             out = np.zeros(len(source.documents))
@@ -206,12 +204,12 @@ class Ranking(Evaluator):
             return out[present]
 
         for start in range(0, len(judged.asked), QUERIES):
-            part = judged.asked[start : start + QUERIES]
-            ids, relevance = source.qrels.of(part)  # [q, J] each
+            indices = judged.asked[start : start + QUERIES]
+            ids, relevance = source.qrels.of(indices)  # [q, J] each
             row_of = partial(row, ids=ids, relevance=relevance)
-            found, scores = scorer.best(embeddings[part], judged.search_depth, row_of)
-            found = np.where(sayable[part][:, None], present[found], -1)
-            yield judged.ranked(part, found, scores)
+            hits, scores = scorer.best(embeddings[indices], judged.search_depth, row_of)
+            hits = np.where(has_field[indices][:, None], present[hits], -1)
+            yield judged.ranked(indices, hits, scores)
 
     def _examples(
         self, context: EvaluatorContext, ranked: Ranked, embeddings: Any, documents: EncodedFields
@@ -229,17 +227,17 @@ class Ranking(Evaluator):
 
 
 def records_of(context: EvaluatorContext, side: Side) -> RecordSource:
-    """The queries or the documents of judged data."""
+    """Returns the queries or the documents of judged data."""
     return context.source.queries if side == "query" else context.source.documents
 
 
 def readers_of(context: EvaluatorContext, side: Side) -> dict[str, FieldReader]:
-    """The readers of the fields of a side."""
+    """Returns the readers of a side's fields."""
     return {name: x for name, x in context.readers.items() if x.field.side == side}
 
 
 def weights_of(context: EvaluatorContext, side: Side) -> dict[str, float]:
-    """The config's weights of the fields of a side."""
+    """Returns the config's weights of a side's fields."""
     return {name: reader.field.weight for name, reader in readers_of(context, side).items()}
 
 
@@ -254,7 +252,7 @@ def encode(context: EvaluatorContext, weights: Any, side: Side) -> EncodedFields
 def words_of_side(
     context: EvaluatorContext, encoded: EncodedFields, side: Side, modes: Iterable[Mode]
 ) -> dict[str, scipy.sparse.csr_array]:
-    """The bags of words of a side's lexical text fields, [n, V]; empty if no mode needs them."""
+    """Returns the bags of words [n, V] of a side's text fields; empty if no mode needs them."""
     out: dict[str, Any] = {}
     if not any(mode.needs_words(side) for mode in modes):
         return out
@@ -273,9 +271,9 @@ def words_of_side(
 def fields_in_mode(
     encoded: EncodedFields, side: Side, mode: Mode, bow: Mapping[str, scipy.sparse.csr_array]
 ) -> EncodedFields:
-    """The lexical fields of a side in a mode; `bow` is from `words_of_side`."""
-    found = encoded.embeddings.items()
-    embeddings = {name: in_mode(x, mode, side, bow.get(name)) for name, x in found}
+    """Converts a side's lexical fields to a mode; `bow` is from `words_of_side`."""
+    fields = encoded.embeddings.items()
+    embeddings = {name: in_mode(x, mode, side, bow.get(name)) for name, x in fields}
     return EncodedFields(embeddings, encoded.present)
 
 
@@ -286,11 +284,11 @@ def averaged(
     mode: Mode | None = None,
     bow: Mapping[str, scipy.sparse.csr_array] | None = None,
 ) -> Embeddings:
-    """The average of a side's fields by the config's weights, [n, M, N] or CSR [n, V].
+    """Averages a side's fields by the config's weights, [n, M, N] or CSR [n, V].
 
     Args:
-      mode: of a lexical model; None uses the fields as encoded.
-      bow: from `words_of_side`, for the mode.
+      mode: None for the fields as encoded.
+      bow: from `words_of_side`, if there is a mode.
     """
     if mode is not None:
         encoded = fields_in_mode(encoded, side, mode, bow or {})
@@ -299,14 +297,14 @@ def averaged(
 
 
 def _writer(context: EvaluatorContext) -> contextlib.AbstractContextManager[Rankings | None]:
-    """Writer of rankings; None without a folder, and on all processes except the first."""
+    """Opens the writer of rankings; None without a folder and on all but the first process."""
     if context.rankings is None or jax.process_index() != 0:
         return contextlib.nullcontext()
     return Rankings(context.rankings, context.source, context.extras)
 
 
-def _means(found: list[dict[str, np.ndarray]], name: str) -> dict[str, float]:
-    """The means over all queries, of metrics of some queries at a time; names begin with `name`."""
-    whole = {metric: np.concatenate([f[metric] for f in found]) for metric in found[0]}
-    means = mean_metrics(whole).items()
+def _means(values: list[dict[str, np.ndarray]], name: str) -> dict[str, float]:
+    """Averages the metrics of all parts of the queries; `name` becomes a prefix."""
+    joined = {metric: np.concatenate([part[metric] for part in values]) for metric in values[0]}
+    means = mean_metrics(joined).items()
     return {f"{name}/{metric}" if name else metric: value for metric, value in means}

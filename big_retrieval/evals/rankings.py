@@ -1,14 +1,12 @@
-"""Rankings as files: what was found for each query, and each query's values of the metrics.
+"""Files of rankings: the documents of each query, and its values of the metrics.
 
-    rankings/<evaluator>/run.trec      a TREC run, of `depth` documents a query
-                         queries.csv   a row for each query that was asked: its id, its metrics,
-                                       and those of further weightings and modes ("bag/nDCG@10")
+    rankings/<evaluator>/run.trec      TREC run with `depth` documents per query
+                         queries.csv   one row per query: its id, its metrics, and the metrics of
+                                       further weightings and modes ("bag/nDCG@10")
 
-Evaluators that rank no judged documents write `queries.csv` alone; those that search in two
-directions write one for each, `rankings/<evaluator>-image_to_text/` and so on. The queries of a
-classification are its images.
-
-`big-retrieval compare` reads them again.
+Only evaluators of judged documents write `run.trec`. An evaluator with two directions writes a
+folder for each, such as `rankings/<evaluator>-image_to_text/`. The queries of a classification are
+its images. `big-retrieval compare` reads the files.
 """
 
 import contextlib
@@ -32,24 +30,23 @@ FOLDER, RUN, QUERIES = "rankings", "run.trec", "queries.csv"
 
 
 def name_of(evaluator: str) -> str:
-    """The folder of an evaluator such as `ranking/test`."""
+    """Returns the folder name of an evaluator such as `ranking/test`."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", evaluator)
 
 
 def id_of(source: RecordSource, number: int) -> str:
-    """The id of a query or a document; its number where the source knows none."""
-    known = getattr(source, "id", None)
-    return str(number) if known is None else known(number)
+    """Returns the id of a query or a document; its index if the source has no ids."""
+    read_id = getattr(source, "id", None)
+    return str(number) if read_id is None else read_id(number)
 
 
 class Rankings:
-    """Writes the run of one evaluator and its queries' metrics, some queries at a time.
+    """Writer of one evaluator's run and its metrics by query, some queries at a time.
 
     Args:
-      folder: of the evaluator.
-      source: knows the ids of queries and documents.
-      extras: says the first error, from which on nothing more is written and the evaluation goes
-        on; None: the error is raised.
+      folder: folder of the evaluator.
+      source: has the ids of queries and documents.
+      extras: turns the first error into a warning, after which nothing is written; None raises it.
     """
 
     def __init__(self, folder: Path, source: JudgedSource, extras: Extras | None = None):
@@ -72,7 +69,7 @@ class Rankings:
             with self._trying():
                 self._files.__exit__(*error)
                 if error[0] is None:
-                    columns = {name: np.array(each) for name, each in self._values.items()}
+                    columns = {name: np.array(values) for name, values in self._values.items()}
                     _write_table(self._folder / QUERIES, self._queries, columns)
 
     def add(
@@ -82,84 +79,79 @@ class Rankings:
         scores: np.ndarray,
         values: Mapping[str, np.ndarray],
     ) -> None:
-        """Writes some queries.
+        """Writes the documents and metrics of queries.
 
         Args:
-          queries: their numbers, [q].
-          found: numbers of the documents, best first, [q, depth]; -1: none.
-          scores: of these, [q, depth].
-          values: metric -> value of each query, [q].
+          queries: query indices, [q].
+          found: document indices, best first, [q, depth]; -1 for none.
+          scores: scores of these documents, [q, depth].
+          values: values of each query, [q], by metric.
         """
         if not self._writes:
             return
         self.add_values(values)
         with self._trying():
-            for place, number in enumerate(queries.tolist()):
-                query, present = id_of(self._source.queries, number), found[place] >= 0
-                names = [id_of(self._source.documents, x) for x in found[place][present].tolist()]
-                self._run.add(query, names, scores[place][present])
+            for row, index in enumerate(queries.tolist()):
+                query, present = id_of(self._source.queries, index), found[row] >= 0
+                names = [id_of(self._source.documents, x) for x in found[row][present].tolist()]
+                self._run.add(query, names, scores[row][present])
                 self._queries.append(query)
 
     def add_values(self, values: Mapping[str, np.ndarray]) -> None:
-        """Metrics of the next queries, such as "bag/nDCG@10" of a mode that has no run of its own.
-
-        Args:
-          values: metric -> value of each query, [q].
-        """
-        for name, each in values.items():
-            self._values.setdefault(name, []).extend(each.tolist())
+        """Adds the metrics [q] of the next queries without a run, such as "bag/nDCG@10"."""
+        for name, metric in values.items():
+            self._values.setdefault(name, []).extend(metric.tolist())
 
     @contextlib.contextmanager
     def _trying(self) -> Iterator[None]:
-        """Removes what was written after an error, which `extras` may turn into a warning."""
-        name = f"{self._folder.parent.name}/{self._folder.name}"
-        with contextlib.nullcontext() if self._extras is None else self._extras(name):
+        """Removes the files after an error, which `extras` may turn into a warning."""
+        with _warned(self._folder, self._extras):
             try:
                 yield
-            except BaseException as problem:
+            except BaseException as error:
                 self._writes = False
                 with contextlib.suppress(OSError):
-                    self._files.__exit__(type(problem), problem, None)
+                    self._files.__exit__(type(error), error, None)
                 raise
+
+
+def _warned(folder: Path, extras: Extras | None) -> contextlib.AbstractContextManager[Any]:
+    """Turns errors of writing an evaluator's folder into warnings, if there are `extras`."""
+    if extras is None:
+        return contextlib.nullcontext()
+    return extras(f"{folder.parent.name}/{folder.name}")
 
 
 def write_values(
     folder: Path, queries: Sequence[str], values: Mapping[str, np.ndarray], extras: Extras | None
 ) -> None:
-    """Writes the values of all queries where there is no ranking to be written with them.
+    """Writes the values of all queries of an evaluator without rankings.
 
     Args:
-      folder: of the evaluator, or of one of its directions.
-      queries: their ids, [Q].
-      values: metric -> value of each query, [Q].
-      extras: makes a file that cannot be written a warning; None: that is an error.
+      folder: folder of the evaluator, or of one of its directions.
+      queries: query ids, [Q].
+      values: values of each query, [Q], by metric.
+      extras: turns a file that cannot be written into a warning; None makes it an error.
     """
-    if jax.process_index() != 0:
-        return
-    name = f"{folder.parent.name}/{folder.name}"
-    with contextlib.nullcontext() if extras is None else extras(name):
-        _write_table(folder / QUERIES, queries, values)
+    if jax.process_index() == 0:
+        with _warned(folder, extras):
+            _write_table(folder / QUERIES, queries, values)
 
 
 def _write_table(path: Path, queries: Sequence[str], values: Mapping[str, np.ndarray]) -> None:
-    """A row for each query: its id, and its values of all metrics."""
+    """Writes one row per query: its id, and its values of all metrics."""
     with PartialFile(path) as table:
         rows = csv.writer(table.file)
         rows.writerow(["query", *values])
-        numbers = zip(*(each.tolist() for each in values.values()), strict=True)
-        rows.writerows(
-            [query, *map(repr, row)] for query, row in zip(queries, numbers, strict=True)
-        )
+        columns = ([repr(x) for x in metric.tolist()] for metric in values.values())
+        rows.writerows(zip(queries, *columns, strict=True))
 
 
 def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
-    """The queries of a file `queries.csv` and their values.
-
-    Returns:
-      The ids [q], and metric -> float64 [q].
+    """Reads the query ids [q] and their values, float64 [q] by metric, from a `queries.csv`.
 
     Raises:
-      UserError: it is no such file.
+      UserError: the file cannot be read, or is not such a table.
     """
     try:
         check_regular(path)

@@ -1,4 +1,4 @@
-"""Scores of queries against all documents: ranks of right answers, the best documents."""
+"""Scores of queries against all documents: ranks of positives, and the best documents."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -19,15 +19,14 @@ NDCG, MRR = f"nDCG@{FIRST}", f"MRR@{FIRST}"
 
 
 class Ranks(NamedTuple):
-    """Where queries find their right documents.
+    """Ranks of the queries' positives.
 
     Attributes:
-      best: the rank, from 1, of the best-placed right document, int64 [Q]; of a query without any,
-        one more than there are documents.
-      precision: R-precision: the share of right documents among the first P, where P is the number
-        of right documents of the query; float64 [Q], 0 of a query without any.
-      ndcg: nDCG of the first `FIRST` documents, right ones having the gain 1; float64 [Q].
-      answered: whether there is a right document, bool [Q].
+      best: rank (from 1) of the best-placed positive, int64 [Q]; D + 1 without a positive.
+      precision: R-precision, the share of positives among the first P documents of a query with P
+        positives; float64 [Q], 0 without a positive.
+      ndcg: nDCG of the first `FIRST` documents with gain 1 for positives, float64 [Q].
+      answered: True if the query has a positive, bool [Q].
     """
 
     best: np.ndarray
@@ -38,13 +37,13 @@ class Ranks(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _ranker(score: Score, most: int, keys: int = 1) -> Callable[..., Any]:
-    """A function of queries, what is right for them, documents and their owners.
+    """Makes a function that ranks the positives of C queries among D documents.
 
-    What is right are `keys` owners of documents, and then numbers of further documents.
-
-    It gives, [C] each, the rank of the best right document, how many right documents are among the
-    first P, and P; and whether there is a right one at each of the first `FIRST` ranks, [C, FIRST],
-    or fewer if there are fewer documents. `most` is the largest P.
+    Its inputs are queries, `wanted` (per query, `keys` owners of positives and then the indices of
+    further positives, [C, keys + E]), documents and their owners. With P the number of positives
+    of a query (at most `most`), it returns the rank of the best positive, the number of positives
+    among the first P documents, and P, [C] each; and True for each of the first `FIRST` ranks that
+    has a positive, [C, min(FIRST, D)].
     """
 
     def rank(queries: jax.Array, wanted: jax.Array, documents: jax.Array, owners: jax.Array):
@@ -67,21 +66,21 @@ def _ranker(score: Score, most: int, keys: int = 1) -> Callable[..., Any]:
         top = jax.lax.top_k(scores, most)[0]  # [C, most]
         last = jnp.take_along_axis(top, jnp.maximum(count, 1)[:, None] - 1, axis=1)  # [C, 1]
         above, alike = scores > last, scores == last
-        # Of the documents with the last score wrong ones come first.
-        left = count - jnp.sum(above, axis=1) - jnp.sum(alike & ~right, axis=1)
-        found = jnp.sum(above & right, axis=1) + jnp.maximum(left, 0)
+        # Among the documents with the last score, negatives come first.
+        remaining = count - jnp.sum(above, axis=1) - jnp.sum(alike & ~right, axis=1)
+        found = jnp.sum(above & right, axis=1) + jnp.maximum(remaining, 0)
         return first, jnp.where(count > 0, found, 0), count, hits
 
     return rank
 
 
 def answers(wanted: Any, owners: Any) -> Any:
-    """Which documents are right for which queries: bool [Q, D].
+    """Returns True for each query's positives, bool [Q, D].
 
     Args:
-      wanted: owners of the right ones, [Q] or [Q, K].
-      owners: of the documents, [D]; or [D, L], one in common makes a document right. Negative
-        ones are none.
+      wanted: owners of the positives, [Q] or [Q, K].
+      owners: owners of the documents, [D]; or keys [D, L], where one in common is enough.
+        Negative ones are padding.
     """
     if owners.ndim == 1:
         return (wanted if wanted.ndim == 2 else wanted[:, None]) == owners[None, :]
@@ -89,42 +88,41 @@ def answers(wanted: Any, owners: Any) -> Any:
 
 
 def _hits(scores: jax.Array, right: jax.Array, first: int) -> jax.Array:
-    """Whether there is a right document at each of the `first` K ranks, [C, K].
+    """Returns True for each of the first K ranks that has a positive, [C, K].
 
-    Of documents with equal scores wrong ones come first.
+    Among equal scores, negatives come first.
 
     Args:
       scores: [C, D].
-      right: which documents are right, [C, D].
+      right: True for positives, [C, D].
       first: K.
     """
     top, found = jax.lax.top_k(scores, first)  # [C, K] each
     known = jnp.take_along_axis(right, found, axis=1)[:, None, :]  # [C, 1, K]
     above, alike = (how(top[:, None, :], top[:, :, None]) for how in (jnp.greater, jnp.equal))
     wrong = jnp.sum(alike & ~known, axis=2)  # [C, K]: with the score of each rank
-    # Documents with the last score are not all among the K.
+    # Some documents with the last score may not be among the K.
     last = jnp.min(top, axis=1, keepdims=True)  # not top[:, -1:], as in `best_of`
     wrong_last = jnp.sum((scores == last) & ~right, axis=1, keepdims=True)  # [C, 1]
     wrong = jnp.where(top == last, wrong_last, wrong)
-    left = jnp.arange(1, 1 + first) - jnp.sum(above, axis=2) - wrong
-    among = jnp.sum(above & known, axis=2) + jnp.maximum(left, 0)  # of the first 1, 2, ..., K
+    remaining = jnp.arange(1, 1 + first) - jnp.sum(above, axis=2) - wrong
+    among = jnp.sum(above & known, axis=2) + jnp.maximum(remaining, 0)  # of the first 1, ..., K
     return jnp.diff(among, axis=1, prepend=0) > 0
 
 
 def _given(scores: jax.Array, nothing: jax.Array) -> jax.Array:
-    """Scores that are known already."""
+    """Score of lexical embeddings, which `DocumentScorer.map` has multiplied on the host."""
     del nothing
     return scores
 
 
 class DocumentScorer:
-    """Documents laid out for scoring, once: on every device, or sparse ones by term on the host.
+    """Documents placed for scoring: dense ones on every device, sparse ones by term on the host.
 
     Args:
       documents: embeddings [D, M, N], or CSR [D, V].
-      score: a topology's score on blocks; of CSR documents inner products are the scores.
-      encoder: knows the devices.
-      chunk: queries scored at a time, whose scores against all documents are held.
+      score: a topology's score on blocks; unused for CSR documents (inner products).
+      chunk: queries scored at a time; their scores against all documents are in memory.
     """
 
     def __init__(self, documents: Embeddings, *, score: Score, encoder: Encoder, chunk: int):
@@ -141,14 +139,14 @@ class DocumentScorer:
         query_ids: np.ndarray,
         *whole: Any,
     ) -> Any:
-        """A function of some queries and all documents, `chunk` queries at a time.
+        """Maps a function over the queries, `chunk` at a time, each against all documents.
 
         Args:
-          make: from how embeddings are scored to a jit-able function of (embeddings [C, M, N], ids
-            [C, ...], documents, *whole) to arrays [C, ...]; the same function for the same score.
+          make: maps a score to a jit-able function of (embeddings [C, M, N], ids [C, ...],
+            documents, *whole) that returns arrays [C, ...]; the same function for the same score.
           queries: embeddings [Q, M, N], or CSR [Q, V].
           query_ids: [Q, ...]; padding rows get -1.
-          *whole: what `encoder.whole` gives.
+          *whole: arrays from `encoder.whole`.
 
         Returns:
           The function's arrays [Q, ...].
@@ -177,16 +175,15 @@ class DocumentScorer:
         depth: int,
         relevance: Callable[[int], np.ndarray] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents of each query, best first.
+        """Returns the best documents of each query, best first.
 
-        Ties: without relevance, the document with the lower number first; with it, the one of lower
-        relevance, also among those that do not fit into the depth any more. A score of NaN is the
-        lowest.
+        Among equal scores, also those beyond `depth`, the less relevant document comes first.
+        Without `relevance`, the lower index comes first. NaN is the lowest score.
 
         Args:
           queries: embeddings [Q, M, N], or CSR [Q, V].
-          depth: documents of a query, at most.
-          relevance: of the documents [D] for a query's number, to break ties against the model.
+          depth: maximum number of documents per query.
+          relevance: maps a query index to the relevance of all documents [D].
 
         Returns:
           int32 [Q, min(depth, D)] and their scores.
@@ -199,9 +196,9 @@ class DocumentScorer:
         found, scores = np.array(found), np.array(scores)
         tied = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(1) | (alike > 0))
         for start in range(0, len(tied), self._chunk):
-            part = tied[start : start + self._chunk]
-            rows = self.map(_all, queries[part], ids[part])  # [C, D]
-            for query, row in zip(part.tolist(), rows, strict=True):
+            indices = tied[start : start + self._chunk]
+            rows = self.map(_all, queries[indices], ids[indices])  # [C, D]
+            for query, row in zip(indices.tolist(), rows, strict=True):
                 first = order(row[None], relevance(query)[None])[0, :depth]
                 found[query], scores[query] = first, row[first]
         return found, scores
@@ -222,23 +219,19 @@ def ranks(
     chunk: int,
     further: np.ndarray | None = None,
 ) -> Ranks:
-    """Where each query finds its right documents.
+    """Ranks all documents for each query.
 
-    A wrong document with the same score as the right one ranks before it, so that a model which
-    scores everything alike gets no better than chance. The scores of `chunk` queries against all
-    documents are held at a time, sharded over the devices.
+    Among equal scores, negatives come first: a model with constant scores is no better than chance.
+    The scores of `chunk` queries against all documents are in memory, sharded over the devices.
 
     Args:
       queries: embeddings [Q, M, N], or CSR [Q, V].
-      query_ids: [Q]; a document is right for a query when their ids are equal. Or [Q, K], filled
-        up with -1: when they have one in common.
+      query_ids: [Q]; positives have the same id. Or [Q, K], padded with -1; positives have an id in
+        common.
       documents: embeddings [D, M, N], or CSR [D, V].
-      document_ids: [D], or [D, L] as well.
+      document_ids: [D], or [D, L] padded with -1.
       score: a topology's score on blocks.
-      encoder: knows the devices.
-      chunk: queries at a time.
-      further: numbers of documents that are right as well, int64 [Q, E], filled up with -1; None:
-        there are none.
+      further: indices of further positives, int64 [Q, E], padded with -1; None for none.
     """
     scorer = DocumentScorer(documents, score=score, encoder=encoder, chunk=chunk)
     wanted = np.asarray(query_ids).reshape(len(query_ids), -1)  # [Q, K]
@@ -250,18 +243,18 @@ def ranks(
     most = max(most, 1) + wanted.shape[1] - keys
     make = partial(_ranker, most=min(most, len(document_ids)), keys=keys)
     best, found, count, hits = scorer.map(make, queries, wanted, encoder.whole(document_ids))
-    all_right = np.arange(FIRST) < count[:, None]  # [Q, FIRST]: of the best ranking
-    ndcg = graded_metrics(hits, all_right, [NDCG])[NDCG]
+    ideal = np.arange(FIRST) < count[:, None]  # [Q, FIRST]
+    ndcg = graded_metrics(hits, ideal, [NDCG])[NDCG]
     return Ranks(best.astype(np.int64), found / np.maximum(count, 1), ndcg, count > 0)
 
 
 @lru_cache(maxsize=32)
 def best_of(score: Score, depth: int) -> Callable[..., Any]:
-    """A function of embeddings [C, M, N], ids [C] and documents [D, M, N]: the best `depth` of
-    them.
+    """Makes a function of embeddings [C, M, N], ids [C] and documents [D, M, N].
 
-    It gives their numbers, best first and of equal scores the lower one, their scores (NaN counts
-    as -inf), [C, depth] each, and how many more documents have the last score, [C].
+    It returns the indices of the best documents (the lower index of equal scores first) and their
+    scores (-inf for NaN), [C, depth] each, and the number of further documents with the last score,
+    [C].
     """
 
     def top(queries: jax.Array, ids: jax.Array, documents: jax.Array) -> Any:
@@ -285,16 +278,16 @@ def _without_nan(scores: jax.Array) -> jax.Array:
 
 
 def class_ranks(scores: Any, labels: Any, same: np.ndarray | None = None) -> Any:
-    """The rank of each row's class, from 1, [n]; ties and NaN count against the model.
+    """Returns the rank (from 1) of each row's class, [n]; ties and NaN count against the model.
 
     Args:
-      scores: [n, C] of numpy or jax.
-      labels: the classes, [n].
-      same: the first class with the names of each one, [C]: where the scores of such classes are
-        equal, too, the first one goes first, as by argmax; None: all names differ.
+      scores: [n, C], numpy or jax.
+      labels: class indices, [n].
+      same: for each class, the index of the first class with the same names, [C]. Among such
+        classes with equal scores the first one wins, as in argmax. None if all names differ.
     """
     right = scores[np.arange(len(labels)), labels][:, None]  # [n, 1]
-    ahead = ~(scores < right)  # [n, C], itself counted
+    ahead = ~(scores < right)  # [n, C], including the class itself
     if same is not None:
         twins = (same[None, :] == same[labels][:, None]) & np.isclose(scores, right, atol=1e-6)
         ahead = np.where(twins, np.arange(len(same)) <= labels[:, None], ahead)

@@ -25,7 +25,7 @@ from big_retrieval.evals.same import FieldKeys, contents_of, keys_of
 from big_retrieval.inference.encoder import Encoder
 
 log = logging.getLogger(__name__)
-STRONGEST = 5  # words of an image that are looked at
+STRONGEST = 5  # terms of an image that `words@5` compares with its texts
 
 
 @register("evaluator")
@@ -106,16 +106,15 @@ class Retrieval(Evaluator):
         self.keys(context)
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
-        """Encodes all records and ranks them.
+        """Encodes all records and ranks them in both directions.
 
-        The values of each query go to the folder `<rankings>-<document>_to_<query>`, and those of
-        the other direction to the folder next to it.
+        The values of each query go to the folder `<rankings>-<direction>`.
 
         Returns:
-          `<document>_to_<query>/R@1` and so on, and the other direction; `rsum`, the sum of all
-          recalls in percent, and `R-mean`, their mean as a fraction; of lexical models
-          `<mode>/<document>_to_<query>/R@1`, and of their images `words@5`, the share of an
-          image's five strongest words that one of its texts holds.
+          Metrics of each direction, such as `image_to_text/R@1`; `rsum`, the sum of all recalls in
+          percent; `R-mean`, the mean of all recalls. Lexical models add the metrics of modes
+          (`<mode>/image_to_text/R@1`) and, if they have images, `words@5`: the share of an image's
+          five strongest terms that occur in one of its texts.
         """
         names = self.document, self.query
         fields = self.encode(context, weights)
@@ -127,22 +126,22 @@ class Retrieval(Evaluator):
         out, directions = {}, []
         names_of: dict[str, list[str]] = {}  # direction -> its queries
         values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
-        for direction, (first, second), found in self._directions(fields, how):
-            out |= {f"{direction}/{key}": x for key, x in summarise(found, self.recall_at).items()}
+        for direction, (first, second), result in self._directions(fields, how):
+            out |= {f"{direction}/{key}": x for key, x in summarise(result, self.recall_at).items()}
             recall = f"{direction}/R@{self.recall_at[0]}"
-            if note := few_queries_note({recall: out[recall]}, len(found.best)):
+            if note := few_queries_note({recall: out[recall]}, len(result.best)):
                 log.info(note)
             names_of[direction] = first.names()
-            values[direction] = by_query(found, self.recall_at)
+            values[direction] = by_query(result, self.recall_at)
             if context.show is not None:
                 show = context.show
-                directions.append(examples.choose(first, second, found.best, show=show, **how))
+                directions.append(examples.choose(first, second, result.best, show=show, **how))
         out |= _of_both_directions(out)
         out |= self._lexical(context, fields, how, values)
         if context.rankings is not None:
-            for direction, each in values.items():
+            for direction, by_metric in values.items():
                 folder = context.rankings.with_name(f"{context.rankings.name}-{direction}")
-                write_values(folder, names_of[direction], each, context.extras)
+                write_values(folder, names_of[direction], by_metric, context.extras)
         if context.show is not None:
             context.show(lambda: self._examples(context, weights, directions))
         return out
@@ -150,7 +149,7 @@ class Retrieval(Evaluator):
     def _examples(
         self, context: EvaluatorContext, weights: Any, directions: Sequence[examples.Direction]
     ) -> dict[str, Any]:
-        """Content of the file of examples; called on the first process."""
+        """Returns the content of the file of examples; called on the first process."""
         names = self.document, self.query
         seen = of_records(context.encoder, weights, context.source, context.readers, names)
         return {
@@ -162,17 +161,17 @@ class Retrieval(Evaluator):
     def _directions(
         self, fields: Mapping[str, FieldItems], how: dict[str, Any]
     ) -> Iterator[tuple[str, tuple[FieldItems, FieldItems], Ranks]]:
-        """Yields each direction's name, both sides, and the ranks of the queries' positives."""
+        """Yields the name, both sides and the ranks of each direction."""
         names = self.document, self.query
         for first, second in (names, names[::-1]):
             sides = fields[first], fields[second]
             yield f"{first}_to_{second}", sides, ranks_of(*sides, **how)
 
     def encode(self, context: EvaluatorContext, weights: Any) -> dict[str, FieldItems]:
-        """Encodes both fields of all records, by the name of the field."""
+        """Encodes both fields of all records, by field name."""
         source, keys = context.source, self.keys(context)
         groups = group_numbers(source, self.group) if self.group else None  # [records]
-        found = {
+        fields = {
             name: encode_items(
                 context.encoder, weights, source, name, context.readers[name], groups,
                 context.reading,
@@ -180,31 +179,29 @@ class Retrieval(Evaluator):
             for name in (self.document, self.query)
         }  # fmt: skip
         if keys is None:
-            return found
-        known = {name: keys[name].of(side.items) for name, side in found.items()}
-        return {
-            name: dataclasses.replace(side, keys=known[name][0], values=known[name][1])
-            for name, side in found.items()
-        }
+            return fields
+        for name, side in fields.items():
+            side_keys, values = keys[name].of(side.items)
+            fields[name] = dataclasses.replace(side, keys=side_keys, values=values)
+        return fields
 
     @once
     def keys(self, context: EvaluatorContext) -> dict[str, FieldKeys] | None:
-        """Keys of the items that are positives of each other; None if no records share contents."""
-        names = self.document, self.query
+        """Returns the keys of both fields' items; None if no records share contents."""
         if self.group or not context.duplicates:
             return None
-        source = context.source
-        contents = [contents_of(source, context.readers[name]) for name in names]
-        known = [each for each in contents if each is not None]
-        if len(known) < len(names):
+        source, count = context.source, len(context.source)
+        documents = contents_of(source, context.readers[self.document])
+        queries = contents_of(source, context.readers[self.query])
+        if documents is None or queries is None:
             return None
-        count = len(source)
+        names, contents = (self.document, self.query), (documents, queries)
         shared = {
-            name: SharedValues(count, *x.shared()) for name, x in zip(names, known, strict=True)
+            name: SharedValues(count, *x.shared()) for name, x in zip(names, contents, strict=True)
         }
         if sentence := Duplicates(count, shared).sentence(source.name):
             log.info(f"{sentence}; they are right answers of each other ({OFF})")
-            return dict(zip(names, keys_of(*known), strict=True))
+            return dict(zip(names, keys_of(*contents), strict=True))
         return None
 
     def _lexical(
@@ -214,10 +211,7 @@ class Retrieval(Evaluator):
         how: dict[str, Any],
         values: dict[str, dict[str, np.ndarray]],
     ) -> dict[str, float]:
-        """Metrics of lexical models: of other modes, and of the words of images.
-
-        `values`, direction -> metric -> value of each query, is given those of the modes, too.
-        """
+        """Returns the metrics of modes, and `words@5`; adds values by query to `values`."""
         images = [x for x in fields.values() if x.reader.field.modality == "image"]
         lexical = all(scipy.sparse.issparse(x.embeddings) for x in fields.values())
         if not lexical or not (images or self.modes):
@@ -233,40 +227,39 @@ class Retrieval(Evaluator):
             for name, side in zip((self.query, self.document), SIDES, strict=True):
                 embeddings = in_mode(fields[name].embeddings, mode, side, bow.get(name))
                 changed[name] = dataclasses.replace(fields[name], embeddings=embeddings)
-            of_mode: dict[str, float] = {}
-            for direction, _, found in self._directions(changed, how):
-                numbers = summarise(found, self.recall_at)
-                of_mode |= {f"{direction}/{key}": value for key, value in numbers.items()}
-                each = by_query(found, self.recall_at)
-                values[direction] |= {f"{text}/{key}": value for key, value in each.items()}
-            of_mode |= _of_both_directions(of_mode)
-            out |= {f"{text}/{key}": value for key, value in of_mode.items()}
+            metrics: dict[str, float] = {}
+            for direction, _, result in self._directions(changed, how):
+                means = summarise(result, self.recall_at)
+                metrics |= {f"{direction}/{key}": value for key, value in means.items()}
+                by_metric = by_query(result, self.recall_at)
+                values[direction] |= {f"{text}/{key}": value for key, value in by_metric.items()}
+            metrics |= _of_both_directions(metrics)
+            out |= {f"{text}/{key}": value for key, value in metrics.items()}
         if bow and images:
             ((text, bags),), image = bow.items(), images[0]
-            said = _owned(bags, fields[text].owners, image.owners)
-            out[f"words@{STRONGEST}"] = words_shared(image.embeddings, said, STRONGEST)
+            bags = _bags_by_owner(bags, fields[text].owners, image.owners)
+            out[f"words@{STRONGEST}"] = words_shared(image.embeddings, bags, STRONGEST)
         return out
 
 
 def words_of(encoder: Encoder, side: FieldItems) -> scipy.sparse.csr_array:
-    """The bags of words of the texts of a lexical side, [n, V]."""
+    """Returns the bags of words of a lexical side's texts, [n, V]."""
     terms = encoder.terms(side.field)
     assert terms is not None  # checks.evals saw to it
     return bags_of(terms, side.source, side.reader, side.items, encoder.normalises(side.field))
 
 
 def by_query(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """The metrics of each query that `summarise` averages, [Q] each."""
+    """Returns the metrics of each query that `summarise` averages, [Q] each."""
     recalls = {f"R@{k}": (found.answered & (found.best <= k)).astype(float) for k in recall_at}
     reciprocal = np.where(found.answered & (found.best <= FIRST), 1 / found.best, 0.0)
     return {**recalls, "R-precision": found.precision, MRR: reciprocal, NDCG: found.ndcg}
 
 
 def summarise(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
-    """Recalls and R-precision as fractions, MRR@10, nDCG@10, mean and median rank.
+    """Returns recalls and R-precision as fractions, MRR@10, nDCG@10, mean and median rank.
 
-    Between two ranks in the middle the median is the smaller whole one, as papers on image-text
-    retrieval have it: floor(median of ranks from 0) + 1.
+    Papers on image-text retrieval round the median down: floor(median of ranks from 0) + 1.
     """
     out = {name: float(np.mean(values)) for name, values in by_query(found, recall_at).items()}
     out["mean_rank"] = float(np.mean(found.best))
@@ -274,22 +267,22 @@ def summarise(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
 
 
 def ranks_of(first: FieldItems, second: FieldItems, **how: Any) -> Ranks:
-    """Where each item of the first field finds the right ones of the second."""
+    """Ranks all items of the second field for each item of the first."""
     sides = first.embeddings, first.ids, second.embeddings, second.ids
     return ranks(*sides, further=first.further, **how)
 
 
 def _of_both_directions(numbers: Mapping[str, float]) -> dict[str, float]:
-    """`rsum`, the sum of all recalls in percent as papers have it, and `R-mean`, their mean."""
+    """Returns `rsum`, the sum of all recalls in percent, and `R-mean`, their mean."""
     recalls = [value for name, value in numbers.items() if "/R@" in name]
     return {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / len(recalls)}
 
 
-def _owned(bags: Any, owners: np.ndarray, wanted: np.ndarray) -> Any:
-    """The words of all texts of each wanted owner, [n, V], from bags of words [T, V] of texts."""
-    known, row = np.unique(wanted, return_inverse=True)
-    place = np.minimum(np.searchsorted(known, owners), len(known) - 1)
-    present = np.flatnonzero(known[place] == owners)
-    where = (np.ones(len(present), np.float32), (place[present], present))
-    same = scipy.sparse.csr_array(where, shape=(len(known), len(owners)))
-    return scipy.sparse.csr_array(same @ bags)[row]
+def _bags_by_owner(bags: Any, text_owners: np.ndarray, owners: np.ndarray) -> Any:
+    """Adds up the bags of words [T, V] of all texts of each owner, [n, V]."""
+    unique, row = np.unique(owners, return_inverse=True)
+    index = np.minimum(np.searchsorted(unique, text_owners), len(unique) - 1)
+    present = np.flatnonzero(unique[index] == text_owners)
+    entries = (np.ones(len(present), np.float32), (index[present], present))
+    matrix = scipy.sparse.csr_array(entries, shape=(len(unique), len(text_owners)))
+    return scipy.sparse.csr_array(matrix @ bags)[row]

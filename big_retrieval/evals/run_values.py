@@ -1,4 +1,4 @@
-"""The metrics of a run file by its qrels, query by query, as trec_eval has them."""
+"""Metrics of a run file and its qrels, query by query, as in trec_eval."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -11,25 +11,22 @@ from big_retrieval.evals.graded import graded_metrics, order
 from big_retrieval.evals.trec import FileQrels, Run
 
 log = logging.getLogger(__name__)
-Values = tuple[list[str], Mapping[str, np.ndarray]]  # ids of queries, metric -> value of each
+Values = tuple[list[str], Mapping[str, np.ndarray]]  # query ids [q], values [q] by metric
 
 
 def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
-    """Metrics of every judged query, those of trec_eval; one that the run lacks has 0.
+    """Computes metrics of every judged query; a query that is not in the run counts 0.
 
-    Documents are ordered as trec_eval does: by score as float32, equal ones by their ids, the last
-    one first.
+    Documents are sorted as in trec_eval: by score in float32, among equal scores by descending id.
 
     Args:
-      run: query -> documents and scores.
-      qrels: the qrels.
       metrics: names such as `nDCG@10`.
 
     Returns:
-      The ids of the queries [q], and metric -> float64 [q].
+      Query ids [q], and float64 [q] by metric.
 
     Raises:
-      UserError: an unknown metric, or no judged query in the run.
+      UserError: a metric is unknown, or the run has no judged query.
     """
     _check_ids(run, qrels)
     if not qrels.keys() & run.keys():
@@ -40,20 +37,20 @@ def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
     if ignored := len(run.keys() - qrels.keys()):
         log.info(f"{ignored:,} of {len(run):,} queries of the run are not judged and not counted")
     values = [_values(run.get(query, []), qrels[query], metrics) for query in queries]
-    return queries, {name: np.array([each[name] for each in values]) for name in metrics}
+    return queries, {name: np.array([metric[name] for metric in values]) for name in metrics}
 
 
 def _check_ids(run: Run, qrels: FileQrels) -> None:
-    """Warns where the run and the qrels seem to write ids in different ways."""
-    found = {document for ranking in run.values() for document, _ in ranking}
-    judged = {document for each in qrels.values() for document in each}
-    if found and not found & judged:
+    """Warns if the run and the qrels seem to write ids differently."""
+    ranked = {document for ranking in run.values() for document, _ in ranking}
+    judged = {document for relevance in qrels.values() for document in relevance}
+    if ranked and not ranked & judged:
         log.warning(
-            f"no document of the run is judged for any query: is {min(found)!r} named as the qrels "
-            f"name theirs, such as {min(judged)!r}?"
+            f"no document of the run is judged for any query: is {min(ranked)!r} named as the "
+            f"qrels name theirs, such as {min(judged)!r}?"
         )
-    escaped = [each for each in found - judged if unquote(each) in judged - found]
-    escaped += [each for each in run.keys() - qrels.keys() if unquote(each) in qrels]
+    escaped = [name for name in ranked - judged if unquote(name) in judged - ranked]
+    escaped += [name for name in run.keys() - qrels.keys() if unquote(name) in qrels]
     if escaped:
         log.warning(
             f"{len(escaped):,} ids of the run are not in the qrels, such as {min(escaped)!r}, but "
@@ -62,14 +59,14 @@ def _check_ids(run: Run, qrels: FileQrels) -> None:
 
 
 def _values(
-    found: Sequence[tuple[str, float]], judged: dict[str, float], metrics: Sequence[str]
+    ranking: Sequence[tuple[str, float]], judged: dict[str, float], metrics: Sequence[str]
 ) -> dict[str, float]:
-    relevance = np.array([[judged.get(document, 0.0) for document, _ in found]])  # [1, n]
-    with np.errstate(over="ignore"):  # trec_eval, too, holds what is beyond float32 as infinite
-        scores = np.array([[score for _, score in found]]).astype(np.float32)
-    if found:
-        ids = np.array([[document for document, _ in found]])
+    relevance = np.array([[judged.get(document, 0.0) for document, _ in ranking]])  # [1, n]
+    with np.errstate(over="ignore"):  # too large scores become infinite, as in trec_eval
+        scores = np.array([[score for _, score in ranking]]).astype(np.float32)
+    if ranking:
+        ids = np.array([[document for document, _ in ranking]])
         relevance = np.take_along_axis(relevance, order(scores, relevance, ids), 1)
-    whole = np.array([list(judged.values())])
-    values = graded_metrics(relevance.reshape(1, -1), whole, metrics)
+    all_judged = np.array([list(judged.values())])
+    values = graded_metrics(relevance.reshape(1, -1), all_judged, metrics)
     return {name: float(value[0]) for name, value in values.items()}

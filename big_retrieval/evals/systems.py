@@ -1,4 +1,4 @@
-"""What `big-retrieval evaluate` evaluates: a model or BM25, with the evaluators of a config."""
+"""Systems of `big-retrieval evaluate`: a model or BM25, with the evaluators of a config."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,10 @@ class EvaluatedSystem:
     """A model or BM25, and its evaluators.
 
     Attributes:
-      name: for the user.
-      checkpoint: names the system in evaluation.json.
-      evaluators: by the prefix of their metrics.
-      weights: the parameters; None: there is no model.
-      step: of the weights.
+      name: name in messages.
+      checkpoint: name in evaluation.json.
+      evaluators: by prefix.
+      weights: None for BM25.
     """
 
     name: str
@@ -45,48 +44,40 @@ class EvaluatedSystem:
         """Runs all evaluators and returns their metrics.
 
         Args:
-          folder: takes examples and rankings; None: neither is written.
-          rankings: whether all evaluators that rank write their rankings, whatever the config says.
-          shown: names of queries whose examples are written in addition, by `Retrieval`.
+          folder: folder for examples and rankings; None writes neither.
+          rankings: True if all evaluators that can do so write rankings.
+          shown: queries of `Retrieval` evaluators to add to the examples.
         """
-        made = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
+        bound = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
         log.info(f"evaluating {self.name}")
-        for part, context in made.values():
+        for part, context in bound.values():
             part.check_data(context)
         examples = None if folder is None else Folder(folder, self.step, Extras(), shown)
-        ranked = None if folder is None else folder / RANKINGS
-        found = evaluators.run(made, set(made), self.weights, examples, ranked)
+        ranking_folder = None if folder is None else folder / RANKINGS
+        metrics = evaluators.run(bound, set(bound), self.weights, examples, ranking_folder)
         if examples is not None:
             examples.warn_of_unknown()
-        return found
+        return metrics
 
-    def write(self, found: Mapping[str, float | str], file: Path) -> None:
-        """Writes metrics, what else is found, and the name of the checkpoint to a JSON file."""
-        write_bytes(file, to_json({**found, "checkpoint": self.checkpoint}))
+    def write(self, content: Mapping[str, float | str], file: Path) -> None:
+        """Writes metrics and other values, with the name of the checkpoint, to a JSON file."""
+        write_bytes(file, to_json({**content, "checkpoint": self.checkpoint}))
         log.info(f"written to {file}")
 
 
 def model_system(model: TrainedModel, name: str, checkpoint: str, step: int = 0) -> EvaluatedSystem:
-    """A model with all evaluators of its config.
-
-    Args:
-      model: any model with a config.
-      name: as `EvaluatedSystem.name`.
-      checkpoint: as `EvaluatedSystem.checkpoint`.
-      step: of the weights.
-    """
+    """Builds a system from a model and all evaluators of its config."""
     config = model.config
     sources = make_eval_sources(config)
     readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
-    made = evaluators.make_evaluators(config, sources, readers, model.encoder, reading)
-    return EvaluatedSystem(name, checkpoint, made, model.weights, step)
+    bound = evaluators.make_evaluators(config, sources, readers, model.encoder, reading)
+    return EvaluatedSystem(name, checkpoint, bound, model.weights, step)
 
 
 def bm25_system(config: Config) -> EvaluatedSystem:
-    """BM25 with the ranking evaluators of a config."""
-    ranked = {name: each for name, each in config.evals.items() if each.judged}
-    sources = {name: make_source(each.data) for name, each in ranked.items()}
-    made, others = make_bm25_evaluators(config, sources)
+    """Builds a system from BM25 and the ranking evaluators of a config."""
+    sources = {name: make_source(x.data) for name, x in config.evals.items() if x.judged}
+    bound, others = make_bm25_evaluators(config, sources)
     if others:
         log.info(f"skipped, as BM25 only ranks judged documents: {', '.join(others)}")
-    return EvaluatedSystem("BM25", "BM25", made)
+    return EvaluatedSystem("BM25", "BM25", bound)

@@ -1,4 +1,4 @@
-"""What examples show of a record: a shortened text, or a small picture that fits in a page."""
+"""Shortened texts and small pictures of records, for examples."""
 
 import base64
 import io
@@ -13,29 +13,28 @@ from big_retrieval.data.images import transforms
 from big_retrieval.data.sources import RecordSource, column_of, place_of
 from big_retrieval.errors import UserError
 
-SIDE = 96  # pixels, of the longer side at most
+SIDE = 96  # pixels of the longer side
 MOST_CHARACTERS = 300  # of a text
 UNREADABLE = "cannot be read"
 
 
 def show_item(source: RecordSource, reader: FieldReader, record: int, place: int) -> dict[str, Any]:
-    """What a reader sees of one image or text of a record.
+    """Returns one image or text of a record as JSON values.
 
     Args:
-      source: the records.
-      reader: of the field.
-      record: index.
-      place: of the text in its record.
+      place: index of the text in its record.
 
     Returns:
-      `record`; for a text `text` with, where it was cut short, `characters`; for an image
-      `picture` (a data URI), `size` [width, height] of the original where it can be read and `id`
-      where the record has one; for all else where it stands, as `text`.
+      `record` (its index) and,
+      - for a text, `text`, and `characters` if it was shortened;
+      - for an image, `picture` (a data URI), `size` [width, height] of the original if it can be
+        read, and `id` if the record has one;
+      - else the record's location as `text`.
     """
     if reader.field.modality == "text":
         try:
-            found = source_texts(source, record, reader)[place]
-            text = found if isinstance(found, str) else " · ".join(filter(None, found))
+            value = source_texts(source, record, reader)[place]
+            text = value if isinstance(value, str) else " · ".join(filter(None, value))
         except UserError:
             text = UNREADABLE
         cut = {"characters": len(text)} if len(text) > MOST_CHARACTERS else {}
@@ -54,14 +53,14 @@ def show_item(source: RecordSource, reader: FieldReader, record: int, place: int
 
 
 def shrink(image: np.ndarray) -> Image.Image:
-    """An image [H, W, 3] with its longer side at most `SIDE`; the whole of it, uncropped."""
+    """Shrinks an image [H, W, 3] to a longer side of at most `SIDE` pixels, uncropped."""
     small = Image.fromarray(np.ascontiguousarray(image))
     small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     return small
 
 
 def unreadable() -> Image.Image:
-    """A grey tile that says so."""
+    """Draws the gray tile of an unreadable image."""
     tile = Image.new("RGB", (SIDE, SIDE), (128, 128, 128))
     draw = ImageDraw.Draw(tile)
     middle = (SIDE / 2, SIDE / 2)
@@ -72,14 +71,10 @@ def unreadable() -> Image.Image:
 
 
 def data_uri(image: Image.Image) -> str:
-    """An image as a data URI, as PNG or JPEG, whichever is smaller."""
-    found = []
-    for kind, options in (
-        ("png", {"optimize": True}),
-        ("jpeg", {"quality": 82, "optimize": True}),
-    ):
-        stream = io.BytesIO()
-        image.save(stream, kind, **options)
-        found.append((len(stream.getvalue()), kind, stream.getvalue()))
-    _, kind, data = min(found)
+    """Encodes an image as PNG or JPEG, whichever is smaller, in a data URI."""
+    png, jpeg = io.BytesIO(), io.BytesIO()
+    image.save(png, "png", optimize=True)
+    image.save(jpeg, "jpeg", quality=82, optimize=True)
+    smaller_png = len(png.getvalue()) < len(jpeg.getvalue())
+    kind, data = ("png", png.getvalue()) if smaller_png else ("jpeg", jpeg.getvalue())
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

@@ -1,32 +1,32 @@
-"""The best of many scores, exactly, with one rule for ties."""
+"""Exact top-k of many scores, with one rule for ties."""
 
 import numpy as np
 
 from big_retrieval.errors import UserError
 
-GROUPED = 64  # scores of which only the largest is looked at first
+GROUPED = 64  # scores per group, of which only the largest is compared first
 
 
 def top(
     scores: np.ndarray, depth: int, numbers: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The documents with the best scores above 0; of equal scores the lower number first.
+    """Returns the documents with the best scores above 0; the lower index first of equal ones.
 
-    Sorts only what can be among them: `depth` groups of scores whose largest reaches a bound hold
-    as many scores that do, so that nothing below it is needed.
+    Sorts only candidates: if the largest scores of `depth` groups reach a bound, at least `depth`
+    scores do, and no score below the bound is needed.
 
     Args:
       scores: [n], without NaN.
-      depth: documents at most.
-      numbers: [n], of the documents; None: their places.
+      depth: maximum number of documents.
+      numbers: document indices, [n]; None for 0 to n - 1.
 
     Returns:
-      Numbers of documents, best first, and their scores: [d], d <= depth.
+      Document indices, best first, and their scores, [at most depth].
     """
     least = _bound(scores, depth)
     found = np.flatnonzero(scores >= least if least > 0 else scores > 0)
     values = scores[found]
-    if len(found) > depth:  # all that equal the last one stay, so that the lower numbers win
+    if len(found) > depth:  # keeps all that equal the last one: the lower index wins below
         keep = np.flatnonzero(values >= np.partition(values, -depth)[-depth])
         found, values = found[keep], values[keep]
     if numbers is not None:
@@ -36,7 +36,7 @@ def top(
 
 
 def _bound(scores: np.ndarray, depth: int) -> float:
-    """A score that at least `depth` of them reach; 0 where it is not worth looking for one."""
+    """Returns a bound that at least `depth` scores reach; 0 if there are too few groups."""
     groups = len(scores) // GROUPED
     if groups <= depth:
         return 0.0
@@ -45,6 +45,6 @@ def _bound(scores: np.ndarray, depth: int) -> float:
 
 
 def check_depth(depth: int) -> None:
-    """Raises a UserError where a search is asked for nothing."""
+    """Raises a UserError if a search depth is below 1."""
     if depth < 1:
         raise UserError(f"the depth of a search is {depth}; it must be at least 1.")

@@ -1,11 +1,11 @@
-"""Files of TREC: runs (what was found for each query, a document a line) and qrels.
+"""TREC files: runs (one line per ranked document) and qrels.
 
-    query Q0 document rank score tag       a run
+    query Q0 document rank score tag       run
     query 0 document relevance             qrels; BEIR's are tab-separated, with a header line
 
-White space separates. A line with a blank in an id is separated by tabs instead; ids are written as
-they are. trec_eval and its kin read the scores and not the ranks, and break ties by the documents'
-ids, so that of equal scores the later ones are written as the next lower float32.
+White space separates columns; tabs do in a line with a blank in an id. Ids are not escaped.
+trec_eval reads the scores, not the ranks, and breaks ties by document id. The writer therefore
+lowers each of several equal scores to the next float32 below the one before it.
 """
 
 import math
@@ -32,15 +32,11 @@ FileQrels = dict[str, dict[str, float]]  # query -> document -> relevance
 
 
 class PartialFile:
-    """A text file that gets its name when its context ends well; after an error there is none.
-
-    Args:
-      path: the file.
-    """
+    """Text file that gets its name when its context ends, and is removed after an error."""
 
     def __init__(self, path: Path):
         self._path = path
-        # Of this process only: a run that trains may be evaluated into the same folder.
+        # With the process id: an evaluation may write to the folder of a run that trains.
         self._partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.file = self._partial.open("w", encoding="utf-8", newline="")
@@ -62,14 +58,10 @@ class PartialFile:
 
 
 class RunWriter(PartialFile):
-    """Writes a run file query by query.
-
-    Args:
-      path: the file.
-      tag: name of the run.
+    """Writer of a run file, query by query.
 
     Raises:
-      UserError: the tag holds white space.
+      UserError: the tag is empty or has white space.
     """
 
     def __init__(self, path: Path, tag: str = TAG):
@@ -79,10 +71,10 @@ class RunWriter(PartialFile):
         super().__init__(path)
 
     def add(self, query: str, documents: Sequence[str], scores: Sequence[float]) -> None:
-        """Writes what was found for a query, best first; nothing found leaves no line.
+        """Writes the documents of a query, best first; a query without documents has no line.
 
         Raises:
-          UserError: a query comes twice, or a line cannot hold an id.
+          UserError: the query is a duplicate, or a run file cannot hold an id.
         """
         if query in self._seen:
             raise UserError(f"query {query!r} is there twice; give every query its own id.")
@@ -90,7 +82,7 @@ class RunWriter(PartialFile):
         pairs = zip(documents, _falling(scores), strict=True)
         for rank, (document, score) in enumerate(pairs, 1):
             _check_id(document, f"a document id of query {query!r}")
-            # 9 digits bring every float32 back
+            # 9 digits are enough for every float32.
             cells = (query, "Q0", document, str(rank), f"{score:.9g}", self._tag)
             blank = any(x in query + document for x in SPACE)
             self.file.write(("\t" if blank else " ").join(cells) + "\n")
@@ -106,14 +98,13 @@ def write_run(
     """Writes a run file.
 
     Args:
-      path: the file.
-      query_ids: of q queries.
-      found_ids: for each query the ids of the documents found, best first.
-      scores: for each query their scores.
+      query_ids: [q].
+      found_ids: document ids of each query, best first.
+      scores: scores of these documents.
       tag: name of the run.
 
     Raises:
-      UserError: a query comes twice, or a line cannot hold an id or the tag.
+      UserError: a query is a duplicate, or a run file cannot hold an id or the tag.
     """
     with RunWriter(Path(path), tag) as writer:
         for query, documents, values in zip(query_ids, found_ids, scores, strict=True):
@@ -124,49 +115,47 @@ def read_run(path: str | Path) -> Run:
     """Reads a run file.
 
     Returns:
-      Query id -> (document id, score), best score first, of equal ones in the order of the file.
+      (document id, score) by query id, best score first, equal scores in the order of the file.
 
     Raises:
-      UserError: it cannot be read; a line has not six columns, a rank that is no whole number or a
-        score that is no number; or a query has a document twice. The line is named.
+      UserError: the file cannot be read, a line does not have six columns with an integer rank and
+        a numeric score, or a query has a document twice. The message has the line.
     """
-    found: dict[str, dict[str, float]] = {}
-    for place, line in _lines(Path(path)):
-        parts = split_columns(line, (6,))
-        if len(parts) != 6:
+    run: dict[str, dict[str, float]] = {}
+    for location, line in _lines(Path(path)):
+        columns = split_columns(line, (6,))
+        if len(columns) != 6:
             raise UserError(
-                f"{place} has {len(parts)} columns instead of 6 (query Q0 document rank score tag)."
+                f"{location} has {len(columns)} columns instead of 6 (query Q0 document rank score "
+                "tag)."
             )
-        query, _, document, rank, score, _ = parts
+        query, _, document, rank, score, _ = columns
         try:
             int(rank)
             value = float(score)
         except ValueError:
             raise UserError(
-                f"{place}: rank {rank!r} and score {score!r} must be a whole number and a number."
+                f"{location}: rank {rank!r} and score {score!r} must be a whole number and a "
+                "number."
             ) from None
         if math.isnan(value):
-            raise UserError(f"{place}: the score is not a number.")
-        documents = found.setdefault(query, {})
+            raise UserError(f"{location}: the score is not a number.")
+        documents = run.setdefault(query, {})
         if document in documents:
-            raise UserError(f"{place}: query {query!r} has document {document!r} already.")
+            raise UserError(f"{location}: query {query!r} has document {document!r} already.")
         documents[document] = value
-    return {q: sorted(each.items(), key=lambda pair: -pair[1]) for q, each in found.items()}
+    return {q: sorted(scores.items(), key=lambda pair: -pair[1]) for q, scores in run.items()}
 
 
 def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
-    """Reads TREC's qrels, three columns, or BEIR's with their header line.
-
-    They are read as by a source of judged pairs, so that evaluations read the same. A relevance
-    below 0 counts 0.
+    """Reads TREC's or BEIR's qrels as a source of judged pairs does; negative relevance becomes 0.
 
     Args:
-      path: the file.
-      duplicates: which relevance counts of a pair that is judged twice; "refuse": different ones
-        are an error.
+      duplicates: relevance that counts if a pair is judged twice; "refuse" makes different values
+        an error.
 
     Raises:
-      UserError: it is no such file, or judges a pair twice with different relevance.
+      UserError: the file cannot be read, or has different relevance values for a pair.
     """
     try:
         table = judged_lines(path, "query", "document", "relevance") or read_csv(path, "\t")
@@ -196,7 +185,7 @@ def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Lines that are not empty, with their place; a UserError where the file cannot be read."""
+    """Yields the location and text of each line that is not empty."""
     try:
         check_regular(path)
         with path.open(encoding="utf-8-sig") as file:
@@ -210,11 +199,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _check_id(text: str, label: str) -> str:
-    """The text, if a line of a run file can hold it.
-
-    Raises:
-      UserError: it is empty, begins or ends with white space, or has a tab or line end.
-    """
+    """Returns an id; raises a UserError if a run file cannot hold it."""
     if not text or text != text.strip(SPACE) or re.search(r"[\t\n\r]", text):
         raise UserError(
             f"{label} is {text!r}; a run file cannot hold an empty id, white space around one, "
@@ -224,11 +209,11 @@ def _check_id(text: str, label: str) -> str:
 
 
 def _falling(scores: Sequence[float] | np.ndarray) -> list[float]:
-    """The scores of a ranking as float32, best first, and ties below the one before them."""
-    given = np.array(scores, np.float32)
-    values = given.copy()
-    for place in range(1, len(given)) if (given[1:] == given[:-1]).any() else ():
-        if given[place] <= given[place - 1]:
-            below = np.nextafter(values[place - 1], np.float32(-np.inf))
-            values[place] = min(given[place], below)
+    """Converts the scores of a ranking to float32, and lowers ties below the score before them."""
+    original = np.array(scores, np.float32)
+    values = original.copy()
+    for rank in range(1, len(values)) if (original[1:] == original[:-1]).any() else ():
+        if original[rank] <= original[rank - 1]:
+            below = np.nextafter(values[rank - 1], np.float32(-np.inf))
+            values[rank] = min(original[rank], below)
     return values.tolist()
