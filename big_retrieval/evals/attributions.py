@@ -1,4 +1,4 @@
-"""Grad-CAM of texts and images: what a reader is shown of it."""
+"""Grad-CAM of texts and images, as arrays and as JSON values for pages."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,26 +17,24 @@ from big_retrieval.evals.heat_maps import SIDE, enlarged, heat
 from big_retrieval.evals.thumbnails import SIDE as SMALL
 from big_retrieval.evals.thumbnails import data_uri, shrink
 from big_retrieval.inference.encoder import Encoder
-from big_retrieval.inference.gradcam import GradCam
 
-PAIRS = 16  # class-token pairs that are shown at most
-RECORDS, FEW = 3, 3  # records of a report, and their class-token pairs
+PAIRS = 16  # maximum number of class-token pairs to show
+RECORDS, FEW = 3, 3  # records in a report, and class-token pairs of each
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Where the score of one text with one image comes from.
+    """Relevance of patches and tokens for the score of one text with one image.
 
     Attributes:
-      text: the text.
-      picture: what the model saw, uint8 [S, S, 3].
-      tokens: T tokens of the text, without special ones.
-      score: of the topology, without the logit scale.
-      pair_scores: of the M pairs of class tokens, [M].
-      image: of the patches, [R, R], not negative.
-      image_pairs: the same of each pair of class tokens, [M, R, R].
-      words: of the tokens, [T], not negative.
-      word_pairs: the same of each pair of class tokens, [M, T].
+      picture: input of the model, uint8 [S, S, 3].
+      tokens: T tokens of the text, without special tokens.
+      score: score of the topology, without the logit scale.
+      pair_scores: scores of the M pairs of class tokens, [M].
+      image: relevance of the patches, [R, R], not negative.
+      image_pairs: relevance for each pair of class tokens, [M, R, R].
+      words: relevance of the tokens, [T], not negative.
+      word_pairs: relevance for each pair of class tokens, [M, T].
     """
 
     text: Text
@@ -50,11 +48,11 @@ class Attribution:
     word_pairs: np.ndarray
 
     def describe(self, count: int = PAIRS, side: int = SIDE) -> dict[str, Any]:
-        """All of it, ready for JSON; pictures are data URIs, and values shares of their largest.
+        """Returns JSON values; pictures are data URIs, word relevances are divided by the largest.
 
         Args:
-          count: class-token pairs at most, those with the largest scores.
-          side: pixels of the pictures, at least.
+          count: maximum number of class-token pairs; those with the largest scores are shown.
+          side: minimum pixels of the pictures.
         """
         shown = [] if len(self.pair_scores) == 1 else np.argsort(-self.pair_scores, kind="stable")
         return {
@@ -73,8 +71,8 @@ class Attribution:
         }
 
     def _map(self, score: float, patches: np.ndarray, words: np.ndarray, side: int) -> dict:
-        most = float(np.max(words, initial=0.0))
-        shares = [round(float(x) / most, 3) if most > 0 else 0.0 for x in words]
+        largest = float(np.max(words, initial=0.0))
+        shares = [round(float(x) / largest, 3) if largest > 0 else 0.0 for x in words]
         return {
             "score": round(score, 4) if np.isfinite(score) else None,
             "map": data_uri(heat(self.picture, patches, float(patches.max()), side)),
@@ -89,14 +87,11 @@ def attribute(
     fields: tuple[str, str],
     pairs: Sequence[tuple[Text, np.ndarray]],
 ) -> list[Attribution]:
-    """Grad-CAM of some texts with their images.
+    """Computes Grad-CAM of texts with their images.
 
     Args:
-      encoder: encodes on the devices.
-      weights: the parameters.
-      readers: field name -> how it is read.
       fields: the text field and the image field.
-      pairs: text and image, as the readers give them to evaluations.
+      pairs: text and image, as read by their readers.
 
     Raises:
       UserError: a field or its tower has no Grad-CAM.
@@ -105,37 +100,26 @@ def attribute(
     tokenizer = readers[text].tokenizer
     assert tokenizer is not None  # of a model that has a text tower
     values = zip(fields, zip(*pairs, strict=True), strict=True)
-    arrays = {name: stack(readers[name], each) for name, each in values}
-    found = encoder.gradcam(weights, arrays, text, image).positive()
+    arrays = {name: stack(readers[name], column) for name, column in values}
+    maps = encoder.gradcam(weights, arrays, text, image).positive()
     out = []
     for row, (words, picture) in enumerate(pairs):
         ids = arrays[text]["ids"][row][arrays[text]["mask"][row]]
-        kept = [place for place, i in enumerate(ids) if int(i) not in tokenizer.special_ids]
-        tokens = tuple(tokenizer.id_to_token(int(ids[place])) for place in kept)
-        out.append(_attribution(found, row, words, picture, tokens, kept))
+        # Positions of the tokens that are not special.
+        kept = [index for index, i in enumerate(ids) if int(i) not in tokenizer.special_ids]
+        attribution = Attribution(
+            text=words,
+            picture=picture,
+            tokens=tuple(tokenizer.id_to_token(int(ids[index])) for index in kept),
+            score=float(maps.scores.whole[row]),
+            pair_scores=maps.scores.pairs[row],
+            image=maps.image.whole[row],
+            image_pairs=maps.image.pairs[row],
+            words=maps.text.whole[row][kept],
+            word_pairs=maps.text.pairs[row][:, kept],
+        )
+        out.append(attribution)
     return out
-
-
-def _attribution(
-    found: GradCam,
-    row: int,
-    text: Text,
-    picture: np.ndarray,
-    tokens: tuple[str, ...],
-    kept: Sequence[int],
-) -> Attribution:
-    """One row, of its text the tokens that are no special ones."""
-    return Attribution(
-        text,
-        picture,
-        tokens,
-        float(found.scores.whole[row]),
-        found.scores.pairs[row],
-        found.image.whole[row],
-        found.image.pairs[row],
-        found.text.whole[row][kept],
-        found.text.pairs[row][:, kept],
-    )
 
 
 def of_records(
@@ -145,35 +129,31 @@ def of_records(
     readers: Mapping[str, FieldReader],
     names: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Some evenly spaced records with the first text of each, ready for JSON.
+    """Computes Grad-CAM of evenly spaced records with their first texts, as JSON values.
 
     Args:
-      encoder: encodes on the devices.
-      weights: the parameters.
-      source: the records.
-      readers: field name -> how it is read.
       names: the two fields of an evaluation.
 
     Returns:
-      As `Attribution.describe`, with `record`; [] where the model has no Grad-CAM for the fields.
+      `Attribution.describe` of each record with its index as `record`; empty if the model has no
+      Grad-CAM for the fields, or with several processes.
     """
-    by_kind = {readers[name].field.modality: name for name in names}
-    if set(by_kind) != {"text", "image"} or jax.process_count() > 1:
-        return []  # one process alone reads texts and pictures, and could not run the others
-    fields = by_kind["text"], by_kind["image"]
+    by_modality = {readers[name].field.modality: name for name in names}
+    # Only the first process reads texts and pictures; it cannot run the others.
+    if set(by_modality) != {"text", "image"} or jax.process_count() > 1:
+        return []
+    fields = by_modality["text"], by_modality["image"]
     if encoder.gradcam_obstacle(*fields):
         return []
     read: dict[int, tuple[Text, np.ndarray]] = {}
     for record in evenly_spaced(len(source), RECORDS).tolist():
         with suppress(Damaged):
             text, picture = (readers[name].value(source, record, 0) for name in fields)
-            if picture is not None:  # of an optional field
+            if picture is not None:  # None if an optional field is missing
                 read[record] = text, picture
-    found = attribute(encoder, weights, readers, fields, [*read.values()]) if read else []
-    return [
-        {
-            "record": record,
-            **replace(each, picture=np.asarray(shrink(each.picture))).describe(FEW, SMALL),
-        }
-        for record, each in zip(read, found, strict=True)
-    ]
+    results = attribute(encoder, weights, readers, fields, [*read.values()]) if read else []
+    out = []
+    for record, result in zip(read, results, strict=True):
+        small = replace(result, picture=np.asarray(shrink(result.picture)))
+        out.append({"record": record, **small.describe(FEW, SMALL)})
+    return out

@@ -1,4 +1,4 @@
-"""nDCG of the images that are found for captions, by ROUGE-L or by relevance files."""
+"""nDCG of image search by captions, with relevance from ROUGE-L or from files."""
 
 import logging
 import math
@@ -24,9 +24,9 @@ from big_retrieval.io.handles import MappedFile
 from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
-ROUGE = "rougeL"  # the relevance that is computed here
-BLOCK = 256  # captions whose relevance with all images is held at a time
-Relevance = Callable[[int, int], np.ndarray]  # of captions start .. stop - 1: [stop - start, N]
+ROUGE = "rougeL"  # relevance without a file
+BLOCK = 256  # captions whose relevance of all images is in memory
+Relevance = Callable[[int, int], np.ndarray]  # (start, stop) of captions -> [stop - start, N]
 
 
 @register("evaluator")
@@ -69,7 +69,6 @@ class CaptionNdcg(Evaluator):
 
     @property
     def search_metrics(self) -> tuple[str, ...]:
-        """`rougeL/nDCG@25` and so on."""
         return tuple(f"{name}/nDCG@{self.depth}" for name in self.files())
 
     def reads(self) -> Mapping[str, str]:
@@ -120,7 +119,7 @@ class CaptionNdcg(Evaluator):
     def _by_query(
         self, scorer: DocumentScorer, texts: FieldItems, images: FieldItems, relevance: Relevance
     ) -> np.ndarray:
-        """nDCG of every caption, float64 [captions]."""
+        """Computes the nDCG of every caption, float64 [captions]."""
         metric, records, out = f"nDCG@{self.depth}", images.items[:, 0], []
         for start in range(0, len(texts.items), BLOCK):
             block = relevance(start, min(start + BLOCK, len(texts.items)))  # [b, N]
@@ -130,21 +129,21 @@ class CaptionNdcg(Evaluator):
                     f"{start:,} on have relevance that is negative or not finite; compute it anew."
                 )
             gains = np.exp2(np.asarray(block, np.float64)) - 1  # [b, N]
-            of_found = gains[:, records]  # [b, images that were encoded]
-            found, _ = scorer.best(
+            encoded = gains[:, records]  # [b, encoded images]
+            hits, _ = scorer.best(
                 texts.embeddings[start : start + len(block)],
                 self.depth,
-                lambda query: of_found[query],  # noqa: B023
+                lambda query: encoded[query],  # noqa: B023
             )
-            ranked = np.take_along_axis(of_found, found, axis=1)  # [b, depth]
+            ranked = np.take_along_axis(encoded, hits, axis=1)  # [b, depth]
             out.append(graded_metrics(ranked, gains, (metric,))[metric])
         return np.concatenate(out)
 
 
 def one_text(config: Config, path: str, query: str, document: str) -> Iterator[str]:
-    """Yields a sentence if not exactly one of the two fields reads texts."""
-    known = [config.fields[name].modality for name in (query, document) if name in config.fields]
-    if len(known) == 2 and known.count("text") != 1:
+    """Yields an error message unless exactly one of the two fields is a text field."""
+    fields = [config.fields[name].modality for name in (query, document) if name in config.fields]
+    if len(fields) == 2 and fields.count("text") != 1:
         yield (
             f"{path}.query and {path}.document are {query!r} and {document!r}; one of them must "
             "read texts, the other images or their regions."
@@ -152,7 +151,7 @@ def one_text(config: Config, path: str, query: str, document: str) -> Iterator[s
 
 
 def relevance_of(file: str, texts: FieldItems) -> Relevance:
-    """Function that returns the relevance of all images for some captions."""
+    """Makes the function that returns the relevance of all images for captions."""
     source = texts.source
     if file:
         mapped, table = MappedFile(file), open_relevance(file, (len(texts.items), len(source)))
@@ -172,38 +171,38 @@ def relevance_of(file: str, texts: FieldItems) -> Relevance:
 
 
 def _captions(texts: FieldItems, index: int) -> Sequence[str]:
-    """The captions of a record with their titles, if any; none of a damaged one."""
+    """Reads the captions of a record with their titles; empty for a damaged record."""
     try:
-        found = source_texts(texts.source, index, texts.reader)
+        captions = source_texts(texts.source, index, texts.reader)
     except Damaged:
         return ()
-    return [text if isinstance(text, str) else " ".join(text) for text in found]
+    return [text if isinstance(text, str) else " ".join(text) for text in captions]
 
 
 def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
-    """A memory-mapped file of relevance, float32 [captions, images].
+    """Maps a file of relevance into memory, float32 [captions, images].
 
-    TERN's files hold the numbers alone, row by row, whatever their name ends with; files of
-    `numpy.save` are taken, too.
+    TERN's files have only the values, row by row, despite their suffix .npy; files of `numpy.save`
+    work, too.
 
     Raises:
-      UserError: it is missing, or holds another number of captions or images.
+      UserError: the file is missing, or has another number of captions or images.
     """
-    wanted = f"{shape[0]:,} captions and {shape[1]:,} images"
+    expected = f"{shape[0]:,} captions and {shape[1]:,} images"
     try:
         check_regular(file)
         with Path(file).open("rb") as opened:
             headed = opened.read(6) == b"\x93NUMPY"
         if headed:
-            found = np.load(file, mmap_mode="r", allow_pickle=False)
+            table = np.load(file, mmap_mode="r", allow_pickle=False)
         else:
             size = Path(file).stat().st_size
             if size != 4 * math.prod(shape):
                 raise UserError(
                     f"the file of relevance {file} holds {size // 4:,} numbers of float32, but the "
-                    f"data have {wanted}: give the file of this split."
+                    f"data have {expected}: give the file of this split."
                 )
-            found = np.memmap(file, np.float32, mode="r", shape=shape)
+            table = np.memmap(file, np.float32, mode="r", shape=shape)
     except OSError as problem:
         raise UserError(
             f"the file of relevance {file} cannot be read ({problem.strerror or problem}). Name "
@@ -211,9 +210,9 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
         ) from None
     except (ValueError, EOFError) as problem:
         raise UserError(f"the file of relevance {file} is no .npy file ({problem}).") from None
-    if found.shape != shape or found.dtype.kind != "f":
+    if table.shape != shape or table.dtype.kind != "f":
         raise UserError(
-            f"the file of relevance {file} holds {found.dtype} {list(found.shape)}, but the data "
-            f"have {wanted}: give the file of this split."
+            f"the file of relevance {file} holds {table.dtype} {list(table.shape)}, but the data "
+            f"have {expected}: give the file of this split."
         )
-    return found
+    return table

@@ -2,8 +2,8 @@
 
     {"imagenet": {"classes": ["tench", "goldfish"], "templates": ["a photo of a {}."]}}
 
-A class may also be a list of names, which count alike: ["happy", "smiling"]. A third list "ids"
-holds what labels call the classes, in the same order: ["n01440764", "n01443537"].
+A class may also be a list of names of equal weight: ["happy", "smiling"]. A third list "ids" has
+the labels of the classes in the data, in the same order: ["n01440764", "n01443537"].
 """
 
 import json
@@ -20,51 +20,51 @@ from big_retrieval.io.regular import read_text
 
 log = logging.getLogger(__name__)
 KEYS = {"classes": ("classes",), "prompts": ("prompts", "templates")}
-SHOWN = 5  # classes with the same names that a warning has
-MOST_TEXTS = 12  # of a class and prompt, where classes have different numbers of names
+SHOWN = 5  # classes with the same names in a warning
+MOST_TEXTS = 12  # maximum number of texts per class and prompt, after repeating names
 
-Class = str | tuple[str, ...]  # its name, or several of them
+Class = str | tuple[str, ...]  # one or several names
 
 
 class ListedClasses(NamedTuple):
-    """What a file lists."""
+    """Lists of a file."""
 
     classes: tuple[Class, ...] = ()
     prompts: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()  # of the classes; (): the file has none
+    ids: tuple[str, ...] = ()  # empty if the file has none
 
 
 def read_names(text: str, path: str) -> ListedClasses:
-    """The class names, the prompts and the ids of a JSON file.
+    """Reads class names, prompts and ids from a JSON file.
 
     Args:
-      text: the file; behind a #, the keys that lead to the object: "prompts.json#imagenet". It has
-        a list of classes under a key that begins with "classes", and one of texts under one that
-        begins with "prompts" or "templates", of several the first.
-      path: of the configuration's key, for messages.
+      text: the file, and after a # the keys of the object in it ("prompts.json#imagenet"). The
+        object has a list of classes under the first key that begins with "classes", and a list of
+        texts under the first key that begins with "prompts" or "templates".
+      path: the config key, for messages.
 
     Raises:
-      UserError: no such file or object, or its lists are something else.
+      UserError: the file or object is missing, or has other contents.
     """
-    name, _, place = text.partition("#")
+    name, _, location = text.partition("#")
+    keys = location.split("/") if location else []
     try:
-        found: Any = json.loads(read_text(name))
-    except OSError as problem:
-        keys = place.split("/") if place else []
+        content: Any = json.loads(read_text(name))
+    except OSError as error:
         raise UserError(
-            f"{path}: {name} cannot be read: {problem.strerror}; make a JSON file of this form: "
+            f"{path}: {name} cannot be read: {error.strerror}; make a JSON file of this form: "
             f"{_form(keys)}, or set {path.removesuffix('.file')}.classes and .prompts instead."
         ) from None
     except ValueError:
         raise UserError(f"{path}: {name} is not readable JSON.") from None
-    for key in filter(None, place.split("/")):
-        if not isinstance(found, dict) or key not in found:
-            raise UserError(f"{path}: {name} has no {place!r}; give the keys that it has.")
-        found = found[key]
-    if not isinstance(found, dict):
+    for key in filter(None, keys):
+        if not isinstance(content, dict) or key not in content:
+            raise UserError(f"{path}: {name} has no {location!r}; give the keys that it has.")
+        content = content[key]
+    if not isinstance(content, dict):
         raise UserError(f"{path}: {text} is no object with classes and prompts.")
-    prompts = tuple(_text(value, text, path) for value in _list(found, "prompts", text, path))
-    classes = tuple(_class(value, text, path) for value in _list(found, "classes", text, path))
+    prompts = tuple(_text(value, text, path) for value in _list(content, "prompts", text, path))
+    classes = tuple(_class(value, text, path) for value in _list(content, "classes", text, path))
     if _texts_each(classes) > MOST_TEXTS:
         raise UserError(
             f"{path}: {text} has classes of too different numbers of names to count them alike; "
@@ -73,38 +73,39 @@ def read_names(text: str, path: str) -> ListedClasses:
     for prompt in prompts:
         if "{}" not in prompt:
             raise UserError(f"{path}: {text}: {prompt!r} needs a {{}} for the class name.")
-    ids = found.get("ids", [])
+    ids = content.get("ids", [])
     if not isinstance(ids, list) or len(ids) not in (0, len(classes)):
         raise UserError(
             f"{path}: {text} has ids that are no list of {len(classes)} texts, one a class."
         )
-    return ListedClasses(classes, prompts, tuple(_text(each, text, path) for each in ids))
+    return ListedClasses(classes, prompts, tuple(_text(value, text, path) for value in ids))
 
 
 def names_of(each: Class) -> tuple[str, ...]:
-    """All names of a class; the first one is what it is called."""
+    """Returns all names of a class; the report shows the first one."""
     return (each,) if isinstance(each, str) else each
 
 
 def filled(classes: Sequence[Class], prompts: Sequence[str]) -> list[str]:
-    """The texts of all classes, those of a class side by side and equally many of each.
+    """Fills the prompts with the names of all classes, grouped by class.
 
-    Of a class with fewer names than others they are repeated, so that means over its texts are
-    those over its names.
+    All classes get the same number of texts: names are repeated if a class has fewer than others.
+    Each name of a class has the same weight in means over its texts.
 
     Args:
-      classes: their names.
-      prompts: with {} for a name.
+      prompts: texts with {} for a name.
     """
-    each = _texts_each(classes)
-    named = [names_of(one) * (each // len(names_of(one))) for one in classes]
-    return [prompt.replace("{}", name) for names in named for name in names for prompt in prompts]
+    count = _texts_each(classes)
+    repeated = [names_of(each) * (count // len(names_of(each))) for each in classes]
+    return [
+        prompt.replace("{}", name) for names in repeated for name in names for prompt in prompts
+    ]
 
 
 def same_classes(classes: Sequence[Class]) -> np.ndarray | None:
-    """The first class with the names of each one, whatever their capitals, int64 [C]; warns.
+    """Returns the first class with the same names (ignoring case) for each class, int64 [C].
 
-    None: all names differ.
+    Warns of such classes; None if all names differ.
     """
     first: dict[frozenset[str], int] = {}
     keys = ({normalize_text(x, ignore_case=True) for x in names_of(each)} for each in classes)
@@ -122,29 +123,26 @@ def same_classes(classes: Sequence[Class]) -> np.ndarray | None:
 
 
 def _texts_each(classes: Sequence[Class]) -> int:
-    """Into how many names every class can be repeated."""
+    """Returns the number of names per class after repeating them."""
     return math.lcm(*(len(names_of(each)) for each in classes))
 
 
 def _form(keys: Sequence[str]) -> str:
-    """How the file looks, the object behind some keys."""
+    """Returns an example of the file, with its object under these keys."""
     form: Any = {"classes": ["cat", "dog"], "templates": ["a photo of a {}."]}
     for key in reversed(keys):
         form = {key: form}
     return json.dumps(form)
 
 
-def _list(found: dict[str, Any], what: str, text: str, path: str) -> list[Any]:
-    """A list of an object."""
-    key = next((key for key in found if key.startswith(KEYS[what])), None)
-    values = found.get(key) if key else None
+def _list(content: dict[str, Any], label: str, text: str, path: str) -> list[Any]:
+    values = next((x for key, x in content.items() if key.startswith(KEYS[label])), None)
     if not isinstance(values, list) or not values:
-        raise UserError(f"{path}: {text} has no list of {what}; it needs {_form([])}.")
+        raise UserError(f"{path}: {text} has no list of {label}; it needs {_form([])}.")
     return values
 
 
 def _class(value: Any, text: str, path: str) -> Class:
-    """A class's name, or its names."""
     if isinstance(value, list) and value:
         names = tuple(_text(name, text, path) for name in value)
         return names if len(names) > 1 else value[0]

@@ -1,4 +1,4 @@
-"""What a zero-shot classifier takes for what: accuracy by class, confusions, wrong examples."""
+"""Errors of a zero-shot classifier: accuracy by class, confusions, and examples."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,40 +10,39 @@ from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.evals.examples import TOP, best_first, worst
 from big_retrieval.evals.thumbnails import MOST_CHARACTERS, show_item
 
-WRONG = 6  # examples of each kind
-MOST_CONFUSIONS = 400  # pairs of classes that are kept, the most frequent ones
+WRONG = 6  # examples per group
+MOST_CONFUSIONS = 400  # pairs of classes to keep, the most frequent ones
 
 
 def predictions(scores: np.ndarray, labels: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The class that counts as the answer: a wrong one where the right one is not alone at the top.
+    """Returns the predicted class: another class if the label does not have the only top score.
 
     Args:
       scores: [n, classes].
-      labels: right class of each, [n].
-      place: of the right class, from 1, ties and NaN against it, [n].
+      labels: class indices, [n].
+      place: rank of each label from `class_ranks`, [n].
 
     Returns:
       int64 [n].
     """
     others = np.where(np.isnan(scores), np.inf, np.maximum(scores, np.finfo(scores.dtype).min))
     others[np.arange(len(labels)), labels] = -np.inf
-    # A lone class has no other one to be taken for.
+    # A single class has no other class.
     wrong = others.argmax(axis=1) if scores.shape[1] > 1 else labels
     return np.where(place <= 1, labels, wrong).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Confusions:
-    """What is shown of a zero-shot evaluation.
+    """Images, labels and scores of a zero-shot evaluation, for its report.
 
     Attributes:
-      source: the records.
-      reader: of the image field.
-      classes: their names.
-      records: of each image, [n].
-      labels: right class of each image, [n].
-      scores: of each image with each class, [n, classes].
-      place: of the right class, from 1, [n].
+      reader: reader of the image field.
+      classes: class names.
+      records: record of each image, [n].
+      labels: class index of each image, [n].
+      scores: [n, classes].
+      place: rank of the label, from 1, [n].
     """
 
     source: RecordSource
@@ -55,11 +54,12 @@ class Confusions:
     place: np.ndarray
 
     def describe(self) -> dict[str, Any]:
-        """All of it, ready for JSON; reads pictures."""
+        """Returns the content for JSON; reads pictures."""
         count = len(self.classes)
-        taken = predictions(self.scores, self.labels, self.place)  # [n]
+        predicted = predictions(self.scores, self.labels, self.place)  # [n]
         failed = np.flatnonzero(self.place > 1)
-        pairs, numbers = np.unique(self.labels[failed] * count + taken[failed], return_counts=True)
+        keys = self.labels[failed] * count + predicted[failed]
+        pairs, numbers = np.unique(keys, return_counts=True)
         frequent = np.argsort(-numbers, kind="stable")[:MOST_CONFUSIONS]
         return {
             "images": len(self.labels),
@@ -79,7 +79,7 @@ class Confusions:
         others = self.scores[failed].copy()
         rights = others[rows, self.labels[failed]]
         others[rows, self.labels[failed]] = -np.inf
-        with np.errstate(invalid="ignore"):  # of two infinities
+        with np.errstate(invalid="ignore"):  # the difference of two infinities
             margins = others.max(axis=1, initial=-np.inf) - rights  # [failed]
         even = failed[evenly_spaced(len(failed), WRONG)]
         margins = np.where((margins > 0) & ~np.isin(failed, even), margins, np.nan)

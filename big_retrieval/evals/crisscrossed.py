@@ -49,7 +49,7 @@ class CrisscrossedCaptions(Retrieval):
         yield from one_text(config, path, self.query, self.document)
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Reads the files and finds their pairs in the data, and the first record.
+        """Reads the first record, and the pairs of the files.
 
         Raises:
           UserError: a file cannot be read, no pair is in the data, or a field or column does not
@@ -60,29 +60,28 @@ class CrisscrossedCaptions(Retrieval):
 
     @once
     def pairs(self, context: EvaluatorContext) -> list[tuple[int, int, int]]:
-        """The positive pairs of the files: record and index of the caption, record of the image."""
+        """Reads the positive pairs: record and index of the caption, record of the image."""
         images, captions = self._ids(context)
         paths = [path for pattern in self.files for path in _files(pattern)]
         rows = [row for path in paths for row in read_pairs(path)]
-        right = [row for row in rows if row[2] >= self.min_score]
-        known = [(caption, image) for caption, image, _ in right]
-        known = [pair for pair in known if pair[0] in captions and pair[1] in images]
-        unknown = len(right) - len(known)
-        if right and not known:
-            caption, image, _ = right[0]
+        positives = [(caption, image) for caption, image, x in rows if x >= self.min_score]
+        present = [pair for pair in positives if pair[0] in captions and pair[1] in images]
+        missing = len(positives) - len(present)
+        if positives and not present:
+            caption, image = positives[0]
             raise UserError(
                 f"{', '.join(self.files)}: no pair is in {context.source.name}, such as the "
                 f"caption {caption!r} and the image {image!r}: give the files of this split, or "
                 "name the columns of the ids in caption_column and image_column."
             )
         log.info(
-            f"{len(known):,} of {len(rows):,} pairs have a score of {self.min_score:g} or more"
-            + (f"; {unknown:,} others name what the data lack" if unknown else "")
+            f"{len(present):,} of {len(rows):,} pairs have a score of {self.min_score:g} or more"
+            + (f"; {missing:,} others name what the data lack" if missing else "")
         )
-        return [(*captions[caption], images[image]) for caption, image in known]
+        return [(*captions[caption], images[image]) for caption, image in present]
 
     def _ids(self, context: EvaluatorContext) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
-        """Record of each image, by its id; record and index of each caption, by its id."""
+        """Returns the records of images, and the records and indices of captions, by their ids."""
         source, images, captions = context.source, dict[str, int](), dict[str, tuple[int, int]]()
         readers = [context.readers[name] for name in (self.query, self.document)]
         text = next(reader for reader in readers if reader.field.modality == "text")
@@ -96,7 +95,7 @@ class CrisscrossedCaptions(Retrieval):
                     f"{context.path}.caption_column."
                 )
             images[_name(str(value_of(source, index, self.image_column)))] = index
-            captions |= {str(each): (index, number) for number, each in enumerate(ids)}
+            captions |= {str(x): (index, position) for position, x in enumerate(ids)}
         return images, captions
 
     def encode(self, context: EvaluatorContext, weights: Any) -> dict[str, FieldItems]:
@@ -107,22 +106,22 @@ class CrisscrossedCaptions(Retrieval):
         rows = [{(r, n): i for i, (r, n) in enumerate(fields[x].items.tolist())}
                 for x in (text, image)]  # fmt: skip
         lists = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        for record, number, other in self.pairs(context):
-            caption, picture = rows[0].get((record, number)), rows[1].get((other, 0))
+        for record, index, image_record in self.pairs(context):
+            caption, picture = rows[0].get((record, index)), rows[1].get((image_record, 0))
             if caption is not None and picture is not None:
                 lists[0][caption].append(picture)
                 lists[1][picture].append(caption)
         return {
-            name: replace(fields[name], further=_filled(of, len(fields[name].items)))
-            for name, of in zip((text, image), lists, strict=True)
+            name: replace(fields[name], further=_filled(positives, len(fields[name].items)))
+            for name, positives in zip((text, image), lists, strict=True)
         }
 
 
 def _filled(lists: dict[int, list[int]], rows: int) -> np.ndarray:
-    """Lists of some rows as int64 [rows, E], filled up with -1."""
+    """Converts the lists of some rows to int64 [rows, E], padded with -1."""
     out = np.full((rows, max(map(len, lists.values()), default=0)), -1, np.int64)
-    for row, found in lists.items():
-        out[row, : len(found)] = found
+    for row, values in lists.items():
+        out[row, : len(values)] = values
     return out
 
 
@@ -137,12 +136,12 @@ def _files(pattern: str) -> list[Path]:
 
 
 def read_pairs(path: Path) -> Sequence[tuple[str, str, float]]:
-    """The pairs of a file: ids of caption and image, and their score.
+    """Reads the pairs of a file: ids of caption and image, and their score.
 
-    "COCO_val2014:sentid:626312" is the caption 626312, and of an image's path its name is the id.
+    "COCO_val2014:sentid:626312" is the caption 626312. The id of an image is its file name.
 
     Raises:
-      UserError: it is no such file.
+      UserError: the file is not such a CSV file.
     """
     try:
         return list(_rows(path))

@@ -1,4 +1,4 @@
-"""Fields of an evaluation's records, encoded; those of a query or document averaged by weights."""
+"""Encoded fields of an evaluation's records, and their weighted averages."""
 
 import functools
 import operator
@@ -37,12 +37,11 @@ def encode_source(
     *,
     alone: bool = False,
 ) -> tuple[Embeddings, np.ndarray]:
-    """All images, or all texts, of a source as embeddings, and the record [n] of each.
+    """Encodes all images or all texts of a source; returns the embeddings and their records [n].
 
-    A damaged image is a black one and counted where `reading` counts, else an error. With `alone`
-    the rows come in any order, see `Encoder.encode`. Evaluations go without: processes of a run
-    read parts of one batch, which cannot be put together by length, and metrics must not depend on
-    the number of processes.
+    If `reading` counts damaged images, they are replaced by black ones, else they raise an error.
+    With `alone`, rows come in any order (`Encoder.encode`). Evaluations do not use it: the
+    processes of a run share batches, and metrics must not depend on the number of processes.
     """
     if alone:
         return encoder.encode(weights, name, source, reader, reading=reading)
@@ -67,7 +66,7 @@ def encode_first(
     *,
     alone: bool = False,
 ) -> tuple[Embeddings, np.ndarray]:
-    """As `encode_source`, but of several texts of a record the first only."""
+    """As `encode_source`, with only the first text of each record."""
     if reader.field.modality != "text":
         return encode_source(encoder, weights, source, name, reader, reading, alone=alone)
     items = eval_items(source, reader)  # [n, 2]
@@ -76,25 +75,25 @@ def encode_first(
         raise UserError(
             f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
         )
-    chosen = ChosenTexts(source, reader, items)
-    embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading, alone=alone)
-    return embeddings, items[places, 0]
+    texts = ChosenTexts(source, reader, items)
+    embeddings, rows = encode_source(encoder, weights, texts, name, reader, reading, alone=alone)
+    return embeddings, items[rows, 0]
 
 
 @dataclass(frozen=True)
 class EncodedFields:
-    """The fields of some queries or documents, n of them.
+    """Fields of n queries or documents.
 
     Attributes:
-      embeddings: field name -> [n, M, N]; 0 where it is absent.
-      present: field name -> bool [n]; False where a query or document lacks the field.
+      embeddings: [n, M, N] by field name; 0 if the field is missing.
+      present: bool [n] by field name; False if a query or document does not have the field.
     """
 
     embeddings: Mapping[str, Embeddings]
     present: Mapping[str, np.ndarray]
 
     def any(self, weights: Mapping[str, float]) -> np.ndarray:
-        """bool [n]: which have a field with a weight."""
+        """Returns True for queries or documents with at least one field of weight above 0, [n]."""
         return np.any(
             [present for name, present in self.present.items() if weights.get(name)], axis=0
         )
@@ -109,34 +108,31 @@ def encode_fields(
     *,
     alone: bool = False,
 ) -> EncodedFields:
-    """Encodes some fields of all records of a source; of several texts the first.
+    """Encodes fields of all records of a source, with the first text of each record.
 
     Args:
-      encoder: encodes on the devices.
-      weights: the parameters.
-      source: queries or documents, one a record.
-      readers: the wanted fields: name -> how it is read.
-      reading: by what records are read; counts damaged ones.
-      alone: see `encode_source`.
+      source: queries or documents, one per record.
+      readers: reader of each field to encode.
+      reading: threads that read records, and the count of damaged records.
+      alone: as in `encode_source`.
     """
     embeddings, present = {}, {}
     for name, reader in readers.items():
-        found, records = encode_first(encoder, weights, source, name, reader, reading, alone=alone)
+        rows, records = encode_first(encoder, weights, source, name, reader, reading, alone=alone)
         present[name] = np.zeros(len(source), bool)
         present[name][records] = True
-        embeddings[name] = placed(found, records, len(source))
+        embeddings[name] = placed(rows, records, len(source))
     return EncodedFields(embeddings, present)
 
 
 def placed(embeddings: Embeddings, records: np.ndarray, rows: int) -> Embeddings:
-    """Embeddings [n, ...] as the rows [n] of as many as there are records; 0 elsewhere."""
+    """Copies embeddings [n, ...] to the rows `records` [n] of an array of `rows` zero rows."""
     if isinstance(embeddings, np.ndarray):
         out = np.zeros((rows, *embeddings.shape[1:]), embeddings.dtype)
         out[records] = embeddings
         return out
-    ones = np.ones(len(records), np.float32)
-    where = (ones, (records, np.arange(len(records))))
-    return scipy.sparse.csr_array(where, shape=(rows, len(records))) @ embeddings
+    entries = (np.ones(len(records), np.float32), (records, np.arange(len(records))))
+    return scipy.sparse.csr_array(entries, shape=(rows, len(records))) @ embeddings
 
 
 def average(
@@ -145,33 +141,31 @@ def average(
     weights: Mapping[str, float],
     present: Mapping[str, np.ndarray],
 ) -> Embeddings:
-    """The weighted average of fields, brought back onto the topology.
+    """Computes the weighted average of fields, projected onto the topology.
 
-    "Generalized contrastive learning", the authors' evaluation: a missing field has weight 0, the
-    others are divided by their sum, and the average is normalised again.
+    As in the evaluation of "Generalized contrastive learning": a missing field has weight 0, the
+    other weights are divided by their sum, and the average is normalized again.
 
     Args:
-      topology: averages and projects.
-      embeddings: field name -> [n, M, N].
-      weights: field name -> its weight; fields without one are left out.
-      present: field name -> bool [n]; a field that is not in it is everywhere.
+      embeddings: [n, M, N] by field name.
+      weights: weight by field name; a field without a weight does not count.
+      present: bool [n] by field name; a missing key means all True.
 
     Returns:
-      float32 [n, M, N], 0 where no field is there.
+      float32 [n, M, N], 0 for rows without a field.
     """
     names = [name for name in embeddings if weights.get(name, 0) > 0]
-    rows = embeddings[names[0]].shape[0]
-    of_rows = [
-        np.float32(weights[n]) * present.get(n, np.ones(rows, bool)) for n in names
-    ]  # [n] each
+    everywhere = np.ones(embeddings[names[0]].shape[0], bool)
+    shares = [np.float32(weights[name]) * present.get(name, everywhere) for name in names]
     if scipy.sparse.issparse(embeddings[names[0]]):
-        return _sparse_average([embeddings[n] for n in names], np.stack(of_rows))
-    mixed = topology.combine([jnp.asarray(embeddings[n]) for n in names], jnp.asarray(of_rows))
+        return _sparse_average([embeddings[name] for name in names], np.stack(shares))
+    fields = [jnp.asarray(embeddings[name]) for name in names]
+    mixed = topology.combine(fields, jnp.asarray(shares))
     return np.asarray(topology.project(mixed), np.float32)
 
 
 def _sparse_average(embeddings: Sequence[Any], weights: np.ndarray) -> scipy.sparse.csr_array:
-    """Weighted average of lexical fields [n, V], weights [F, n]; plain, as of inner products."""
+    """Averages lexical fields [n, V] by weights [F, n], without a projection."""
     total = weights.sum(axis=0)
     weights = weights / np.where(total > 0, total, 1)
     parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(weights, embeddings, strict=True)]
@@ -179,7 +173,7 @@ def _sparse_average(embeddings: Sequence[Any], weights: np.ndarray) -> scipy.spa
 
 
 class ChosenRecords(BaseSource):
-    """Some records of another source, int64 [n]."""
+    """The records of a source at these indices, int64 [n]."""
 
     def __init__(self, source: RecordSource, records: np.ndarray) -> None:
         self.name, self._source, self._records = source.name, source, records
@@ -191,20 +185,17 @@ class ChosenRecords(BaseSource):
         return self._source[int(self._records[index])]
 
     def place(self, index: int) -> str:
-        """Where the record stands in the other source."""
         return place_of(self._source, int(self._records[index]))
 
     def value(self, index: int, column: str) -> Any:
-        """One value of the record, without reading the others."""
         return value_of(self._source, int(self._records[index]), column)
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """The texts of the record, without reading its image."""
         return texts_of(self._source, int(self._records[index]), column)
 
 
 class ChosenTexts:
-    """Some texts of another source, each a record of its own."""
+    """Texts of a source, one per record: items [n, 2] of record and text in the record."""
 
     classes: Mapping[str, tuple[str, ...]] = {}
     prompts: Mapping[str, tuple[str, ...]] = {}
@@ -231,5 +222,5 @@ class ChosenTexts:
         return iter(())
 
     def _text(self, index: int) -> Text:
-        record, place = self._items[index].tolist()
-        return source_texts(self._source, record, self._reader)[place]
+        record, text = self._items[index].tolist()
+        return source_texts(self._source, record, self._reader)[text]

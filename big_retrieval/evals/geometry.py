@@ -1,5 +1,5 @@
-"""How embeddings lie in their space, after "Design of the Topology for Contrastive Visual-Textual
-Alignment" and Wang and Isola, "Alignment and Uniformity on the Hypersphere" (2020).
+"""Geometry of embeddings, as in "Design of the Topology for Contrastive Visual-Textual Alignment"
+and Wang and Isola, "Alignment and Uniformity on the Hypersphere" (2020).
 """
 
 import logging
@@ -20,7 +20,7 @@ from big_retrieval.similarity import Geodesic, Oblique
 
 log = logging.getLogger(__name__)
 BINS = 60  # of a histogram
-SHARPNESS = 2.0  # of the kernel of uniformity; t of the paper
+SHARPNESS = 2.0  # t of the uniformity kernel in the paper
 
 
 @register("evaluator")
@@ -50,16 +50,16 @@ class Geometry(Evaluator):
         return {"query": self.query, "document": self.document}
 
     def metric_names(self, config: Config) -> Sequence[str] | None:
-        """Of pairs, and of each field; None with `per_sphere`, as M is not known here."""
+        """Metrics of pairs and of each field; None with `per_sphere`, as M is unknown here."""
         if self.per_sphere:
             return None
-        pairs = (
+        of_pairs = (
             "positive_distance", "negative_distance", "positive_std", "negative_std",
             "beyond_bound", "alignment",
         )  # fmt: skip
-        each = ("uniformity", "effective_rank", "token_correlation")
+        of_field = ("uniformity", "effective_rank", "token_correlation")
         fields = (self.query, self.document)
-        return *pairs, *(f"{metric}_{name}" for name in fields for metric in each)
+        return *of_pairs, *(f"{metric}_{name}" for name in fields for metric in of_field)
 
     def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first record."""
@@ -68,18 +68,17 @@ class Geometry(Evaluator):
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
         """Encodes the pairs and measures them; see `measure`.
 
-        Examples are the histograms of distances, as in the oblique paper's figure on distances.
+        Its examples are histograms of distances, as in the paper's figure.
         """
-        chosen = np.arange(min(self.count, len(context.source)))
-        source: RecordSource = ChosenRecords(context.source, chosen)
-        found = {
-            name: encode_first(
-                context.encoder, weights, source, name, context.readers[name], context.reading
-            )
-            for name in (self.query, self.document)
-        }
-        (query, owners), (document, records) = found[self.query], found[self.document]
-        _, first, second = np.intersect1d(owners, records, return_indices=True)
+        first_records = np.arange(min(self.count, len(context.source)))
+        source: RecordSource = ChosenRecords(context.source, first_records)
+
+        def encode(name: str) -> tuple[np.ndarray, np.ndarray]:
+            reader = context.readers[name]
+            return encode_first(context.encoder, weights, source, name, reader, context.reading)
+
+        (query, query_records), (document, records) = encode(self.query), encode(self.document)
+        _, first, second = np.intersect1d(query_records, records, return_indices=True)
         log.info(f"{len(first):,} pairs")
         sides = {self.query: query[first], self.document: document[second]}
         if context.show is not None:
@@ -91,42 +90,42 @@ class Geometry(Evaluator):
 def measure(
     sides: Mapping[str, np.ndarray], topology: Topology, per_sphere: bool = False
 ) -> dict[str, float]:
-    """The geometry of some pairs.
+    """Measures the geometry of pairs.
 
     Args:
-      sides: names of the query field and of the document field -> embeddings [n, M, N] of both.
-      topology: scores them; a distance is a score times -1, as in the paper.
-      per_sphere: whether each sub-sphere has numbers of its own, too.
+      sides: embeddings [n, M, N] of the query field and the document field, in this order.
+      topology: a distance is its score times -1, as in the paper.
+      per_sphere: True to return the values of each sub-sphere, too.
 
     Returns:
-      - `positive_distance`, `negative_distance`: means over pairs and over all that are none, with
-        the standard deviations `positive_std`, `negative_std`;
+      - `positive_distance`, `negative_distance`: mean distances of pairs, and of queries with
+        documents of other pairs; `positive_std`, `negative_std` are the standard deviations;
       - `beyond_bound`: the share of two pairs (I1, T1), (I2, T2) with
-        d(I1, T2) > d(I1, T1) + d(I2, T1) + d(I2, T2). This is Eq. 4 of the paper: by the triangle
-        inequality a false negative (I2, T1) bounds the distance of a true one (I1, T2). Here d is
-        counted from 0 for equal embeddings, (s(u, u) + s(v, v)) / 2 - s(u, v), for inner products
-        half of the square distance. The share is 0 where d keeps the inequality;
+        d(I1, T2) > d(I1, T1) + d(I2, T1) + d(I2, T2). By the triangle inequality (Eq. 4 of the
+        paper), a false negative (I2, T1) bounds the distance of a true negative (I1, T2). Here
+        d = (s(u, u) + s(v, v)) / 2 - s(u, v) is 0 for equal embeddings; for inner products, it is
+        half of the square distance. The share is 0 if d satisfies the inequality;
       - `alignment`: the mean square distance between the unit vectors of a pair;
-      - `uniformity_<field>`: log E exp(-2 |x - y|^2) over different unit vectors of a field; the
-        lower, the more even;
-      - `effective_rank_<field>`: exp(entropy) of the normalised singular values of all embeddings
+      - `uniformity_<field>`: log E exp(-2 |x - y|^2) over different unit vectors of a field; lower
+        is more uniform;
+      - `effective_rank_<field>`: exp(entropy) of the normalized singular values of all embeddings
         (Roy and Vetterli, 2007);
       - `token_correlation_<field>`: the mean RV coefficient of two class tokens, from 0 to 1, a
-        correlation that rotations of a token do not change (Escoufier, 1973).
+        correlation that is invariant to rotations of a token (Escoufier, 1973).
 
-      Alignment and uniformity are means over the sub-spheres, of which spaces that are not oblique
-      have one; with `per_sphere` also `sphere_<j>/...` for each.
+      Alignment and uniformity are means over sub-spheres (one if the space is not oblique); with
+      `per_sphere`, `sphere_<j>/...` are their values.
     """
     (query_name, query), (document_name, document) = sides.items()
     d = all_distances(sides, topology)
     both = jnp.asarray(document), jnp.asarray(query)
-    own = [np.asarray(topology.paired(x, x), np.float64) for x in both]  # [n] each
+    self_scores = [np.asarray(topology.paired(x, x), np.float64) for x in both]  # [n] each
     out = distances(d)
-    out["beyond_bound"] = beyond_bound((own[0][:, None] + own[1][None, :]) / 2 + d)
+    out["beyond_bound"] = beyond_bound((self_scores[0][:, None] + self_scores[1][None, :]) / 2 + d)
     oblique = isinstance(topology, Oblique | Geodesic)
     spheres = {name: unit_spheres(x, oblique) for name, x in sides.items()}  # [M, n, N] each
-    apart = spheres[query_name] - spheres[document_name]
-    of_spheres = {"alignment": np.square(apart).sum(axis=2).mean(axis=1)}  # [M] each
+    differences = spheres[query_name] - spheres[document_name]
+    of_spheres = {"alignment": np.square(differences).sum(axis=2).mean(axis=1)}  # [M] each
     of_spheres |= {f"uniformity_{name}": uniformity(x) for name, x in spheres.items()}
     out |= {name: float(values.mean()) for name, values in of_spheres.items()}
     for name, embeddings in sides.items():
@@ -140,21 +139,21 @@ def measure(
 
 
 def all_distances(sides: Mapping[str, np.ndarray], topology: Topology) -> np.ndarray:
-    """Scores times -1 of all documents with all queries [n, n]; `sides` as of `measure`."""
+    """Computes the distances of all documents to all queries, [n, n]; `sides` as in `measure`."""
     query, document = (jnp.asarray(x) for x in sides.values())
     return -np.asarray(topology.score(document, query), np.float64)
 
 
 def histograms(d: np.ndarray) -> dict[str, list[Any]]:
-    """The distances [n, n] in `BINS` bins of equal width: `edges`, and counts of each kind."""
+    """Counts distances [n, n] in `BINS` bins: `edges`, and `positives` and `negatives` per bin."""
     edges = np.histogram_bin_edges(d[np.isfinite(d)], BINS)
-    kinds = {"positives": np.diag(d), "negatives": d[~np.eye(len(d), dtype=bool)]}
-    counts = {name: np.histogram(x, edges)[0].tolist() for name, x in kinds.items()}
+    groups = {"positives": np.diag(d), "negatives": d[~np.eye(len(d), dtype=bool)]}
+    counts = {name: np.histogram(x, edges)[0].tolist() for name, x in groups.items()}
     return {"edges": edges.tolist(), **counts}
 
 
 def distances(d: np.ndarray) -> dict[str, float]:
-    """What `measure` says of distances [n, n], whose diagonal has the pairs."""
+    """Computes means and standard deviations of distances [n, n] with the pairs in the diagonal."""
     positives, others = np.diag(d), ~np.eye(len(d), dtype=bool)
     return {
         "positive_distance": float(positives.mean()),
@@ -165,28 +164,28 @@ def distances(d: np.ndarray) -> dict[str, float]:
 
 
 def beyond_bound(d: np.ndarray) -> float:
-    """The share of two of the pairs of distances [n, n], from 0 on, that break Eq. 4."""
+    """Computes the share of two pairs that violate Eq. 4, from distances [n, n] of 0 and more."""
     positives, others = np.diag(d), ~np.eye(len(d), dtype=bool)
     bound = positives[:, None] + d.T + positives[None, :]  # [n, n]
     return float(np.mean(d[others] > bound[others]))
 
 
 def unit_spheres(embeddings: np.ndarray, oblique: bool) -> np.ndarray:
-    """Embeddings [n, M, N] as unit vectors of sub-spheres [M, n, N], or of one [1, n, M N]."""
+    """Normalizes embeddings [n, M, N] to unit vectors [M, n, N] if oblique, else [1, n, M N]."""
     x = embeddings.astype(np.float64)
     x = x.transpose(1, 0, 2) if oblique else x.reshape(1, len(x), -1)
     return x / np.maximum(np.linalg.norm(x, axis=2, keepdims=True), 1e-12)
 
 
 def uniformity(spheres: np.ndarray) -> np.ndarray:
-    """log E exp(-t |x - y|^2) over different rows of unit vectors [M, n, N]: [M]."""
+    """Computes log E exp(-t |x - y|^2) over different rows of unit vectors [M, n, N], [M]."""
     upper = np.triu_indices(spheres.shape[1], k=1)
     squares = (2 - 2 * (x @ x.T)[upper] for x in spheres)
-    return np.array([np.log(np.mean(np.exp(-SHARPNESS * each))) for each in squares])
+    return np.array([np.log(np.mean(np.exp(-SHARPNESS * square))) for square in squares])
 
 
 def effective_rank(embeddings: np.ndarray) -> float:
-    """exp(entropy) of the normalised singular values of embeddings [n, ...]."""
+    """Computes exp(entropy) of the normalized singular values of embeddings [n, ...]."""
     flat = embeddings.astype(np.float64).reshape(len(embeddings), -1)
     values = np.linalg.svd(flat, compute_uv=False)
     shares = values[values > 0] / values.sum()
@@ -194,12 +193,12 @@ def effective_rank(embeddings: np.ndarray) -> float:
 
 
 def token_correlation(embeddings: np.ndarray) -> float:
-    """The mean RV coefficient of two class tokens of embeddings [n, M, N], M at least 2."""
+    """Computes the mean RV coefficient of two class tokens of embeddings [n, M, N], M > 1."""
     count, tokens, width = embeddings.shape
     x = embeddings.astype(np.float64).reshape(count, -1)
     x = x - x.mean(axis=0)
     covariances = (x.T @ x).reshape(tokens, width, tokens, width)
     squares = np.square(covariances).sum(axis=(1, 3))  # [M, M]
     size = np.sqrt(np.diag(squares))
-    found = squares / np.maximum(size[:, None] * size[None, :], 1e-24)
-    return float(found[~np.eye(tokens, dtype=bool)].mean())
+    coefficients = squares / np.maximum(size[:, None] * size[None, :], 1e-24)
+    return float(coefficients[~np.eye(tokens, dtype=bool)].mean())

@@ -1,6 +1,6 @@
-"""Probes: classifiers that are trained on features of the model, which itself is not changed.
+"""Probes: linear classifiers trained on features of the model, whose accuracy rates the features.
 
-The accuracy of a linear classifier says what the features hold.
+The model itself does not change.
 """
 
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Labelled:
-    """The features of some images and the classes of the images."""
+    """Features and classes of images."""
 
     features: np.ndarray  # [n, D]
     labels: np.ndarray  # [n]
@@ -63,19 +63,18 @@ class Probe(Evaluator):
         return {"image": self.image}
 
     def runlocal(self) -> "Probe":
-        """The same probe of generated shapes."""
+        """Returns the same probe on generated shapes."""
         test = Scenes(split="shapes", count=100)
         train = Scenes(split="shapes", count=200, seed=1)
         return replace(self, data=test, train=train, label="shape")
 
     @once
     def train_images(self, context: EvaluatorContext) -> RecordSource:
-        """The records of `train`."""
         return make_source(self.train)
 
     @once
     def classes(self, context: EvaluatorContext) -> tuple[Any, ...]:
-        """The distinct labels of the training images, sorted: one for each class."""
+        """Returns the distinct labels of the training images, sorted."""
         source = self.train_images(context)
         values = [self._value(source, index) for index in range(len(source))]
         if len({isinstance(value, str) for value in values}) > 1:
@@ -83,13 +82,13 @@ class Probe(Evaluator):
                 f"{source.name}: the label column {self.label!r} has names and numbers; "
                 "write either."
             )
-        found = tuple(sorted(set(values)))
-        if len(found) < 2:
+        classes = tuple(sorted(set(values)))
+        if len(classes) < 2:
             raise UserError(
-                f"{source.name}: the label column {self.label!r} has {len(found)} "
+                f"{source.name}: the label column {self.label!r} has {len(classes)} "
                 "values; a probe needs two classes or more."
             )
-        return found
+        return classes
 
     def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first image of both sources and all labels.
@@ -102,25 +101,25 @@ class Probe(Evaluator):
             self.labels(context, source)
 
     def labels(self, context: EvaluatorContext, source: RecordSource) -> np.ndarray:
-        """The class index of every record, int64 [n].
+        """Returns the class index of every record, int64 [n].
 
         Raises:
           UserError: a label does not occur in the training images.
         """
-        numbers = {value: number for number, value in enumerate(self.classes(context))}
-        found = np.empty(len(source), np.int64)
+        index_of = {value: index for index, value in enumerate(self.classes(context))}
+        labels = np.empty(len(source), np.int64)
         for index in range(len(source)):
             value = self._value(source, index)
-            if value not in numbers:
+            if value not in index_of:
                 raise UserError(
                     f"{place_of(source, index)}: label column {self.label!r} is {value!r}, "
                     f"which no image of {context.path}.train has."
                 )
-            found[index] = numbers[value]
-        return found
+            labels[index] = index_of[value]
+        return labels
 
     def _value(self, source: RecordSource, index: int) -> Any:
-        """A label: a whole number or a name."""
+        """Reads a label, an integer or a name."""
         value: Any = value_of(source, index, self.label)
         if isinstance(value, str):
             return value
@@ -132,7 +131,7 @@ class Probe(Evaluator):
         )
 
     def encode(self, context: EvaluatorContext, weights: Any, source: RecordSource) -> Labelled:
-        """The features of all images of a source, in float32."""
+        """Computes the features of all images of a source, in float32."""
         encoder = context.encoder
         batches = eval_batches(
             source,
@@ -143,10 +142,10 @@ class Probe(Evaluator):
             reading=context.reading,
         )
         encode = encoder.features if self.features == "tower" else encoder.embeddings
-        found, records = encode(weights, self.image, batches)  # [n, M, W] or [n, M, N]
-        if encoder.terms(self.image) is not None:  # one position a patch, not a class token
-            found = found.mean(axis=1)
-        features = np.asarray(found, np.float32).reshape(len(found), -1)
+        features, records = encode(weights, self.image, batches)  # [n, M, W] or [n, M, N]
+        if encoder.terms(self.image) is not None:  # one position per patch, no class tokens
+            features = features.mean(axis=1)
+        features = np.asarray(features, np.float32).reshape(len(features), -1)
         return Labelled(features, self.labels(context, source)[records])
 
 
@@ -171,8 +170,8 @@ class LinearProbe(Probe):
         """Trains the classifier and tests it.
 
         Returns:
-          `accuracy`, `top5_accuracy` with more than five classes, and `loss` of the test images;
-          `l2`, the chosen penalty, and its `validation_accuracy`. Ties count against the model.
+          `accuracy`, `top5_accuracy` (with more than five classes) and `loss` of the test images;
+          the selected penalty `l2` and its `validation_accuracy`. Ties count against the model.
         """
         encoder, classes = context.encoder, self.classes(context)
         train = self.encode(context, weights, self.train_images(context))
@@ -184,20 +183,20 @@ class LinearProbe(Probe):
         rows = logistic.put(encoder, train.features, train.labels, ~held_out)
         start = logistic.zeros(width, len(classes))
         tried = []
-        for l2 in sorted(self.l2, reverse=True):  # from simple to complicated, each from the last
+        for l2 in sorted(self.l2, reverse=True):  # each starts from the previous, simpler solution
             start = logistic.fit(encoder, rows, l2, start, self.steps)
-            found = logistic.predict(encoder, start, rows, count)
-            accuracy = float(np.mean(found.places[held_out] <= 1))
-            tried.append((accuracy, -float(np.mean(found.losses[held_out])), l2, start))
-        accuracy, _, l2, start = max(tried, key=lambda each: each[:2])
+            predicted = logistic.predict(encoder, start, rows, count)
+            accuracy = float(np.mean(predicted.places[held_out] <= 1))
+            tried.append((accuracy, -float(np.mean(predicted.losses[held_out])), l2, start))
+        accuracy, _, l2, start = max(tried, key=lambda result: result[:2])
         rows = logistic.weighted(encoder, rows, np.ones(count))
         best = logistic.fit(encoder, rows, l2, start, self.steps)
         rows = logistic.put(encoder, test.features, test.labels, np.ones(len(test.labels)))
-        found = logistic.predict(encoder, best, rows, len(test.labels))
-        out = {"accuracy": float(np.mean(found.places <= 1))}
+        predicted = logistic.predict(encoder, best, rows, len(test.labels))
+        out = {"accuracy": float(np.mean(predicted.places <= 1))}
         if len(classes) > 5:
-            out["top5_accuracy"] = float(np.mean(found.places <= 5))
-        out["loss"] = float(np.mean(found.losses))
+            out["top5_accuracy"] = float(np.mean(predicted.places <= 5))
+        out["loss"] = float(np.mean(predicted.losses))
         return out | {"l2": l2, "validation_accuracy": accuracy}
 
 
@@ -219,11 +218,10 @@ class FewShotProbe(Probe):
             yield f"{path}.shots is empty; give it numbers of images of a class, such as (1, 5)."
 
     def metric_names(self, config: Config) -> Sequence[str]:
-        """Accuracy and penalty of each number of images."""
         return [f"{k}_shot_{name}" for k in self.shots for name in ("accuracy", "l2")]
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """As for all probes; and checks that images remain to choose the penalty by."""
+        """Also checks that images remain to select the penalty with."""
         super().check_data(context)
         self._drawn(context)
 
@@ -231,56 +229,55 @@ class FewShotProbe(Probe):
         """Trains a classifier for each number of images and tests it.
 
         Returns:
-          `5_shot_accuracy` of the test images and `5_shot_l2`, the chosen penalty, and so on.
+          For each, such as 5: `5_shot_accuracy` of the test images, and the selected `5_shot_l2`.
         """
         drawn, others = self._drawn(context)
-        chosen = np.concatenate([*drawn, others])  # records
-        some = ChosenRecords(self.train_images(context), chosen)
-        some = self.encode(context, weights, some)
+        records = np.concatenate([*drawn, others])
+        train = self.encode(context, weights, ChosenRecords(self.train_images(context), records))
         test = self.encode(context, weights, context.source)
-        left = slice(sum(map(len, drawn)), None)  # of `chosen`
+        held_out = slice(sum(map(len, drawn)), None)  # `others`
         out = {}
         for shots in self.shots:
-            rows = np.flatnonzero(np.concatenate([np.arange(len(each)) < shots for each in drawn]))
-            ridge = Ridge(some.features[rows], some.labels[rows], len(drawn))
+            rows = np.flatnonzero(np.concatenate([np.arange(len(x)) < shots for x in drawn]))
+            ridge = Ridge(train.features[rows], train.labels[rows], len(drawn))
             tried = [
-                (_accuracy(ridge.scores(some.features[left], l2), some.labels[left]), l2)
+                (_accuracy(ridge.scores(train.features[held_out], l2), train.labels[held_out]), l2)
                 for l2 in sorted(self.l2)
             ]
-            _, l2 = max(tried)  # of equally good penalties the largest
+            _, l2 = max(tried)  # the largest of equally good penalties
             accuracy = _accuracy(ridge.scores(test.features, l2), test.labels)
             out |= {f"{shots}_shot_accuracy": accuracy, f"{shots}_shot_l2": l2}
         return out
 
     def _drawn(self, context: EvaluatorContext) -> tuple[list[np.ndarray], np.ndarray]:
-        """The records of each class to learn from, in order; and the records to choose by.
+        """Draws the training records of each class, and the records to select the penalty with.
 
         Raises:
           UserError: a class has too few records.
         """
-        source, classes, most = self.train_images(context), self.classes(context), max(self.shots)
+        source, classes, shots = self.train_images(context), self.classes(context), max(self.shots)
         labels = self.labels(context, source)
         order = np.random.default_rng(self.seed).permutation(len(labels))
-        of_class = [order[labels[order] == number] for number in range(len(classes))]
-        least = int(np.argmin([len(each) for each in of_class]))
-        if len(of_class[least]) <= most:
+        by_class = [order[labels[order] == index] for index in range(len(classes))]
+        smallest = int(np.argmin([len(records) for records in by_class]))
+        if len(by_class[smallest]) <= shots:
             raise UserError(
-                f"{source.name} has {len(of_class[least])} images of the class "
-                f"{classes[least]!r}; {context.path}.shots {most} needs one more than that, to "
+                f"{source.name} has {len(by_class[smallest])} images of the class "
+                f"{classes[smallest]!r}; {context.path}.shots {shots} needs one more than that, to "
                 "choose the penalty by."
             )
-        others = np.concatenate([each[most : 2 * most] for each in of_class])
-        return [each[:most] for each in of_class], others
+        others = np.concatenate([records[shots : 2 * shots] for records in by_class])
+        return [records[:shots] for records in by_class], others
 
 
 def _share(count: int, share: float, seed: int) -> np.ndarray:
-    """A drawn share of `count` rows, at least one and not all: bool [count]."""
-    some = min(max(1, round(share * count)), count - 1)
-    found = np.zeros(count, bool)
-    found[np.random.default_rng(seed).permutation(count)[:some]] = True
-    return found
+    """Draws a share of `count` rows, at least one and not all: bool [count]."""
+    drawn = min(max(1, round(share * count)), count - 1)
+    mask = np.zeros(count, bool)
+    mask[np.random.default_rng(seed).permutation(count)[:drawn]] = True
+    return mask
 
 
 def _accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The share of rows [n, C] whose right class has the only highest score."""
+    """Computes the share of rows [n, C] whose label has the only highest score."""
     return float(np.mean(class_ranks(scores, labels) <= 1))

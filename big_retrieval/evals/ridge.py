@@ -2,26 +2,24 @@
 
 import numpy as np
 
-BIAS = 100.0  # the feature that stands for a bias; large, so that the penalty hardly touches it
+BIAS = 100.0  # constant feature for the bias; large, so that the penalty has little effect on it
 TINY = 1e-5  # added to standard deviations
 
 
 class Ridge:
-    """A classifier by least squares, whose factorisation serves all penalties.
+    """Least-squares classifier with one factorization for all penalties.
 
-    As the few-shot evaluation of big_vision: features get mean 0 and standard deviation 1 over the
-    training rows, and a constant; targets are 1 for the right class and -1 for the others. The
-    smaller one of the D x D and n x n matrices is factorised, in float64.
+    As in the few-shot evaluation of big_vision: features are standardized to mean 0 and standard
+    deviation 1 over the training rows and get a constant; targets are 1 for the label and -1 for
+    other classes. The smaller of the D x D and n x n matrices is factorized, in float64.
+
+    Args:
+      features: training features, [n, D].
+      labels: class indices, [n].
+      classes: number of classes.
     """
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, classes: int) -> None:
-        """Factorises.
-
-        Args:
-          features: [n, D], to train on.
-          labels: [n], from 0.
-          classes: how many there are.
-        """
         x = features.astype(np.float64)
         self._mean, self._std = x.mean(axis=0), x.std(axis=0) + TINY
         x = self._standardised(features)  # [n, D + 1]
@@ -33,7 +31,7 @@ class Ridge:
         self._right = vectors.T @ (targets if self._dual else x.T @ targets)
 
     def scores(self, features: np.ndarray, l2: float) -> np.ndarray:
-        """The scores of rows [m, D] by the classifier with a penalty: [m, C]."""
+        """Computes the scores [m, C] of rows [m, D] with a penalty."""
         kernel = self._left @ (self._right / (self._eigenvalues + l2)[:, None])  # [D + 1, C]
         return self._standardised(features) @ kernel
 

@@ -1,4 +1,4 @@
-"""Zero-shot classification: the class whose prompts lie nearest to the image."""
+"""Zero-shot classification: the class whose prompts are nearest to the image."""
 
 import logging
 import re
@@ -75,11 +75,11 @@ class ZeroShot(Evaluator):
         return {"image": self.image, "text": self.text}
 
     def compared(self, config: Config) -> Mapping[str, Sequence[str]]:
-        """The prompts as queries, the images as documents."""
+        """Prompts are the queries, images the documents."""
         return {"query": [self.text], "document": [self.image]}
 
     def metric_names(self, config: Config) -> Sequence[str]:
-        """Of the nearest class, and of the five nearest; `<mode>/accuracy` and so on of modes."""
+        """`accuracy` and `top5_accuracy`; `<mode>/accuracy` and `<mode>/top5_accuracy` of modes."""
         modes = ("", *(f"{mode}/" for mode in self.modes))
         return [f"{mode}{name}" for mode in modes for name in ("accuracy", "top5_accuracy")]
 
@@ -90,7 +90,7 @@ class ZeroShot(Evaluator):
         """Reads the first image and all labels.
 
         Raises:
-          UserError: the image field does not fit the record, or a label is of no class.
+          UserError: the image field does not fit the record, or a label has no class.
         """
         context.try_fields(self.image)
         self.labels(context, self.names_and_prompts(context)[0])
@@ -98,10 +98,10 @@ class ZeroShot(Evaluator):
     def names_and_prompts(
         self, context: EvaluatorContext
     ) -> tuple[tuple[Class, ...], tuple[str, ...]]:
-        """The class names and the prompts, from the config, its file, or else the source.
+        """Returns the class names and prompts, from the config, its file, or the source.
 
         Raises:
-          UserError: none has them, or the file is something else.
+          UserError: none of them has names and prompts, or the file cannot be read.
         """
         label, source, path = self.label, context.source, context.path
         listed = self._listed(context)
@@ -117,64 +117,62 @@ class ZeroShot(Evaluator):
 
     @once
     def _listed(self, context: EvaluatorContext) -> ListedClasses:
-        """Classes and prompts of the file; empty without a file."""
+        """Reads classes and prompts of the file; empty without a file."""
         return read_names(self.file, f"{context.path}.file") if self.file else ListedClasses()
 
     def _names(self, source: Any) -> tuple[str, ...]:
-        """All names in a label column that has names, sorted; numbers name nothing."""
-        found = (value_of(source, index, self.label) for index in range(len(source)))
-        names = {name for name in found if isinstance(name, str)}
+        """Returns all names in the label column, sorted; empty if it has only numbers."""
+        values = (value_of(source, index, self.label) for index in range(len(source)))
+        names = {name for name in values if isinstance(name, str)}
         return () if all(name.strip().isdecimal() for name in names) else tuple(sorted(names))
 
     def labels(self, context: EvaluatorContext, classes: tuple[Class, ...]) -> np.ndarray:
-        """The class index of every record, int64 [n].
+        """Returns the class index of every record, int64 [n].
 
-        A label is an index (also written as text), one of the names of a class, or an id of the
-        file.
+        A label is an index (a number or text), a name of a class, or an id of the file.
 
         Raises:
-          UserError: a label is neither.
+          UserError: a label is none of them.
         """
-        numbers: dict[str, int] = {}
+        index_of: dict[str, int] = {}
         for i, each in enumerate(classes):
-            for name in names_of(each):  # of equal classes the first, as scores have it
-                known = numbers.setdefault(name, i)
-                if known != i and (known < 0 or names_of(classes[known]) != names_of(each)):
-                    numbers[name] = -1
-        if not self.classes:  # else the file's ids are those of other classes
-            numbers |= {name: i for i, name in enumerate(self._listed(context).ids)}
+            for name in names_of(each):  # the first of equal classes, as in the scores
+                first = index_of.setdefault(name, i)
+                if first != i and (first < 0 or names_of(classes[first]) != names_of(each)):
+                    index_of[name] = -1
+        if not self.classes:  # else the file's ids belong to other classes
+            index_of |= {name: i for i, name in enumerate(self._listed(context).ids)}
         source = context.source
-        found = np.empty(len(source), np.int64)  # [n]
-        for index in range(len(found)):
+        labels = np.empty(len(source), np.int64)  # [n]
+        for index in range(len(labels)):
             value: Any = value_of(source, index, self.label)
             label: Any = value
             if isinstance(value, str):
                 text = value.strip()
-                label = numbers.get(value, numbers.get(text, text))
+                label = index_of.get(value, index_of.get(text, text))
                 label = int(text) if label == text and re.fullmatch("[0-9]+", text) else label
-            whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
-            if not whole or not 0 <= label < len(classes):
+            is_integer = isinstance(label, int | np.integer) and not isinstance(label, bool)
+            if not is_integer or not 0 <= label < len(classes):
                 raise UserError(
                     f"{source.name}, record {index}: label column {self.label!r} is {value!r}; it "
                     f"must be the name of one class or a number from 0 to {len(classes) - 1} "
                     f"({len(classes)} classes)."
                 )
-            found[index] = label
-        return found
+            labels[index] = label
+        return labels
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
-        """Encodes images and prompts and counts.
+        """Encodes images and prompts, and classifies the images.
 
         Returns:
-          `accuracy` and, with more than five classes, `top5_accuracy`; `<mode>/accuracy` and so on
-          of modes. Ties count against the model; of classes with the same names the first one is
-          taken.
+          `accuracy`, and `top5_accuracy` with more than five classes; the same for each mode. Ties
+          count against the model. The first of several classes with the same names wins.
         """
         classes, prompts = self.names_and_prompts(context)
         labels = self.labels(context, classes)
         if self.present:
-            chosen, labels = np.unique(labels, return_inverse=True)
-            classes = tuple(classes[number] for number in chosen)
+            indices, labels = np.unique(labels, return_inverse=True)
+            classes = tuple(classes[index] for index in indices)
         reader = context.readers[self.text]
         texts = TextRecords(filled(classes, prompts), column=reader.field.column)
         of_texts, _ = encode_source(context.encoder, weights, texts, self.text, reader)
@@ -182,23 +180,23 @@ class ZeroShot(Evaluator):
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         same = same_classes(classes)
         scores = self._scores(context, images, of_texts, len(classes))
-        place = class_ranks(scores, labels[records], same)
-        values = _values(place, len(classes), "")
-        for mode, own, other in self._in_modes(context, images, of_texts, texts):
-            of_mode = self._scores(context, own, other, len(classes))
-            found = class_ranks(of_mode, labels[records], same)
-            values |= _values(found, len(classes), f"{mode}/")
+        ranks = class_ranks(scores, labels[records], same)
+        values = _values(ranks, len(classes), "")
+        for mode, mode_images, mode_texts in self._in_modes(context, images, of_texts, texts):
+            mode_scores = self._scores(context, mode_images, mode_texts, len(classes))
+            mode_ranks = class_ranks(mode_scores, labels[records], same)
+            values |= _values(mode_ranks, len(classes), f"{mode}/")
         if context.rankings is not None:
             ids = [str(record) for record in records]
             write_values(context.rankings, ids, values, context.extras)
         if context.show is not None:
             names = tuple(names_of(each)[0] for each in classes)
-            found = Confusions(
+            confusions = Confusions(
                 context.source, context.readers[self.image], names, records, labels[records],
-                scores, place,
+                scores, ranks,
             )  # fmt: skip
-            context.show(lambda: {"type": self.type, **found.describe()})
-        means = {name: float(np.mean(each)) for name, each in values.items()}
+            context.show(lambda: {"type": self.type, **confusions.describe()})
+        means = {name: float(np.mean(is_hit)) for name, is_hit in values.items()}
         if note := few_queries_note({"accuracy": means["accuracy"]}, len(records), "images"):
             log.info(note)
         return means
@@ -206,12 +204,12 @@ class ZeroShot(Evaluator):
     def _scores(
         self, context: EvaluatorContext, images: Embeddings, texts: Embeddings, classes: int
     ) -> np.ndarray:
-        """The score of each image with each class, [n, classes]."""
-        how: Any = {"topology": context.topology, "encoder": context.encoder}
+        """Scores each image with each class, [n, classes]."""
+        topology, encoder = context.topology, context.encoder
         if self.ensemble == "embeddings":
-            normalise = scipy.sparse.issparse(texts) and context.encoder.normalises(self.text)
-            texts = class_means(texts, classes, topology=context.topology, normalise=normalise)
-        return class_scores(images, texts, classes, **how)
+            normalise = scipy.sparse.issparse(texts) and encoder.normalises(self.text)
+            texts = class_means(texts, classes, topology=topology, normalise=normalise)
+        return class_scores(images, texts, classes, topology=topology, encoder=encoder)
 
     def _in_modes(
         self,
@@ -220,7 +218,7 @@ class ZeroShot(Evaluator):
         of_texts: Embeddings,
         texts: TextRecords,
     ) -> Iterator[tuple[str, Embeddings, Embeddings]]:
-        """Yields each mode's name, images and prompts, of a lexical model."""
+        """Yields the name, images and prompts of each mode."""
         modes = [parse_mode(text, f"{context.path}.modes") for text in self.modes]
         if not modes:
             return
@@ -235,12 +233,12 @@ class ZeroShot(Evaluator):
             yield mode.name, in_mode(images, mode, "document", None), changed
 
 
-def _values(place: np.ndarray, classes: int, prefix: str) -> dict[str, np.ndarray]:
-    """Whether each image is classified, [n]: by the nearest class, and the five nearest."""
-    values = {f"{prefix}accuracy": place <= 1}
+def _values(ranks: np.ndarray, classes: int, prefix: str) -> dict[str, np.ndarray]:
+    """Returns 1.0 if the label is the nearest class (or among the five nearest), [n]."""
+    values = {f"{prefix}accuracy": ranks <= 1}
     if classes > 5:
-        values[f"{prefix}top5_accuracy"] = place <= 5
-    return {name: each.astype(float) for name, each in values.items()}
+        values[f"{prefix}top5_accuracy"] = ranks <= 5
+    return {name: is_hit.astype(float) for name, is_hit in values.items()}
 
 
 @lru_cache(maxsize=32)
@@ -260,17 +258,17 @@ def class_scores(
     topology: Topology,
     encoder: Encoder,
 ) -> np.ndarray:
-    """Mean score of each image with each class's prompts.
+    """Computes the mean score of each image with each class's prompts.
 
     Args:
       images: embeddings [n, M, N], or CSR [n, V].
-      prompts: embeddings [classes * P, ...], grouped by class; P = 1 of class means.
-      classes: how many classes.
+      prompts: embeddings [classes * P, ...], grouped by class; P = 1 for class means.
+      classes: number of classes.
 
     Returns:
       [n, classes].
     """
-    if scipy.sparse.issparse(prompts):  # the mean of inner products is that with the mean
+    if scipy.sparse.issparse(prompts):  # the mean of inner products is the product with the mean
         return (images @ _sparse_means(prompts, classes).T).toarray()
     scorer = DocumentScorer(prompts, score=topology.score, encoder=encoder, chunk=CHUNK)
     return scorer.map(partial(_scorer, classes=classes), images, np.arange(len(images)))
@@ -279,11 +277,11 @@ def class_scores(
 def class_means(
     prompts: Embeddings, classes: int, *, topology: Topology, normalise: bool = False
 ) -> Embeddings:
-    """The mean of each class's prompts, brought back onto the topology as CLIP does.
+    """Computes the mean of each class's prompts, projected onto the topology as in CLIP.
 
     Args:
-      prompts: as those of `class_scores`.
-      classes: how many classes.
+      prompts: as in `class_scores`.
+      classes: number of classes.
       topology: projects the means of dense embeddings.
       normalise: scales the means of sparse embeddings to norm 1.
 
@@ -301,7 +299,7 @@ def class_means(
 
 
 def _sparse_means(prompts: Any, classes: int) -> Any:
-    """The mean of each class's rows, CSR [classes, V]."""
-    each = prompts.shape[0] // classes
-    mean = scipy.sparse.kron(scipy.sparse.eye_array(classes), np.full((1, each), 1 / each))
+    """Averages the rows of each class, CSR [classes, V]."""
+    count = prompts.shape[0] // classes
+    mean = scipy.sparse.kron(scipy.sparse.eye_array(classes), np.full((1, count), 1 / count))
     return scipy.sparse.csr_array(mean @ prompts)
