@@ -1,8 +1,8 @@
-"""Lists of words of lexical representations: arrays in, lists out.
+"""Lists of words of lexical representations.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
-section 6.2: the strongest terms of E(x) say what the model sees, and the products of the terms
-of two representations are what their score is the sum of.
+section 6.2: the strongest terms of E(x) describe the input, and the score of two representations is
+the sum of the products of their terms.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ Listed = list[tuple[str, float]]  # words with their values, strongest first
 
 @dataclass(frozen=True)
 class Shared:
-    """What two representations have in common.
+    """Common words of two representations.
 
     Attributes:
-      score: their inner product over all terms.
+      score: inner product over all terms.
       words: (word, product of the two values, share of the score), largest product first.
     """
 
@@ -30,18 +30,18 @@ class Shared:
 
 
 def terms_of(row: Row, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The strongest terms of a representation, zeros left out, of equal ones the first first.
+    """Returns the strongest terms of a representation without zeros, the first of equal ones first.
 
     Args:
       row: [V], or CSR [1, V].
-      count: how many at most; None: all that are not 0.
+      count: maximum number of terms; None for all that are not 0.
 
     Returns:
       Terms int64 [n] and their values [n], largest first.
     """
     if scipy.sparse.issparse(row):
-        found = row.tocoo()
-        terms, values = found.coords[-1].astype(np.int64), found.data
+        entries = row.tocoo()
+        terms, values = entries.coords[-1].astype(np.int64), entries.data
         ascending = np.argsort(terms)
         terms, values = terms[ascending], values[ascending]
     else:
@@ -54,45 +54,33 @@ def terms_of(row: Row, count: int | None = None) -> tuple[np.ndarray, np.ndarray
 
 
 def strongest(row: Row, words: Sequence[str], count: int | None = 20) -> Listed:
-    """(word, value) of the strongest terms, largest first.
-
-    Args:
-      row: [V], or CSR [1, V].
-      words: of the V terms.
-      count: how many at most; None: all that are not 0.
-    """
+    """Returns (word, value) of the terms of `terms_of`; `words` are the names of the V terms."""
     return named(words, *terms_of(row, count))
 
 
 def named(words: Sequence[str], terms: np.ndarray, values: np.ndarray) -> Listed:
-    """(word, value) of some terms, in their order.
-
-    Args:
-      words: of the V terms.
-      terms: int [n].
-      values: of these terms, [n].
-    """
+    """Returns (word, value) of terms int [n] and values [n], in their order."""
     pairs = zip(terms.tolist(), values.tolist(), strict=True)
     return [(words[int(term)], float(value)) for term, value in pairs]
 
 
 def shared(query: Row, document: Row, words: Sequence[str], count: int | None = None) -> Shared:
-    """The words that two representations have in common, and what each adds to their score.
+    """Returns the common words of two representations, and their contributions to the score.
 
     Args:
       query: [V], or CSR [1, V].
-      document: the same.
-      words: of the V terms.
-      count: of both only so many of the strongest terms are looked at, as in the authors' code;
-        the score is that of all terms all the same. None: all that are not 0.
+      document: [V], or CSR [1, V].
+      words: names of the V terms.
+      count: number of strongest terms of each to compare, as in the authors' code; the score uses
+        all terms. None for all that are not 0.
     """
-    (terms, left), (others, right) = terms_of(query), terms_of(document)
-    common, i, j = np.intersect1d(terms, others, assume_unique=True, return_indices=True)
-    products = left[i].astype(np.float64) * right[j]  # [n]
-    score, kept = float(products.sum()), products != 0
+    (query_terms, query_values), (terms, values) = terms_of(query), terms_of(document)
+    common, i, j = np.intersect1d(query_terms, terms, assume_unique=True, return_indices=True)
+    products = query_values[i].astype(np.float64) * values[j]  # [n]
+    score, keep_mask = float(products.sum()), products != 0
     if count is not None:
-        kept &= (i < count) & (j < count)  # places in lists that are strongest first
-    common, products = common[kept], products[kept]
+        keep_mask &= (i < count) & (j < count)  # positions in lists with the strongest first
+    common, products = common[keep_mask], products[keep_mask]
     order = np.argsort(-products, kind="stable")
     listed = named(words, common[order], products[order])
     return Shared(score, [(word, x, x / score if score else 0.0) for word, x in listed])

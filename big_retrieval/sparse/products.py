@@ -1,14 +1,13 @@
-"""Sparse rows made dense by products with one-hot matrices: for TPUs.
+"""Conversion of sparse rows to dense ones by products with one-hot matrices, for TPUs.
 
-A TPU writes scattered elements one after the other: on v5e 24 cycles for each, in addition to a
-sort of their indices (static bundles of the compiled loop). For 4,096 gated queries of 597 terms
-that is 58 million cycles. The product below takes 11 million, and its one-hot operands are never
-stored. CPUs and GPUs scatter at the speed of their memory.
+A TPU scatters elements one after the other: on v5e, each takes 24 cycles, in addition to a sort of
+their indices (static bundles of the compiled loop). For 4,096 gated queries of 597 terms, this is
+58 million cycles. The product below takes 11 million, and its one-hot operands are never stored.
+CPUs and GPUs scatter at memory speed.
 
-The number of a term is 128 * chunk + lane. A row [V] is a matrix [V / 128, 128] of chunks and
-lanes: the sum over its K terms of the outer product of their one-hot chunks and their values at
-one-hot lanes. At the highest precision the values come out exactly, as every sum has one addend
-that is not 0.
+A term is 128 * chunk + lane. A row [V] is a matrix [V / 128, 128] of chunks and lanes: the sum over
+its K terms of the outer product of their one-hot chunks and their values at one-hot lanes. With the
+highest precision, the values are exact, as every sum has at most one addend other than 0.
 """
 
 import jax
@@ -18,10 +17,9 @@ from big_retrieval.runtime.chips import LANES
 
 
 def dense(values: jax.Array, terms: jax.Array, width: int) -> jax.Array:
-    """Rows [n, width] of values [n, K] at terms int32 [n, K], -1 for none.
+    """Adds up values [n, K] at terms int32 [n, K] (-1 for none) to rows [n, width].
 
-    Terms that occur several times in a row are added. Differentiable in the values. A NaN or an
-    infinite value makes its whole row NaN.
+    Differentiable in the values. A NaN or an infinite value makes its whole row NaN.
     """
     chunk, lane = _one_hot(terms, width)
     placed = jnp.where(lane, values[:, :, None], 0)  # [n, K, 128]
@@ -31,7 +29,7 @@ def dense(values: jax.Array, terms: jax.Array, width: int) -> jax.Array:
 
 
 def _one_hot(terms: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
-    """Chunk and lane of terms, bool [n, K, V / 128] and bool [n, K, 128]; -1 has no chunk."""
+    """Returns chunk and lane of terms, bool [n, K, V / 128] and [n, K, 128]; -1 has no chunk."""
     chunks = jnp.arange(-(-width // LANES))
     lane = terms % LANES  # [n, K]
     chunk = (terms - lane) // LANES

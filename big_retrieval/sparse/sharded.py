@@ -1,9 +1,9 @@
-"""Rows [n, V] of lexical representations that are sharded over the devices of a mesh.
+"""Functions of lexical representations [n, V] that are sharded over the devices of a mesh.
 
-Rows lie on its axes data and fsdp, terms on tensor. XLA does not know that a choice of terms
-treats every row by itself, and would gather all rows for it; nor that the largest terms of a row
-are among the largest of its parts. So these few functions say what each device does. Derivatives
-are written outside `shard_map`, which thus never transposes a collective.
+Rows are sharded over the axes data and fsdp, terms over tensor. XLA would gather all rows to select
+terms, as it does not know that rows are independent, and that the largest terms of a row are among
+the largest of its parts. These functions therefore define the work of each device. Gradients are
+defined outside `shard_map`, which thus never transposes a collective.
 """
 
 import functools
@@ -22,39 +22,39 @@ TERM_AXIS = "tensor"
 
 
 def term_axis() -> str | None:
-    """The mesh axis that terms are sharded over (`jax.set_mesh`); None: there is none."""
+    """Returns the axis of the current mesh that terms are sharded over; None if there is none."""
     mesh = jax.sharding.get_abstract_mesh().shape
     return TERM_AXIS if mesh.get(TERM_AXIS, 1) > 1 else None
 
 
 def pad_terms(x: jax.Array, axis: str | None, value: float = 0, lanes: int = 1) -> jax.Array:
-    """[..., V] with a multiple of `lanes` terms on every device of a mesh axis; None: no axis."""
+    """Pads [..., V] to a multiple of `lanes` terms on every device of a mesh axis, if any."""
     devices = 1 if axis is None else jax.sharding.get_abstract_mesh().shape[axis]
-    more = -x.shape[-1] % (lanes * devices)
-    widths = [(0, 0)] * (x.ndim - 1) + [(0, more)]
-    return jnp.pad(x, widths, constant_values=value) if more else x
+    padding = -x.shape[-1] % (lanes * devices)
+    widths = [(0, 0)] * (x.ndim - 1) + [(0, padding)]
+    return jnp.pad(x, widths, constant_values=value) if padding else x
 
 
 def terms_here(terms: jax.Array, width: int, axis: str | None) -> jax.Array:
-    """Inside `shard_map`: terms counted from the first of this device's `width` ones.
+    """Converts terms to indices into this device's terms; called inside `shard_map`.
 
     Args:
-      terms: int32, -1 for none; those of other devices become -1.
-      width: terms that a device has.
-      axis: mesh axis that terms are sharded over; None: every device has all.
+      terms: int32, -1 for none; terms of other devices become -1.
+      width: number of terms per device.
+      axis: mesh axis that terms are sharded over; None if every device has all terms.
     """
     if axis is None:
         return terms
-    here = terms - jax.lax.axis_index(axis) * width
-    return jnp.where((terms >= 0) & (here >= 0) & (here < width), here, -1)
+    local = terms - jax.lax.axis_index(axis) * width
+    return jnp.where((terms >= 0) & (local >= 0) & (local < width), local, -1)
 
 
 def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
-    """A function that treats every row by itself, on each device for its own rows.
+    """Applies a function of independent rows on each device to its own rows.
 
     Args:
-      function: of arrays [n, ...] or None, to arrays [n, ...]; without collectives.
-      *arrays: rows sharded over the mesh axes data and fsdp (`jax.set_mesh`), or no mesh at all.
+      function: maps arrays [n, ...] or None to arrays [n, ...], without collectives.
+      *arrays: rows sharded over the axes data and fsdp of the current mesh, if any.
     """
     (rows,) = {x.shape[0] for x in jax.tree.leaves(arrays)}
     axes = _row_axes(rows)
@@ -64,9 +64,9 @@ def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
 
 
 def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
-    """int32 [n, top_k], the largest terms of each row of [n, V], of equal ones the first.
+    """Returns the largest terms of each row of [n, V], int32 [n, top_k]; the first of equal ones.
 
-    Of sharded terms, every device sends its `top_k` largest ones only.
+    If terms are sharded, every device sends only its `top_k` largest terms.
     """
     if not top_k:
         return jnp.zeros((len(embeddings), 0), jnp.int32)
@@ -74,7 +74,7 @@ def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
     if axis is None:
         return by_rows(functools.partial(_strongest, top_k=top_k), embeddings)
     rows = _row_axes(len(embeddings)) or None
-    # -inf, so that a column that only fills up is never among the largest terms.
+    # -inf, so that a padding column is never among the largest terms.
     merged = functools.partial(_strongest_of_all, top_k=top_k, axis=axis)
     return _on_devices(merged, P(rows, axis), P(rows))(pad_terms(embeddings, axis, -jnp.inf))
 
@@ -84,17 +84,17 @@ def _strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
 
 
 def _strongest_of_all(embeddings: jax.Array, top_k: int, axis: str) -> jax.Array:
-    """Of each part the largest, gathered in the order of the parts, so that equal ones keep it."""
+    """Gathers the largest terms of all parts, in the order of the parts, and selects from them."""
     width = embeddings.shape[-1]
-    here = _strongest(embeddings, min(top_k, width))
-    values = jnp.take_along_axis(embeddings, here, axis=1)
-    terms = here + jax.lax.axis_index(axis) * width
+    local = _strongest(embeddings, min(top_k, width))
+    values = jnp.take_along_axis(embeddings, local, axis=1)
+    terms = local + jax.lax.axis_index(axis) * width
     values, terms = (jax.lax.all_gather(x, axis, axis=1, tiled=True) for x in (values, terms))
     return jnp.take_along_axis(terms, _strongest(values, top_k), axis=1)
 
 
 def take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
-    """Values [n, K] of rows [n, V] at terms int32 [n, K]; 0 at -1."""
+    """Returns the values [n, K] of rows [n, V] at terms int32 [n, K]; 0 at -1."""
     axis = term_axis()
     if axis is None:
         return by_rows(take_locally, embeddings, terms)
@@ -103,7 +103,7 @@ def take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def take_locally(rows: jax.Array, terms: jax.Array) -> jax.Array:
-    """`take` of one device's rows [n, V]; its gradient is `dense_locally`."""
+    """As `take`, of one device's rows [n, V]; its gradient is `dense_locally`."""
     values = jnp.take_along_axis(rows, jnp.maximum(terms, 0), axis=1)
     return jnp.where(terms >= 0, values, 0)
 
@@ -126,13 +126,13 @@ take_locally.defvjp(_take_locally_forward, _take_locally_backward)
 
 @jax.custom_vjp
 def _take_sharded(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
-    """`take` of terms that are sharded over the mesh."""
+    """As `take`, of terms that are sharded over the mesh."""
     rows = _row_axes(len(embeddings)) or None
 
     def local(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
-        found = take_locally(embeddings, terms_here(terms, embeddings.shape[-1], TERM_AXIS))
-        # Each term lies on one device; all others add 0.
-        return jax.lax.psum(found, TERM_AXIS)
+        values = take_locally(embeddings, terms_here(terms, embeddings.shape[-1], TERM_AXIS))
+        # One device has each term; the other devices add 0.
+        return jax.lax.psum(values, TERM_AXIS)
 
     return _on_devices(local, (P(rows, TERM_AXIS), P(rows)), P(rows))(embeddings, terms)
 
@@ -156,41 +156,42 @@ _take_sharded.defvjp(_take_forward, _take_backward)
 
 
 def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> jax.Array:
-    """Dense rows [n, width] of sparse ones, on each device its own rows and terms of them.
+    """Converts sparse rows to dense ones [n, width]; each device computes its rows and terms.
 
     Args:
-      function: of `arrays` and `width`, to [n, width]; without collectives.
+      function: maps `arrays` and `width` to [n, width], without collectives.
       width: V.
-      *arrays: [n, K]; the last are terms, int32, -1 for none.
+      *arrays: [n, K]; the last one has terms, int32, -1 for none.
     """
     axis = term_axis()
     if axis is None:
         return by_rows(functools.partial(function, width=width), *arrays)
-    mine = -(-width // jax.sharding.get_abstract_mesh().shape[axis])
+    local_width = -(-width // jax.sharding.get_abstract_mesh().shape[axis])
     rows = P(_row_axes(len(arrays[-1])) or None)
 
     def local(*arrays: jax.Array) -> jax.Array:
-        return function(*arrays[:-1], terms_here(arrays[-1], mine, axis), width=mine)
+        terms = terms_here(arrays[-1], local_width, axis)
+        return function(*arrays[:-1], terms, width=local_width)
 
     return _on_devices(local, rows, P(*rows, axis))(*arrays)[:, :width]
 
 
 def dense_locally(values: jax.Array, terms: jax.Array, width: int) -> jax.Array:
-    """Rows [n, width] of their values and terms [n, K], -1 for none.
+    """Adds up values at terms [n, K] (-1 for none) to rows [n, width].
 
     On TPUs by a product (see `products`), elsewhere by a scatter.
     """
     if traced_platform() == "tpu":
         return products.dense(values, terms, width)
-    # -1 would count from the end of a row; `width` lies behind it and is dropped.
-    place = jnp.where(terms < 0, width, terms)
-    index = jnp.arange(len(place))[:, None]
-    out = jnp.zeros((len(place), width), values.dtype)
-    return out.at[index, place].add(values, mode="drop")
+    # -1 would be the last column; `width` is out of range and dropped.
+    columns = jnp.where(terms < 0, width, terms)
+    rows = jnp.arange(len(columns))[:, None]
+    out = jnp.zeros((len(columns), width), values.dtype)
+    return out.at[rows, columns].add(values, mode="drop")
 
 
 def _row_axes(rows: int) -> tuple[str, ...]:
-    """The mesh axes that rows are sharded over; () where there are none, or they do not divide."""
+    """Returns the mesh axes that rows are sharded over; empty if they do not divide the rows."""
     mesh = jax.sharding.get_abstract_mesh().shape
     axes = tuple(axis for axis in ("data", "fsdp") if mesh.get(axis, 1) > 1)
     return axes if rows % math.prod(mesh[axis] for axis in axes) == 0 else ()

@@ -1,17 +1,16 @@
-"""Which word pieces are the terms of a lexical representation.
+"""Terms of lexical representations: the word pieces of a vocabulary that a rule selects.
 
 | rule | terms | BERT's uncased vocabulary |
 | --- | --- | --- |
-| `all` | every id | 30,522 |
-| `words` | all but special and unused tokens (VDR, section 3.1) | 29,523 |
-| `ascii` | those of `words` that are plain ASCII (the VDR authors' image-text models) | 27,623 |
-| `1000-` | ids from 1000 on, or from any other number | 29,522, as the VDR paper counts |
+| `all` | all ids | 30,522 |
+| `words` | all except special and unused tokens (VDR, section 3.1) | 29,523 |
+| `ascii` | `words` in plain ASCII (the VDR authors' image-text models) | 27,623 |
+| `1000-` | ids from 1000, or from another number | 29,522, as in the VDR paper |
 """
 
 import functools
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +28,7 @@ _BERT_COUNTS = {"words": 29_523, "ascii": 27_623}
 
 
 class Words(Protocol):
-    """What is asked of a tokenizer."""
+    """Methods of a tokenizer that are needed here."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -42,13 +41,13 @@ class Words(Protocol):
 
 @dataclass(frozen=True)
 class Terms:
-    """The token id of each of V terms, ascending.
+    """Token ids of V terms.
 
     Attributes:
-      ids: V ids.
-      vocab_size: ids that there are.
-      words: what each term is called; empty where that is not known.
-      special: ids that are no words of a text, even where they have a term.
+      ids: V token ids, ascending.
+      vocab_size: number of ids of the tokenizer.
+      words: names of the terms; empty if unknown.
+      special: special ids, which are not words of a text even if they are terms.
     """
 
     ids: range | tuple[int, ...]
@@ -61,43 +60,38 @@ class Terms:
 
     @functools.cached_property
     def table(self) -> np.ndarray:
-        """int32 [vocab_size]: the term of each id as a word; -1: it is none, or has none."""
+        """Term of each token id, int32 [vocab_size]; -1 for ids without a term and special ids."""
         table = np.full(self.vocab_size, -1, np.int32)
         table[np.asarray(self.ids)] = np.arange(len(self.ids), dtype=np.int32)
         table[list(self.special)] = -1
         return table
 
     def bag(self, ids: np.ndarray, mask: np.ndarray, *, normalise: bool = False) -> "csr_array":
-        """The binary bags of words of n texts: 1 at each term that occurs (VDR, section 3.2).
+        """Builds binary bags of words, with 1 at each term of a text (VDR, section 3.2).
 
         Args:
           ids: token ids [n, L].
-          mask: bool [n, L]; False where there is no token.
-          normalise: bring bags to norm 1, as heads that normalise have their embeddings (VDR,
-            section 4.3); one without words stays 0.
+          mask: bool [n, L]; False for padding.
+          normalise: scales bags to norm 1, as heads with `normalise` do (VDR, section 4.3); a bag
+            without words stays 0.
 
         Returns:
           float32 [n, V].
         """
-        from scipy.sparse import csr_array  # checks of a config need no more than the counts above
+        from scipy.sparse import csr_array  # not at the top: checks of a config do not need it
 
         terms = np.where(mask, self.table[ids], -1)  # [n, L]
         rows, _ = np.nonzero(terms >= 0)
-        places = terms[terms >= 0]
         values = np.ones(len(rows), np.float32)
-        found = csr_array((values, (rows, places)), shape=(len(ids), len(self)))
-        found.data[:] = 1  # what a text has twice was added up
+        bags = csr_array((values, (rows, terms[terms >= 0])), shape=(len(ids), len(self)))
+        bags.data[:] = 1  # words that occur twice were added up
         if normalise:
-            lengths = np.diff(found.indptr)
-            found.data /= np.repeat(np.sqrt(lengths), lengths)
-        return found
+            lengths = np.diff(bags.indptr)
+            bags.data /= np.repeat(np.sqrt(lengths), lengths)
+        return bags
 
     def names(self, tokenizer: Words | None) -> tuple[str, ...]:
-        """What the V terms are called; rows beyond the tokenizer's by their number.
-
-        Args:
-          tokenizer: of the model; None: unknown.
-        """
+        """Returns the names of the V terms; `[id]` for ids that the tokenizer does not have."""
         if self.words:
             return self.words
         size = 0 if tokenizer is None else tokenizer.vocab_size
@@ -107,26 +101,26 @@ class Terms:
         )
 
     def fingerprint(self) -> str:
-        """A name for the terms and their order: the SHA-256 of words and ids."""
+        """Returns the SHA-256 of ids and words."""
         content = repr((list(self.ids), self.words)).encode()
         return hashlib.sha256(content).hexdigest()
 
 
 def check_rule(rule: str) -> str:
-    """What is wrong with a rule, "" if nothing."""
+    """Returns the error of a rule, without its key; "" if it is valid."""
     if rule in ("all", "words", "ascii") or _FROM.fullmatch(rule):
         return ""
     return f"{rule!r}; it must be 'all', 'words', 'ascii', or a first id and a dash, as in '999-'"
 
 
 def terms_of(rule: str, words: Words) -> Terms:
-    """The terms that a rule chooses of a tokenizer's ids.
+    """Selects the terms of a tokenizer by a rule.
 
     Raises:
-      UserError: an unknown rule, or one that leaves nothing.
+      UserError: the rule is unknown, or selects nothing.
     """
-    if problem := check_rule(rule):
-        raise UserError(f"terms is {problem}.")
+    if error := check_rule(rule):
+        raise UserError(f"terms is {error}.")
     size = words.vocab_size
     names = [words.id_to_token(number) for number in range(size)]
     if rule == "all":
@@ -134,25 +128,24 @@ def terms_of(rule: str, words: Words) -> Terms:
     elif match := _FROM.fullmatch(rule):
         ids = range(min(int(match[1]), size), size)
     else:
-        special, plain = words.special_ids, _chooser(rule)
-        ids = [i for i in range(size) if i not in special and plain(names[i])]
+        ids = [
+            i
+            for i, name in enumerate(names)
+            if i not in words.special_ids
+            and not _UNUSED.fullmatch(name)
+            and (rule == "words" or name.isascii())
+        ]
     if not len(ids):
         raise UserError(f"terms {rule!r} leaves none of the {size} ids of the tokenizer.")
     special = tuple(sorted(words.special_ids))
     return Terms(_compact(ids), size, tuple(names[i] for i in ids), special)
 
 
-def _chooser(rule: str) -> Callable[[str], bool]:
-    if rule == "ascii":
-        return lambda name: not _UNUSED.fullmatch(name) and name.isascii()
-    return lambda name: not _UNUSED.fullmatch(name)
-
-
 def terms_of_size(rule: str, size: int) -> Terms:
-    """As many terms as a rule chooses of so many ids, where the tokenizer is not at hand.
+    """Returns terms of the number that a rule selects, for plans without a tokenizer.
 
-    Their number is exact for `all`, for first ids and for BERT's uncased vocabulary; otherwise all
-    ids are counted, which is a little too many. Which ids they are does not matter to a plan.
+    The number is exact for `all`, for first ids and for BERT's uncased vocabulary. Otherwise it
+    includes all ids, which is slightly too many. The ids themselves are arbitrary.
     """
     match = _FROM.fullmatch(rule)
     first = int(match[1]) if match else 0
@@ -162,6 +155,6 @@ def terms_of_size(rule: str, size: int) -> Terms:
 
 
 def _compact(ids: Any) -> range | tuple[int, ...]:
-    numbers = list(ids)
-    whole = range(numbers[0], numbers[0] + len(numbers))
-    return whole if numbers == list(whole) else tuple(numbers)
+    all_ids = list(ids)
+    span = range(all_ids[0], all_ids[0] + len(all_ids))
+    return span if all_ids == list(span) else tuple(all_ids)
