@@ -114,8 +114,8 @@ class PairLoss(Loss):
         return {"logit_scale": math.log(self.logit_scale.init)}
 
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        bounds = {"logit_scale": self.logit_scale.bound}
-        return {name: bounds[name](x) if name in bounds else x for name, x in scalars.items()}
+        bound = self.logit_scale.bound
+        return {name: bound(x) if name == "logit_scale" else x for name, x in scalars.items()}
 
     def multiplier(self, context: Context) -> jax.Array:
         """Returns the multiplier of the scores, []."""

@@ -85,15 +85,15 @@ class Lexical(Head):
     keep_input_terms: bool = True
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
-        part = config.fields[field]
-        alone = all(each.head.lexical for each in config.encoded.values())
-        if alone and config.topology != "inner":
+        spec = config.fields[field]
+        only_lexical = all(other.head.lexical for other in config.encoded.values())
+        if only_lexical and config.topology != "inner":
             yield (
                 f"{path}.type 'lexical' is scored by inner products: set config.topology to "
                 f"'inner' instead of {config.topology!r}."
             )
-        if self.tied and not config.towers[part.tower].word_table:
-            yield f"{path}.tied: {part.modality or part.type}s have no word table; set it to False."
+        if self.tied and not config.towers[spec.tower].word_table:
+            yield f"{path}.tied: {spec.modality or spec.type}s have no word table; set it to False."
         if self.bias_init and not self.use_bias:
             yield (
                 f"{path}.bias_init is {self.bias_init}, but there is no bias: set use_bias to True."
@@ -103,11 +103,11 @@ class Lexical(Head):
                 f"{path}.pooling_top_k is {self.pooling_top_k}; it is for pooling 'mean' and "
                 "at least 1, or None."
             )
-        if self.top_k == 0 and not (self.keep_input_terms and part.modality == "text"):
-            own = f", or {path}.keep_input_terms to True" if part.modality == "text" else ""
-            yield f"{path}.top_k is 0, which leaves no term: set it to 1 or more{own}."
-        if problem := check_rule(self.terms):
-            yield f"{path}.terms is {problem}."
+        if self.top_k == 0 and not (self.keep_input_terms and spec.modality == "text"):
+            hint = f", or {path}.keep_input_terms to True" if spec.modality == "text" else ""
+            yield f"{path}.top_k is 0, which leaves no term: set it to 1 or more{hint}."
+        if reason := check_rule(self.terms):
+            yield f"{path}.terms is {reason}."
 
     def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
         """Returns (1, V); V is 0 if neither the config nor `vocab_size` gives it."""
