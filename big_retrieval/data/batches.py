@@ -1,9 +1,8 @@
-"""One training batch from indices: what a record becomes in training.
+"""Training batches from record indices.
 
-Everything here is a pure function of its arguments, so that any thread or process may make any
-batch. A batch notes the damaged records that were met on its way under `damaged`; whoever iterates
-over batches (pipeline.py) takes the note out and counts. Batches of evaluations are made in
-eval_batches.py.
+All functions are pure, so that any thread or process can compute any batch. A batch lists the
+damaged records that were skipped under `damaged`; pipeline.py removes and counts them. Batches of
+evaluations are in eval_batches.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,18 +24,18 @@ from big_retrieval.errors import Damaged, UserError
 
 Batch = dict[str, Any]
 NO_LABELS = PairLabels()
-TRIES = 100  # records that may stand in for a damaged one, and that are tried at the start
+TRIES = 100  # records that may replace a damaged one, and that are tried at the start
 
 
 @dataclass(frozen=True)
 class RecordSpec:
-    """What is read of every training record.
+    """Settings of reading a training record.
 
     Attributes:
-      fields: field name -> how it is read.
-      labels: which columns say what the pair is and how much it counts.
-      negatives: the further documents that it brings; None: none.
-      contents: which ids rows get by what they hold; None: none.
+      fields: field name -> reader.
+      labels: columns of ids and score.
+      negatives: sampling of hard negatives, or None.
+      contents: ids of rows by their contents, or None.
     """
 
     fields: Mapping[str, FieldReader]
@@ -50,10 +49,10 @@ class TrainingExample:
     """One row of a training batch.
 
     Attributes:
-      values: field name -> what `FieldReader.draw` returned; without what the record lacks.
-      labels: what the record says of its pair.
-      negatives: further documents, K at most.
-      ids: by what the record holds, int32 arrays.
+      values: field name -> result of `FieldReader.draw`, without fields that the record lacks.
+      labels: ids and weight of the pair.
+      negatives: at most K hard negatives.
+      ids: ids by content, int32 arrays.
     """
 
     values: Mapping[str, Any]
@@ -68,18 +67,12 @@ def try_record(
     labels: PairLabels = NO_LABELS,
     negatives: NegativeSampling | None = None,
 ) -> None:
-    """Reads a record as training would, so that what does not fit shows before it starts.
-
-    Args:
-      source: the records.
-      fields: field name -> how it is read.
-      labels: which columns say what the pair is.
-      negatives: the further documents that it brings.
+    """Reads a record as in training, so that mistakes show before the first step.
 
     Raises:
-      UserError: a field does not fit the records, or none of the first ones can be read; a column
-        of an optional field or of the negatives that all of the first ones lack; a reader's arrays
-        are not those that its field says (`Field.shapes`).
+      UserError: a field does not fit the records; none of the first records can be read, or all of
+        them lack a column of an optional field or of the negatives; a reader's arrays differ from
+        `Field.shapes`.
     """
     first, mistake, read, spec = None, None, False, RecordSpec(fields, labels, negatives)
     unseen: dict[str, str] = {}
@@ -135,15 +128,14 @@ def train_batch(
     rows: np.ndarray,
     number: int,
 ) -> Batch:
-    """The rows [b] of batch `number`; see `pipeline.train_batches`."""
+    """Returns the rows [b] of batch `number`; see `pipeline.train_batches`."""
     make = partial(_train_batch, source, spec, order, batch_size, rows, number)
     try:
         return make(alone=False)
     except BaseException as problem:
         if not of_data(problem):
             raise
-    # Texts are tokenised together, so that one that no tokenizer bears fails all. Which record it
-    # is shows when each is tokenised alone.
+    # All texts are tokenised together. Tokenising them one by one shows which record fails.
     return make(alone=True)
 
 
@@ -182,7 +174,7 @@ def _train_batch(
 def _usable(
     source: RecordSource, epoch: int, index: int, seed: int, spec: RecordSpec, alone: bool
 ) -> tuple[int, TrainingExample, list[DamageNote]]:
-    """(record, its example, damaged ones on the way): this record, or one that stands in for it."""
+    """Returns (record, example, damaged records): the record, or one that replaces it."""
     damaged: list[DamageNote] = []
     for candidate, rng in stand_in(source, seed, epoch, index, TRIES):
         try:
@@ -203,7 +195,7 @@ def _usable(
 
 
 def _alone(spec: RecordSpec, example: TrainingExample) -> None:
-    """Makes arrays of one example, to see whether that works."""
+    """Stacks one example, to see if that works."""
     for name, value in example.values.items():
         stack(spec.fields[name], [value])
     if spec.negatives is not None:
@@ -211,16 +203,16 @@ def _alone(spec: RecordSpec, example: TrainingExample) -> None:
 
 
 def _check_shapes(spec: RecordSpec, example: TrainingExample) -> None:
-    """Raises a UserError where a reader's arrays are others than those that its field says."""
+    """Raises a UserError if a reader's arrays differ from the shapes of its field."""
     for name, value in example.values.items():
         reader = spec.fields[name]
         shapes, arrays = reader.field.shapes(), reader.stack([value])
-        said = {key: f"{of} {list(shape)}" for key, (shape, of) in shapes.items()}
-        given = {key: f"{x.dtype} {list(x.shape[1:])}" for key, x in arrays.items()}
-        if said != given:
+        declared = {key: f"{dtype} {list(shape)}" for key, (shape, dtype) in shapes.items()}
+        actual = {key: f"{x.dtype} {list(x.shape[1:])}" for key, x in arrays.items()}
+        if declared != actual:
             raise UserError(
-                f"config.fields.{name}: for one row, {type(reader).__name__}.stack gives {given}, "
-                f"but {type(reader.field).__name__}.shapes says {said}; let both be the same."
+                f"config.fields.{name}: for one row, {type(reader).__name__}.stack gives {actual}, "
+                f"but {type(reader.field).__name__}.shapes says {declared}; let both be the same."
             )
 
 
@@ -234,16 +226,16 @@ def _drawn(
 ) -> TrainingExample:
     """Draws an example of a record.
 
-    Texts are drawn before all else and each group by name, so that the draws do not depend on how
-    the fields are ordered; negatives come last, so that no other draw depends on them.
+    Texts are drawn first and each group by name, so that draws do not depend on the order of
+    fields; negatives are drawn last, so that no other draw depends on them.
 
     Args:
-      record: what the source gives.
-      index: its number.
-      place: where it stands, for messages.
-      name: the source's.
-      spec: what is read.
-      rng: the record's random numbers; None: any.
+      record: the record from the source.
+      index: index of the record.
+      place: location of the record, for messages.
+      name: name of the source.
+      spec: settings of reading.
+      rng: random numbers of the record; None for any.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     here = {
@@ -251,22 +243,19 @@ def _drawn(
         for field, reader in sorted(spec.fields.items())
         if not (reader.field.optional and reader.lacks(record))
     }
-    # Where the other field is not read, as in an evaluation, this one is read by itself.
+    # A field whose `same_input_as` is not read, as in an evaluation, is read by itself.
     shared = {field: of for field, x in here.items() if (of := x.field.same_input_as) in here}
     here = {field: reader for field, reader in here.items() if field not in shared}
     drawing = Drawing(name, place, index, rng)
-    first = {field: x.draw(field, record, drawing) for field, x in here.items() if _first(x)}
+    first = {field: x for field, x in here.items() if x.field.draws_first}
+    values = {field: x.draw(field, record, drawing) for field, x in first.items()}
     drawing.texts |= {x: drawing.texts[of] for x, of in shared.items() if of in drawing.texts}
-    known = read_labels(record, spec.labels, place, drawing.texts)
-    rest = {field: x.draw(field, record, drawing) for field, x in here.items() if not _first(x)}
-    values = {**first, **rest}
+    labels = read_labels(record, spec.labels, place, drawing.texts)
+    later = {field: x for field, x in here.items() if field not in first}
+    values |= {field: x.draw(field, record, drawing) for field, x in later.items()}
     values |= {field: values[of] for field, of in shared.items()}
     negatives = draw_negatives(record, spec.negatives, place, rng)
     ids = {}
     if spec.contents is not None:
         ids = row_ids(spec.contents, spec.fields, record, drawing, negatives)
-    return TrainingExample(values, known, negatives, ids)
-
-
-def _first(reader: FieldReader) -> bool:
-    return reader.field.draws_first
+    return TrainingExample(values, labels, negatives, ids)

@@ -23,7 +23,6 @@ from big_retrieval.data.sources import (
     texts_of,
     value_of,
 )
-from big_retrieval.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class MixturePart:
 @register("source")
 @dataclass(frozen=True)
 class Mixture(Source):
-    """Several sources in fixed shares; each is shuffled on its own."""
+    """Several sources in fixed shares; each is shuffled separately."""
 
     type: Literal["mixture"] = "mixture"
     parts: dict[str, MixturePart] = field(default_factory=dict)
@@ -64,28 +63,21 @@ class Mixture(Source):
 
 
 class MixedSource(BaseSource):
-    """The records of several sources, one source behind the other.
+    """The records of several sources, one source after the other.
 
     Args:
       parts: name -> source.
-      weights: share of the examples of each part, in any unit; None: by the number of records.
-
-    Raises:
-      UserError: no parts, or shares that are no positive numbers.
+      weights: share of the examples of each part, in any unit; None in all parts for their sizes.
     """
 
     def __init__(self, parts: Mapping[str, RecordSource], weights: Mapping[str, float | None]):
-        if not parts:
-            raise UserError("the mixture has no parts; give it at least one in `parts`.")
         self.parts = dict(parts)
         self.name = "+".join(self.parts)
-        asked = [weights[name] for name in self.parts]
-        if any(w is None for w in asked) and any(w is not None for w in asked):
-            raise UserError("some parts of the mixture have a weight; give all one, or none.")
         sizes = [len(source) for source in self.parts.values()]
-        shares = np.array([s if w is None else w for s, w in zip(sizes, asked, strict=True)], float)
-        if not (np.isfinite(shares).all() and (shares > 0).all()):
-            raise UserError(f"the weights of the mixture are {asked}; they must be above 0.")
+        units = [
+            size if weights[x] is None else weights[x] for x, size in zip(parts, sizes, strict=True)
+        ]
+        shares = np.array(units, float)
         self.shares = dict(zip(self.parts, (shares / shares.sum()).tolist(), strict=True))
         self._ends = list(itertools.accumulate(sizes))
         self._sources = list(self.parts.values())
@@ -96,56 +88,46 @@ class MixedSource(BaseSource):
         return self._ends[-1]
 
     def span(self, index: int) -> tuple[int, int]:
-        """The records (start, stop) of the part that a record is of."""
-        number = bisect.bisect_right(self._ends, index)
-        return (self._ends[number - 1] if number else 0), self._ends[number]
+        """Returns the records (start, stop) of the part that contains a record."""
+        part = bisect.bisect_right(self._ends, index)
+        return (self._ends[part - 1] if part else 0), self._ends[part]
 
     def _find(self, index: int) -> tuple[RecordSource, int]:
         self.check_index(index)
         return self._sources[bisect.bisect_right(self._ends, index)], index - self.span(index)[0]
 
     def __getitem__(self, index: int) -> Record:
-        source, own = self._find(index)
-        return source[own]
+        source, position = self._find(index)
+        return source[position]
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """The texts of one record."""
-        source, own = self._find(index)
-        return texts_of(source, own, column)
+        source, position = self._find(index)
+        return texts_of(source, position, column)
 
     def value(self, index: int, column: str) -> Any:
-        """One value of a record."""
-        source, own = self._find(index)
-        return value_of(source, own, column)
+        source, position = self._find(index)
+        return value_of(source, position, column)
 
     def cell(self, index: int, column: str) -> Any:
-        """See `sources.cell_of`."""
-        source, own = self._find(index)
-        return cell_of(source, own, column)
+        source, position = self._find(index)
+        return cell_of(source, position, column)
 
     def place(self, index: int) -> str:
-        """Where the record stands in its own source."""
-        source, own = self._find(index)
-        return place_of(source, own)
+        source, position = self._find(index)
+        return place_of(source, position)
 
     def order(self, seed: int) -> "MixedOrder":
-        """Each part is shuffled on its own."""
         return MixedOrder(self, seed)
 
     def captions(self) -> Iterator[str]:
-        """All texts of all parts, one part behind the other."""
         return itertools.chain.from_iterable(source.captions() for source in self._sources)
 
 
 class MixedOrder(Order):
-    """The positions of a mixture: each part is shuffled on its own and repeated as needed.
+    """The order of a mixture: each part is shuffled separately and repeated as needed.
 
-    Which part a position belongs to is a fixed pattern by the shares, so that every stretch of
-    positions has them, and position -> record stays a pure function of the seed.
-
-    Args:
-      mixture: the parts with their shares.
-      seed: of the shuffles.
+    A fixed pattern by the shares maps positions to parts, so that every stretch of positions has
+    the shares, and position -> record stays a pure function of the seed.
     """
 
     def __init__(self, mixture: MixedSource, seed: int):
@@ -161,13 +143,13 @@ class MixedOrder(Order):
         self._mixed = grain.MapDataset.mix(parts, list(mixture.shares.values()))
 
     def record(self, position: int) -> tuple[int, int]:
-        """(epoch of the part, record index) of a position."""
+        """Returns (epoch of the part, record index) of a position."""
         epoch, index = self._mixed[position]  # type: ignore[misc]
         return int(epoch), int(index)
 
 
 class _WithEpoch:
-    """(place in a repeated part, record) -> (epoch, record)."""
+    """Maps (position in a repeated part, record) to (epoch, record)."""
 
     def __init__(self, length: int):
         self._length = length
@@ -179,6 +161,6 @@ class _WithEpoch:
 def _shared(
     tables: list[Mapping[str, tuple[str, ...]]],
 ) -> Mapping[str, tuple[str, ...]]:
-    """What all parts say alike; numbers of other classes would not mean the same."""
+    """Returns the entries that are equal in all parts; indices of other classes would differ."""
     first = tables[0]
     return {key: names for key, names in first.items() if all(t.get(key) == names for t in tables)}

@@ -1,9 +1,8 @@
-"""What the pipeline asks of a source of records.
+"""Records and their sources.
 
-A record is a plain dict from column name to value: an image as uint8 [H, W, 3] or as
-`decoding.Encoded`, one text as str, several as a tuple of str, numbers as int or float. Sources are
-read by index, from several threads and (pickled) from several processes, so that `source[i]` must
-be a pure function of `i`.
+A record is a dict from column name to value: an image as uint8 [H, W, 3] or `decoding.Encoded`, one
+text as str, several as a tuple of str, numbers as int or float. Several threads and (pickled)
+processes read a source by index, so that `source[i]` must be a pure function of `i`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,36 +24,38 @@ REQUIRED = ("name", "classes", "prompts", "captions", "__len__", "__getitem__") 
 class RecordSource(Protocol):
     """A fixed number of records, read by index.
 
-    A source whose images cost something to read may also have
-    `texts(index: int, column: str) -> tuple[str, ...]` and `value(index: int, column: str) -> Any`;
-    `texts_of` and `value_of` use them where they are there, as `cell_of` does with
-    `cell(index: int, column: str) -> Any`. One of single texts may have
-    `title(index: int, column: str)` for `title_of`. One whose records stand somewhere has
-    `place(index: int) -> str` for messages (`place_of`). One that is not shuffled as a whole has
-    `order(seed: int) -> Order` (`build.make_order`).
+    Optional methods, which the functions of this module call if they exist:
+
+    * `texts(index, column) -> tuple[str, ...]` and `value(index, column) -> Any`, which read no
+    image
+      (`texts_of`, `value_of`)
+    * `cell(index, column) -> Any` (`cell_of`)
+    * `title(index, column)`, of a source of single texts (`title_of`)
+    * `place(index) -> str`, the location of a record for messages (`place_of`)
+    * `order(seed) -> Order`, of a source that is not shuffled as a whole (`build.make_order`)
     """
 
     @property
     def name(self) -> str:
-        """A short name for logs and record ids."""
+        """Short name for logs and record ids."""
         ...
 
     @property
     def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """Label column -> the names of its classes; the column holds indices into them."""
+        """Label column -> names of its classes; the column holds indices into them."""
         ...
 
     @property
     def prompts(self) -> Mapping[str, tuple[str, ...]]:
-        """Label column -> prompts in which every {} stands for a class name."""
+        """Label column -> prompts, in which {} stands for a class name."""
         ...
 
     def __len__(self) -> int:
-        """The number of records."""
+        """Returns the number of records."""
         ...
 
     def __getitem__(self, index: int) -> Record:
-        """Record `index`, 0 <= index < len; a pure function of `index`, safe in threads.
+        """Returns record `index`, 0 <= index < len; called from several threads.
 
         Raises:
           Damaged: this record cannot be used.
@@ -62,15 +63,15 @@ class RecordSource(Protocol):
         ...
 
     def captions(self) -> Iterator[str]:
-        """All texts of the source, in order and without decoding images."""
+        """Yields all texts of the source, in order and without decoding images."""
         ...
 
 
 class BaseSource:
-    """The base of this package's own sources: no classes, and values of whole records.
+    """Base class of the package's sources, without classes and prompts.
 
-    A subclass has `name`, `__len__` and `__getitem__`; one whose images cost something to read has
-    a `value` that does not read them.
+    A subclass defines `name`, `__len__` and `__getitem__`. If its images are expensive to read, it
+    overrides `value` to read only the requested column.
     """
 
     name: str
@@ -84,16 +85,16 @@ class BaseSource:
         raise NotImplementedError
 
     def check_index(self, index: int) -> None:
-        """Raises an IndexError where there is no such record."""
+        """Raises an IndexError if there is no such record."""
         if not 0 <= index < len(self):
             raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
 
     def place(self, index: int) -> str:
-        """Where a record stands, for messages."""
+        """Returns the location of a record, for messages."""
         return f"{self.name}, record {index}"
 
     def value(self, index: int, column: str) -> Any:
-        """One value of a record.
+        """Returns one value of a record.
 
         Raises:
           UserError: there is no such column.
@@ -101,7 +102,7 @@ class BaseSource:
         return column_of(self[index], column, self.name)
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """The texts of one record.
+        """Returns the texts of one record.
 
         Raises:
           Damaged: it has none.
@@ -110,18 +111,18 @@ class BaseSource:
         return as_texts(self.value(index, column), column, self.place(index))
 
     def captions(self) -> Iterator[str]:
-        """See `RecordSource`."""
+        """Yields no texts."""
         return iter(())
 
 
 class TextRecords(BaseSource):
-    """A source of single texts, such as queries or filled-in class prompts.
+    """A source of single texts, such as queries or class prompts.
 
     Args:
-      texts: the texts; record i is {column: (texts[i],)}.
-      column: the column that holds them.
-      name: the source's name.
-      titles: of the texts, in any column that is asked for; (): they have none.
+      texts: record i is {column: (texts[i],)}.
+      column: column of the texts.
+      name: name of the source.
+      titles: titles of the texts, returned for any column; empty for none.
     """
 
     def __init__(
@@ -142,15 +143,15 @@ class TextRecords(BaseSource):
         return {self._column: (self._texts[index],)}
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """The text of one record, an empty one too: who asks for n texts gets n answers."""
+        """Returns the text of one record, even if it is empty: n texts give n results."""
         return (as_utf8(self._texts[index]),)
 
     def title(self, index: int, column: str) -> str:
-        """The title of one record; "": it has none."""
+        """Returns the title of one record; empty for none."""
         return self._titles[index] if self._titles else ""
 
     def captions(self) -> Iterator[str]:
-        """All texts, in order."""
+        """Yields all texts, in order."""
         return iter(self._texts)
 
 
@@ -158,8 +159,8 @@ def make_source(config: "Source") -> RecordSource:
     """Opens a source of records.
 
     Raises:
-      UserError: its files are not there; the sentence says how to get them. Or a user's own source
-        lacks what all sources have.
+      UserError: its files are missing (the message says how to get them), or a user's source lacks
+        a required attribute.
     """
     source = config.build()
     if not isinstance(source, RecordSource):
@@ -173,7 +174,7 @@ def make_source(config: "Source") -> RecordSource:
 
 
 def column_of(record: Record, column: str, source: str) -> Any:
-    """The value of a column.
+    """Returns the value of a column.
 
     Raises:
       UserError: the record has no such column.
@@ -185,50 +186,51 @@ def column_of(record: Record, column: str, source: str) -> Any:
 
 
 def is_absent(value: Any) -> bool:
-    """Whether a record has nothing there: None, NaN, a blank text, or a list of nothing else."""
+    """Returns True for None, NaN, a blank text, or a list of these."""
     if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
         return True
     if isinstance(value, list | tuple):
-        return all(is_absent(each) for each in value)
+        return all(map(is_absent, value))
     return isinstance(value, str | bytes) and not value.strip()
 
 
 def as_texts(value: Any, column: str, place: str) -> tuple[str, ...]:
-    """One or several texts as a tuple, without empty ones; any Unicode.
+    """Returns one or several texts as a tuple, without empty ones.
 
     Args:
       value: a text or a sequence of texts; bytes are UTF-8.
-      column: where it was, for messages.
-      place: the record, for messages.
+      column: name of the column, for messages.
+      place: location of the record, for messages.
 
     Raises:
-      Damaged: the value is something else, or nothing is left.
+      Damaged: the value is something else, or all texts are empty.
     """
     texts = (value,) if isinstance(value, str | bytes) else value
     if isinstance(texts, np.ndarray):
         texts = texts.tolist()
-    known = isinstance(texts, list | tuple)
-    if not known or not all(text is None or isinstance(text, str | bytes) for text in texts):
+    if not isinstance(texts, list | tuple) or not all(
+        text is None or isinstance(text, str | bytes) for text in texts
+    ):
         raise Damaged(place, f"{column!r} is {value!r:.80}, not a text or list of texts")
-    found = tuple(as_utf8(text) for text in texts if text is not None)
-    found = tuple(text for text in found if text and not text.isspace())
-    if not found:
+    decoded = (as_utf8(text) for text in texts if text is not None)
+    remaining = tuple(text for text in decoded if text and not text.isspace())
+    if not remaining:
         raise Damaged(place, f"{column!r} has no text")
-    return found
+    return remaining
 
 
 def as_utf8(text: str | bytes) -> str:
-    """A text that can be encoded as UTF-8: lone surrogates and wrong bytes are replaced."""
+    """Returns a text that UTF-8 can encode: lone surrogates and invalid bytes are replaced."""
     if isinstance(text, bytes):
         return text.decode("utf-8", "replace")
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def texts_of(source: RecordSource, index: int, column: str) -> tuple[str, ...]:
-    """The texts of one record, without its images where the source can do so.
+    """Returns the texts of one record, if possible without reading its images.
 
     Raises:
-      UserError: the record has no such column or it holds no texts.
+      UserError: the record has no such column, or it holds no texts.
     """
     texts = getattr(source, "texts", None)
     with record_at(place_of(source, index)) as place:
@@ -238,7 +240,7 @@ def texts_of(source: RecordSource, index: int, column: str) -> tuple[str, ...]:
 
 
 def value_of(source: RecordSource, index: int, column: str) -> Any:
-    """One value of a record, such as a label, without its images where the source can do so.
+    """Returns one value of a record, if possible without reading its images.
 
     Raises:
       UserError: the record has no such column.
@@ -251,9 +253,9 @@ def value_of(source: RecordSource, index: int, column: str) -> Any:
 
 
 def cell_of(source: RecordSource, index: int, column: str) -> Any:
-    """What the file of a source holds for a record's image: a path, its bytes, or pixels.
+    """Returns the image of a record as its file stores it: a path, bytes or pixels.
 
-    Opens no image file. None: the source does not say.
+    Opens no image file. Returns None if the source does not support it.
     """
     cell = getattr(source, "cell", None)
     if cell is None:
@@ -263,7 +265,7 @@ def cell_of(source: RecordSource, index: int, column: str) -> Any:
 
 
 def title_of(source: RecordSource, index: int, column: str) -> Any:
-    """The title, or the titles, of one record; None where it lacks the column."""
+    """Returns the title, or the titles, of one record; None if it lacks the column."""
     title = getattr(source, "title", None)
     if title is not None:
         return title(index, column)
@@ -274,9 +276,9 @@ def title_of(source: RecordSource, index: int, column: str) -> Any:
 
 
 def evenly_spaced(count: int, most: int) -> np.ndarray:
-    """At most `most` numbers below `count`, evenly spaced from 0 to the last; all if no more.
+    """Returns at most `most` indices below `count`, evenly spaced from 0 to the last.
 
-    Runs and indexes store digests of these records: were the numbers others, they would be refused.
+    Runs and indexes store digests of these records, so that other indices would make them invalid.
 
     Returns:
       int64 [min(count, most)], ascending.
@@ -285,6 +287,6 @@ def evenly_spaced(count: int, most: int) -> np.ndarray:
 
 
 def place_of(source: RecordSource, index: int) -> str:
-    """Where a record stands, for messages."""
+    """Returns the location of a record, for messages."""
     place = getattr(source, "place", None)
     return f"{source.name}, record {index}" if place is None else place(index)

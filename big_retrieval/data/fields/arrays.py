@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 LARGEST = 2**24  # values of one array
 FLOATS = ("float32", "float16")
-HASHED = 2**28  # bytes of a file that `fingerprint` reads, of larger ones evenly spaced rows
+HASHED = 2**28  # bytes that `fingerprint` reads; from larger files, evenly spaced rows
 
 
 @register("field")
 @dataclass(frozen=True)
 class ArrayField(EncodedField):
-    """Numbers of a fixed shape, one array for each record or for each of its texts.
+    """Arrays of a fixed shape, one for each record or for each of its texts.
 
-    Batches have {"values": `dtype` [B, *shape]}. A column of the records has the arrays (nested
-    lists), or they are rows of a memory-mapped .npy file: row i is record i's, or a column names
-    the rows.
+    Batches contain {"values": `dtype` [B, *shape]}. The arrays are in a column of the records
+    (nested lists), or are rows of a memory-mapped .npy file. Row i belongs to record i, or a column
+    holds the row indices.
     """
 
     type: Literal["array"] = "array"
@@ -88,7 +88,7 @@ class ArrayField(EncodedField):
         return {} if self.generated else super().columns()
 
     def build(self, tools: Tools) -> "ArrayReader":
-        """Reads the texts of all records if the rows of the file go by them."""
+        """Returns the reader; reads the texts of all records if rows of the file follow texts."""
         aligned = tools.fields[self.aligned_with].build(tools) if self.aligned_with else None
         if aligned is None or not self.file or self.column or tools.source is None:
             return ArrayReader(self, aligned)
@@ -99,12 +99,12 @@ class ArrayField(EncodedField):
         return {"values": (self.shape, self.dtype)}
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
-        """The values [B, *shape]; floats in the type of the computation."""
+        """Returns the values [B, *shape]; floats in the type of the computation."""
         values = arrays["values"]
         return (values.astype(dtype) if self.dtype in FLOATS else values,)
 
     def runlocal(self) -> "ArrayField":
-        """Random values of the same shape, which losses know; generated records have none."""
+        """Returns a field with random values of the same shape; generated records have none."""
         small: Any = self.shrunk()
         return dataclasses.replace(small, file="", generated=True)
 
@@ -114,9 +114,9 @@ class ArrayReader(FieldReader):
     """Reads arrays [*shape] of the field's type.
 
     Attributes:
-      aligned: reads the texts that the arrays belong to; None: they belong to records.
-      starts: the row of the first text of each training record, and behind the last one, int64
-        [records + 1]; None: rows do not go by texts.
+      aligned: reader of the texts that the arrays belong to; None if they belong to records.
+      starts: row of the first text of each training record, and the number of rows, int64 [records
+        + 1]; None if rows do not follow texts.
       texts: `texts_sha256` of all these texts.
     """
 
@@ -126,7 +126,7 @@ class ArrayReader(FieldReader):
     texts: str = ""
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        """Checks the file: its rows have the field's shape and type, and are as many as needed."""
+        """Checks the shape, type and number of the file's rows."""
         store = self.check_store(f"{path}.file", f"{path}.shape and dtype to what it holds")
         if store is None or self.field.column:
             return
@@ -148,12 +148,12 @@ class ArrayReader(FieldReader):
             )
 
     def check_store(self, key: str, remedy: str) -> np.ndarray | None:
-        """The file, whose rows are of the field's shape and type; None: the field has no file.
+        """Returns the file after checking the shape and type of its rows; None without a file.
 
-        Messages name the key of the file, and as a remedy the keys to set if the file is right.
+        Messages name the key of the file, and as a remedy the keys to set if the file is correct.
 
         Raises:
-          UserError: the file is missing, or holds something else.
+          UserError: the file is missing, or its rows differ.
         """
         if not self.field.file:
             return None
@@ -168,24 +168,24 @@ class ArrayReader(FieldReader):
         return store
 
     def fingerprint(self) -> str:
-        """Of the file's rows, and of the texts that they belong to where rows go by texts."""
+        """Returns a digest of the file's rows, and of the texts that rows follow."""
         if not self.field.file:
             return ""
         store = open_store(self.field.file, again=True)
         step = -(-store.nbytes // HASHED) or 1
-        found = hashlib.sha256(f"{store.dtype} {store.shape} {self.texts}".encode())
+        digest = hashlib.sha256(f"{store.dtype} {store.shape} {self.texts}".encode())
         for start in range(0, len(store), 1024 * step):  # a part at a time in memory
-            found.update(np.ascontiguousarray(store[start : start + 1024 * step : step]).tobytes())
+            digest.update(np.ascontiguousarray(store[start : start + 1024 * step : step]).tobytes())
         if self.starts is not None:
-            found.update(self.starts.tobytes())
-        return found.hexdigest()
+            digest.update(self.starts.tobytes())
+        return digest.hexdigest()
 
     def lacks(self, record: Record) -> bool:
-        """Whether the column has nothing; never where values are generated or rows go in order."""
-        return bool(self.field.column) and not self._drawn_up(record) and super().lacks(record)
+        """Returns True if the column is empty, unless values are generated or rows go in order."""
+        return bool(self.field.column) and not self._is_generated(record) and super().lacks(record)
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray | None:
-        """The record's array, or that of the drawn text."""
+        """Returns the array of the record, or of the drawn text."""
         number, count = 0, 1
         if self.aligned is not None:
             text = drawing.texts.get(self.field.aligned_with)
@@ -195,7 +195,7 @@ class ArrayReader(FieldReader):
                 why = f"it has an array for each text of {self.field.aligned_with!r}, but no text"
                 raise Damaged(drawing.place, why)
             number, count = text.number, text.count
-        if self._drawn_up(record):
+        if self._is_generated(record):
             return self.generate(drawing.index, number)
         given = None
         if self.field.column:
@@ -203,7 +203,7 @@ class ArrayReader(FieldReader):
         return self.array(given, drawing.index, number, count, drawing.place)
 
     def stack(self, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
-        """{"values": [n, *shape]}; None is all 0."""
+        """Returns {"values": [n, *shape]}; None becomes 0."""
         out = np.zeros((len(values), *self.field.shape), self.field.dtype)  # [n, *shape]
         for row, value in enumerate(values):
             if value is not None:
@@ -211,11 +211,11 @@ class ArrayReader(FieldReader):
         return {"values": out}
 
     def count(self, source: RecordSource, index: int) -> int:
-        """One, or as many as the record has texts."""
+        """Returns 1, or the number of the record's texts."""
         return 1 if self.aligned is None else self.aligned.count(source, index)
 
     def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
-        """The array of a record, or of one of its texts."""
+        """Returns the array of a record, or of one of its texts."""
         place, given = place_of(source, index), None
         if self.field.generated and not self.field.column:
             return self.generate(index, number)
@@ -227,19 +227,19 @@ class ArrayReader(FieldReader):
                 return None
         return self.array(given, index, number, self.count(source, index), place)
 
-    def _drawn_up(self, record: Record) -> bool:
-        """Whether the values of a record are random."""
+    def _is_generated(self, record: Record) -> bool:
+        """Returns True if the values of a record are random."""
         return self.field.generated and self.field.column not in record
 
     def generate(self, index: int, number: int) -> np.ndarray:
-        """Values that follow from the numbers of the record and the text alone."""
+        """Returns random values that depend on the indices of record and text alone."""
         rng, kind = np.random.default_rng((index, number)), np.dtype(self.field.dtype)
         if kind.kind == "f":
             return rng.standard_normal(self.field.shape).astype(kind)
         return rng.integers(0, 2, self.field.shape).astype(kind)
 
     def array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
-        """The array that belongs to text `number` of `count`, or to the record.
+        """Returns the array of text `number` of `count`, or of the record.
 
         `given` is the value of the column; None if there is no column, and rows go in order.
         """
@@ -260,7 +260,7 @@ class ArrayReader(FieldReader):
         return as_values(given, self.field, repr(column), place)
 
     def _row(self, row: int, place: str) -> np.ndarray:
-        """A row of the file."""
+        """Returns a row of the file."""
         store = open_store(self.field.file)
         if not 0 <= row < len(store):
             why = f"it asks for a row that {self.field.file} lacks, {row} of {len(store):,}"
@@ -269,35 +269,33 @@ class ArrayReader(FieldReader):
 
 
 def as_values(given: Any, field: ArrayField, what: str, place: str) -> np.ndarray:
-    """A value of a record, nested lists or an array, as an array [*shape] of the field's type.
-
-    Messages name the place and what stands there.
+    """Returns nested lists or an array as an array [*shape] of the field's type.
 
     Raises:
-      Damaged: it is of another shape or type, does not fit the type, or is not finite.
+      Damaged: it has another shape or type, does not fit the type, or is not finite.
     """
     kind = np.dtype(field.dtype)
     try:
-        found = np.asarray(given)
+        array = np.asarray(given)
     except ValueError:  # lists of different lengths
         raise Damaged(place, f"{what} has lists of different lengths") from None
-    if found.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub":
         raise Damaged(place, f"{what} holds something else than numbers, {given!r:.60}")
-    if found.shape != field.shape:
-        why = f"{what} has the wrong shape, {found.shape} instead of {field.shape}"
+    if array.shape != field.shape:
+        why = f"{what} has the wrong shape, {array.shape} instead of {field.shape}"
         raise Damaged(place, why)
-    if not _casts(found.dtype, kind):
-        raise Damaged(place, f"{what} holds {found.dtype} instead of {kind}")
+    if not _casts(array.dtype, kind):
+        raise Damaged(place, f"{what} holds {array.dtype} instead of {kind}")
     with np.errstate(over="ignore"):
-        out = found.astype(kind)
+        out = array.astype(kind)
     if kind.kind == "f" and not np.isfinite(out).all():
         raise Damaged(place, f"{what} holds a number that is not finite in {kind}")
-    if kind.kind in "iu" and not np.array_equal(out, found):
+    if kind.kind in "iu" and not np.array_equal(out, array):
         raise Damaged(place, f"{what} holds numbers that do not fit into {kind}")
     return out
 
 
 def _casts(given: np.dtype, wanted: np.dtype) -> bool:
-    """Whether values of a type can be meant as those of another; whether they fit is seen later."""
+    """Returns True if values of a type may be converted; `as_values` checks that they fit."""
     allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
     return given.kind in allowed[wanted.kind]

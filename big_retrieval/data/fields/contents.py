@@ -1,7 +1,7 @@
-"""What tells whether two records hold the same text or image, and the ids made of it.
+"""Keys that are equal if two records hold the same text or image, and ids computed from them.
 
-Contents are plain values that can be compared and hashed: a text as `normalize_text` has it, a
-title and a text, the path of an image, or the digest of an image's bytes or pixels.
+Keys are hashable values: a text after `normalize_text`, a title and a text, the path of an image,
+or the digest of an image's bytes or pixels.
 """
 
 import hashlib
@@ -25,15 +25,16 @@ NONE = -1  # no id
 
 @dataclass(frozen=True)
 class ContentIds:
-    """Which ids training rows are given by what they hold; see `row_ids`.
+    """Ids of training rows by their contents; see `row_ids`.
 
     Attributes:
-      query: the fields of queries.
-      document: the fields of documents.
-      queries: ids of a row, its own query's and those of others in the record; at least 1.
-      documents: the same of documents.
-      negatives: the document field that hard negatives are read like; "": there are none.
-      count: K, hard negatives of a row.
+      query: fields of queries.
+      document: fields of documents.
+      queries: number of query ids per row, for the drawn query and others of the record; at least
+        1.
+      documents: number of document ids per row.
+      negatives: document field that reads hard negatives; empty for none.
+      count: K, hard negatives per row.
     """
 
     query: tuple[str, ...]
@@ -44,16 +45,16 @@ class ContentIds:
     count: int = 0
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The int32 arrays of a batch, and the shape of one row in each."""
-        found: dict[str, tuple[int, ...]] = {
+        """Returns the int32 arrays of a batch, with the shape of one row."""
+        shapes: dict[str, tuple[int, ...]] = {
             "query_id": (self.queries,) if self.queries > 1 else (),
             "document_id": (self.documents,) if self.documents > 1 else (),
         }
-        return found | ({"negatives_id": (self.count,)} if self.negatives else {})
+        return shapes | ({"negatives_id": (self.count,)} if self.negatives else {})
 
 
 def of_text(text: str | tuple[str, str]) -> Hashable:
-    """The key of a text, or of a title and a text; an empty title is none."""
+    """Returns the key of a text, or of a title and a text; an empty title is ignored."""
     if isinstance(text, str):
         return normalize_text(text)
     title, body = map(normalize_text, text)
@@ -61,10 +62,10 @@ def of_text(text: str | tuple[str, str]) -> Hashable:
 
 
 def of_image(value: Any) -> Hashable | None:
-    """The path of an image, or the digest of its file's content or of its pixels; None: unknown.
+    """Returns an image's path, or the digest of its bytes or pixels; None if unknown.
 
     Args:
-      value: what a record or the cell of a table holds.
+      value: value of a record or of a table's cell.
     """
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
@@ -82,13 +83,13 @@ def of_image(value: Any) -> Hashable | None:
 
 
 def number(content: Hashable) -> int:
-    """31 bits of the digest of a content; different ones share a number once in 2^31 pairs."""
+    """Returns 31 bits of a key's digest; two keys collide once in 2^31 pairs."""
     parts = content if isinstance(content, tuple) else (content,)
-    found = hashlib.blake2b(digest_size=4)
+    digest = hashlib.blake2b(digest_size=4)
     for part in parts:
-        each = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass")
-        found.update(len(each).to_bytes(8, "little") + each)
-    return int.from_bytes(found.digest(), "little") >> 1
+        data = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return int.from_bytes(digest.digest(), "little") >> 1
 
 
 def row_ids(
@@ -98,33 +99,33 @@ def row_ids(
     drawing: "Drawing",
     negatives: Sequence["Negative"] = (),
 ) -> dict[str, np.ndarray]:
-    """The ids of one training row, equal where contents are.
+    """Returns the ids of one training row, equal if the contents are equal.
 
-    Of a side with one field they are those of the value that was drawn and then of the record's
-    other values; of a side with several fields there is one, of all that was drawn together.
+    A side with one field has the id of the drawn value, followed by ids of the record's other
+    values. A side with several fields has one id, for all drawn values together.
 
     Args:
-      ids: which are wanted.
-      readers: field name -> how it is read.
-      record: what the source gives.
-      drawing: which of the record's texts was drawn.
-      negatives: the hard negatives that were drawn, at most `ids.count`.
+      ids: the ids to compute.
+      readers: field name -> reader.
+      record: the record from the source.
+      drawing: the texts that were drawn.
+      negatives: at most `ids.count` hard negatives.
 
     Returns:
-      The arrays of `ContentIds.shapes`, int32; -1 where there is no id.
+      The arrays of `ContentIds.shapes`, int32; -1 for no id.
     """
     out = {}
     for side, names, most in (
         ("query", ids.query, ids.queries), ("document", ids.document, ids.documents),
     ):  # fmt: skip
-        found = _numbers(names, readers, record, drawing)[:most]
-        padded = found + [NONE] * (most - len(found))
+        numbers = _numbers(names, readers, record, drawing)[:most]
+        padded = numbers + [NONE] * (most - len(numbers))
         out[f"{side}_id"] = np.array(padded if most > 1 else padded[0], np.int32)
     if ids.negatives:
         titled = bool(readers[ids.negatives].field.title)
-        texts = [(each.title, each.text) if titled else each.text for each in negatives]
-        found = [number(of_text(text)) for text in texts]
-        out["negatives_id"] = np.array(found + [NONE] * (ids.count - len(found)), np.int32)
+        texts = [(x.title, x.text) if titled else x.text for x in negatives]
+        numbers = [number(of_text(text)) for text in texts]
+        out["negatives_id"] = np.array(numbers + [NONE] * (ids.count - len(numbers)), np.int32)
     return out
 
 
@@ -134,7 +135,7 @@ def _numbers(
     record: Record,
     drawing: "Drawing",
 ) -> list[int]:
-    """The numbers of a side's contents, the drawn one first; [] where they are not known."""
+    """Returns the ids of a side's contents, the drawn value first; [] if unknown."""
     chosen: list[Hashable] = []
     others: list[Hashable] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Images as a field: keys, and how they are read from records."""
+"""Images as a field."""
 
 import dataclasses
 import re
@@ -81,11 +81,11 @@ class ImageField(EncodedField):
         return {"pixels": ((self.size, self.size, 3), "uint8")}
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
-        """Pixels with the channels' mean and deviation taken out, [B, S, S, 3]."""
+        """Returns the normalized pixels [B, S, S, 3]."""
         return (self.normalised(arrays["pixels"]).astype(dtype),)
 
     def normalised(self, pixels: Any) -> Any:
-        """uint8 pixels [B, S, S, 3] to float32 with the channels' mean and deviation taken out."""
+        """Normalizes uint8 pixels [B, S, S, 3] to float32 by the channels' mean and deviation."""
         import jax.numpy as jnp
 
         mean, std = jnp.asarray(self.mean, jnp.float32), jnp.asarray(self.std, jnp.float32)
@@ -111,16 +111,16 @@ class ImageField(EncodedField):
 
 @dataclass(frozen=True)
 class ImageReader(FieldReader):
-    """Reads images as uint8 [size, size, 3]; `decoder` and `reduced` are those of the loader."""
+    """Reads images as uint8 [size, size, 3]; `decoder` and `reduced` are keys of the loader."""
 
     field: ImageField
     decoder: Decoder = "pillow"
     reduced: bool = True
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray:
-        """A random resized crop, mirrored unless a drawn text has a word that this makes untrue.
+        """Returns a random resized crop, possibly mirrored and with an erased rectangle.
 
-        Then perhaps a rectangle of it is erased.
+        It is not mirrored if a drawn text has a word that mirroring would make false.
         """
         del name
         image = transforms.training_view(
@@ -133,16 +133,16 @@ class ImageReader(FieldReader):
             decoder=self.decoder,
             place=drawing.place,
         )  # [S, S, 3]
-        wanted = drawing.rng.random() < self.field.flip
-        mirrored = wanted and not has_word(drawing.said, self.field.flip_unsafe_words)
+        mirrored = drawing.rng.random() < self.field.flip
+        mirrored = mirrored and not has_word(drawing.said, self.field.flip_unsafe_words)
         image = transforms.flip(image) if mirrored else image
-        # No number is drawn where nothing is erased, so that other draws are as without the key.
+        # Without erasing no random number is drawn, so that other draws stay the same.
         if self.field.erasing and drawing.rng.random() < self.field.erasing:
             return transforms.erase(image, self.field.mean, drawing.rng)
         return image
 
     def stack(self, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
-        """{"pixels": uint8 [n, S, S, 3]}; None is a black image."""
+        """Returns {"pixels": uint8 [n, S, S, 3]}; None becomes a black image."""
         size = self.field.size
         pixels = np.zeros((len(values), size, size, 3), np.uint8)  # [n, S, S, 3]
         for row, value in enumerate(values):
@@ -151,18 +151,18 @@ class ImageReader(FieldReader):
         return {"pixels": pixels}
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        """The image's path, or the digest of its bytes or pixels where the table holds these."""
-        found = of_image(cell_of(source, index, self.field.column))
-        return () if found is None else (found,)
+        """Returns the image's path, or the digest of bytes or pixels that the table holds."""
+        key = of_image(cell_of(source, index, self.field.column))
+        return () if key is None else (key,)
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
-        """The digest of the image's bytes or pixels."""
+        """Returns the digest of the image's bytes or pixels."""
         del drawing
-        found = of_image(record.get(self.field.column))
-        return () if found is None else (found,)
+        key = of_image(record.get(self.field.column))
+        return () if key is None else (key,)
 
     def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
-        """The image as evaluation sees it: resized and cropped centrally."""
+        """Returns the image of an evaluation: resized, and cropped centrally."""
         del number
         record = source[index]
         if self.field.optional and is_absent(record.get(self.field.column)):
@@ -174,7 +174,7 @@ class ImageReader(FieldReader):
 
 
 def has_word(texts: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether one of the texts contains one of the words, as a word and in any case."""
+    """Returns True if a text contains one of the words, as a whole word in any case."""
     if not words:
         return False
     pattern = rf"\b(?:{'|'.join(map(re.escape, words))})\b"

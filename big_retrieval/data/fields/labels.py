@@ -1,4 +1,4 @@
-"""What a record says of its pair: which query and document it is, and how much it counts."""
+"""Labels of a record's pair: ids of query and document, and the weight."""
 
 import functools
 import hashlib
@@ -18,7 +18,7 @@ Label = int | float
 
 
 def label_types(labels: PairLabels) -> dict[str, type[np.generic]]:
-    """The arrays that a batch has besides the fields, by name, with their types."""
+    """Returns the arrays of labels in a batch, by name, with their types."""
     out: dict[str, type[np.generic]] = {}
     if labels.query:
         out["query_id"] = np.int32
@@ -32,21 +32,21 @@ def label_types(labels: PairLabels) -> dict[str, type[np.generic]]:
 def read_labels(
     record: Record, labels: PairLabels, place: str, drawn: Mapping[str, Drawn] | None = None
 ) -> dict[str, Label]:
-    """The labels of a record; none where the configuration names no column.
+    """Returns the labels of a record, for the columns that the config names.
 
     Args:
       record: one pair.
-      labels: which columns; `query_field` and `document_field` resolved, see `build.make_labels`.
-      place: where the record stands, for messages.
-      drawn: text field -> which of its texts was drawn; of several ids, that text's counts.
+      labels: columns; `query_field` and `document_field` are resolved, see `build.make_labels`.
+      place: location of the record, for messages.
+      drawn: text field -> the drawn text, whose id is taken from several.
 
     Returns:
       `query_id` and `document_id`, from 0, equal for equal values (`number_of`); `weight`.
 
     Raises:
-      Damaged: a column is missing or empty, has not as many ids as there are texts, or a score has
-        no weight.
-      UserError: a column has several ids, and it is not known of which field's texts.
+      Damaged: a column is missing or empty, has another number of ids than texts, or a score has no
+        weight.
+      UserError: a column has several ids, and the field of their texts is unknown.
     """
     out: dict[str, Label] = {}
     for side in ("query", "document"):
@@ -58,9 +58,9 @@ def read_labels(
 
 
 def number_of(value: Any) -> int:
-    """A number from 0 to 2^31 - 1 for an id: itself where it is one, else 31 bits of its digest.
+    """Returns a number from 0 to 2^31 - 1 for an id: itself, or 31 bits of its digest.
 
-    Different texts share a number once in 2^31 pairs of them.
+    Two texts collide once in 2^31 pairs.
     """
     if isinstance(value, numbers.Integral) and 0 <= int(value) < 2**31:
         return int(value)
@@ -71,7 +71,7 @@ def number_of(value: Any) -> int:
 def _id(
     record: Record, labels: PairLabels, side: str, place: str, drawn: Mapping[str, Drawn]
 ) -> Any:
-    """The id of a side: the column's own, or of several that of the text that was drawn."""
+    """Returns the id of a side; from several ids, the id of the drawn text."""
     column, field = getattr(labels, side), getattr(labels, f"{side}_field")
     value = _value(record, column, place)
     if not isinstance(value, list | tuple):

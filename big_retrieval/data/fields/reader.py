@@ -1,4 +1,4 @@
-"""How a field's values are taken from records, and how they become arrays of a batch.
+"""Base class of field readers, which read a field's values and stack them into arrays.
 
 `Field.build` returns a `FieldReader`. A field without files or a tokenizer can be its own reader,
 see `examples/letters.py`.
@@ -20,7 +20,7 @@ from big_retrieval.errors import Damaged
 
 @dataclass(frozen=True)
 class Tools:
-    """What `Field.build` may need besides the field's own keys."""
+    """Objects that `Field.build` may need in addition to the field's keys."""
 
     tokenizer: FixedLengthTokenizer | None = None
     loader: Loader = field(default_factory=Loader)
@@ -30,7 +30,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Position of the text that was drawn for an example, and number of the record's texts."""
+    """Index of the text that was drawn for an example, and the number of the record's texts."""
 
     number: int
     count: int
@@ -38,15 +38,15 @@ class Drawn:
 
 @dataclass
 class Drawing:
-    """A training example while its fields are drawn, those with `draws_first` first.
+    """State of a training example while its fields are drawn.
 
     Attributes:
-      source: the name of the source.
-      place: where the record stands, for messages.
-      index: the record's number.
-      rng: the record's random numbers.
-      texts: text field -> which of its texts was drawn.
-      said: all texts that were drawn, titles too.
+      source: name of the source.
+      place: location of the record, for messages.
+      index: index of the record.
+      rng: random numbers of the record.
+      texts: text field -> the text that was drawn.
+      said: all texts that were drawn, including titles.
     """
 
     source: str
@@ -58,14 +58,14 @@ class Drawing:
 
 
 class FieldReader:
-    """Reads the values of one field and makes arrays of them.
+    """Reads the values of one field and stacks them into arrays.
 
-    Shared by threads and pickled to worker processes, so it must never change. Any exception
-    about a record makes it a damaged one; `errors.Damaged` says in words what is wrong with it.
+    Threads share it and worker processes get a pickled copy, so it must never change. Any exception
+    about a record marks the record as damaged; `errors.Damaged` carries the reason.
 
     Attributes:
-      field: the part of the configuration.
-      tokenizer: of a text field.
+      field: the field's config.
+      tokenizer: tokenizer of a text field.
     """
 
     field: Any
@@ -80,7 +80,7 @@ class FieldReader:
         return state
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        """Checks the field's files and its tokenizer against the records before any is read.
+        """Checks the field's files and tokenizer against the records before the first read.
 
         Args:
           path: path of the field, such as `config.fields.text`, for messages.
@@ -92,19 +92,18 @@ class FieldReader:
         del path, source
 
     def fingerprint(self) -> str:
-        """Identifies what the field reads beside the records; a resumed run must find the same.
+        """Returns a digest of the files that the field reads; a resumed run needs the same.
 
-        Returns:
-          A digest of the content; "": the field reads the records alone.
+        Empty if the field reads records only.
         """
         return ""
 
     def lacks(self, record: Record) -> bool:
-        """Whether a record has nothing for the field; asked of optional ones only."""
+        """Returns True if a record has no value for the field; called for optional fields."""
         return is_absent(record.get(self.field.column))
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> Any:
-        """The value that training takes; None: an optional field that the record lacks.
+        """Draws the training value of a record; None if an optional value is missing.
 
         Raises:
           Damaged: the record cannot be used.
@@ -113,14 +112,14 @@ class FieldReader:
         raise NotImplementedError
 
     def stack(self, values: Sequence[Any]) -> dict[str, np.ndarray]:
-        """n values of `draw` or `value` as the arrays of `Field.shapes`, n rows each.
+        """Stacks n values of `draw` or `value` into the arrays of `Field.shapes`, n rows each.
 
         None is an empty value.
         """
         raise NotImplementedError
 
     def count(self, source: RecordSource, index: int) -> int:
-        """How many values an evaluation reads of a record: all of its texts, one image.
+        """Returns the number of values that an evaluation reads: all texts, or one image.
 
         Raises:
           Damaged: the record cannot be used.
@@ -129,9 +128,9 @@ class FieldReader:
         return 1
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        """What tells whether two records hold the same, one for each of the `count` values.
+        """Returns a key for each of the `count` values, equal if two records hold the same.
 
-        Opens no image file. (): it is not known.
+        Opens no image file. Empty if the keys are unknown.
 
         Raises:
           Damaged: the record cannot be used.
@@ -140,14 +139,14 @@ class FieldReader:
         return ()
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
-        """As `contents`, of a record that was read in training; files count by what they hold."""
+        """Like `contents`, for a record that training read; the key of a file is its content."""
         del record, drawing
         return ()
 
     def value(self, source: RecordSource, index: int, number: int) -> Any:
-        """Value `number` (below `count`) of a record, for an evaluation.
+        """Returns the evaluation value with an index below `count`.
 
-        None: an optional field that the record lacks.
+        None if an optional value is missing.
 
         Raises:
           Damaged: the record cannot be used.
@@ -156,7 +155,7 @@ class FieldReader:
 
 
 def stack(reader: FieldReader, values: Sequence[Any]) -> dict[str, np.ndarray]:
-    """`FieldReader.stack`, and `present` bool [n] for an optional field: False for None."""
+    """Returns `FieldReader.stack`, and for optional fields `present` bool [n], False for None."""
     arrays = reader.stack(values)
     if reader.field.optional:
         arrays = {**arrays, "present": np.array([x is not None for x in values], bool)}
@@ -164,7 +163,7 @@ def stack(reader: FieldReader, values: Sequence[Any]) -> dict[str, np.ndarray]:
 
 
 def counts(reader: FieldReader, source: RecordSource) -> np.ndarray:
-    """`FieldReader.count` of all records, int64 [records]; 0 of damaged ones."""
+    """Returns `FieldReader.count` of all records, int64 [records]; 0 for damaged records."""
     if type(reader).count is FieldReader.count:  # one each, and no record need be looked at
         return np.ones(len(source), np.int64)
     return np.array([_count(reader, source, index) for index in range(len(source))], np.int64)

@@ -1,4 +1,4 @@
-"""Regions of an image as a field: features of a detector, and where each region is."""
+"""Regions of an image as a field: features of a detector, and boxes."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from big_retrieval.errors import Damaged
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
-ROUNDING = 1e-3  # that a box may reach out of its image
+ROUNDING = 1e-3  # by which a box may exceed its image
 
 
 @register("field")
@@ -27,10 +27,10 @@ class RegionField(EncodedField):
     """Features [R, F] of R regions of an image, and their boxes [R, 4].
 
     Arrays {"features": `dtype` [B, R, F], "boxes": float32 [B, R, 4]}. A box is x1, y1, x2, y2,
-    divided by the width and the height of the image; all 0 where there are no boxes.
+    divided by the width and the height of the image; all 0 without boxes.
 
-    Both stand in columns of the records, as the sources of the types "karpathy" and "precomputed"
-    give them, or as rows of memory-mapped .npy files, whose numbers stand in `column`.
+    Both are in columns of the records, as in sources of the types "karpathy" and "precomputed", or
+    are rows of memory-mapped .npy files, whose indices are in `column`.
     """
 
     modality: ClassVar[str] = "regions"
@@ -59,9 +59,9 @@ class RegionField(EncodedField):
         return {**super().columns(), **({"boxes": self.boxes} if self.boxes else {})}
 
     def arrays(self) -> dict[str, ArrayField]:
-        """The two arrays as fields of their own; without "boxes" where there are none."""
+        """Returns the two arrays as fields; without "boxes" if there are none."""
         same: dict[str, Any] = {"side": self.side, "generated": self.generated}
-        found = {
+        fields = {
             "features": ArrayField(
                 shape=(self.regions, self.dim),
                 dtype=self.dtype,
@@ -73,10 +73,10 @@ class RegionField(EncodedField):
         }
         column = self.column if self.boxes_file else self.boxes
         if column:
-            found["boxes"] = ArrayField(
+            fields["boxes"] = ArrayField(
                 shape=(self.regions, 4), column=column, file=self.boxes_file, **same
             )
-        return found
+        return fields
 
     def build(self, tools: Tools) -> "RegionReader":
         kinds = {"features": ArrayReader, "boxes": BoxReader}
@@ -90,17 +90,17 @@ class RegionField(EncodedField):
         }
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
-        """Features [B, R, F] in the type of the computation, and boxes [B, R, 4] in float32."""
+        """Returns features [B, R, F] in the computation's type, and float32 boxes [B, R, 4]."""
         return arrays["features"].astype(dtype), arrays["boxes"]
 
     def record(self, value: Any) -> Mapping[str, Any]:
-        """Of a value at hand: the features, or a pair of features and boxes."""
+        """Returns the columns of a record with features, or with a pair of features and boxes."""
         if not self.boxes or not isinstance(value, tuple):
             return super().record(value)
         return dict(zip((self.column, self.boxes), value, strict=True))
 
     def runlocal(self) -> "RegionField":
-        """Few and small regions with random values, as generated records have none."""
+        """Returns a field with few small regions of random values; generated records have none."""
         small: Any = self.shrunk()
         return dataclasses.replace(
             small,
@@ -115,13 +115,13 @@ class RegionField(EncodedField):
 
 @dataclass(frozen=True)
 class RegionReader(FieldReader):
-    """Reads regions with a reader for "features", and one for "boxes" if the field has some."""
+    """Reads regions with one reader for "features", and one for "boxes" if there are some."""
 
     field: RegionField
     readers: Mapping[str, ArrayReader]
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        """The files are there and hold rows of the field's shapes."""
+        """Checks the shapes of the files' rows."""
         keys = {
             "features": ("file", "regions and dim to what it holds"),
             "boxes": ("boxes_file", "regions to as many boxes as a row has"),
@@ -130,19 +130,19 @@ class RegionReader(FieldReader):
             reader.check_store(f"{path}.{keys[name][0]}", f"{path}.{keys[name][1]}")
 
     def fingerprint(self) -> str:
-        """Of the rows of both files."""
+        """Returns digests of the rows of both files."""
         return "".join(reader.fingerprint() for reader in self.readers.values())
 
     def lacks(self, record: Record) -> bool:
-        """Whether a record has no features."""
+        """Returns True if a record has no features."""
         return self.readers["features"].lacks(record)
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> dict[str, Any]:
-        """The record's features and boxes."""
-        return {key: each.draw(name, record, drawing) for key, each in self.readers.items()}
+        """Returns the record's features and boxes."""
+        return {key: x.draw(name, record, drawing) for key, x in self.readers.items()}
 
     def stack(self, values: Sequence[Any]) -> dict[str, np.ndarray]:
-        """{"features": [n, R, F], "boxes": [n, R, 4]}; None, and boxes with no source, are 0."""
+        """Returns {"features": [n, R, F], "boxes": [n, R, 4]}; 0 for None and without boxes."""
         out = {
             key: np.zeros((len(values), *shape), dtype)  # [n, R, F or 4]
             for key, (shape, dtype) in self.field.shapes().items()
@@ -153,34 +153,34 @@ class RegionReader(FieldReader):
         return out
 
     def value(self, source: RecordSource, index: int, number: int) -> dict[str, Any] | None:
-        """The features and boxes of a record."""
-        found = {}
-        for key, each in self.readers.items():  # the features first
-            found[key] = each.value(source, index, number)
-            if found[key] is None:
+        """Returns the features and boxes of a record."""
+        values = {}
+        for key, reader in self.readers.items():  # the features first
+            values[key] = reader.value(source, index, number)
+            if values[key] is None:
                 return None
-        return found
+        return values
 
 
 class BoxReader(ArrayReader):
-    """Boxes [R, 4]: x1, y1, x2, y2, divided by the width and the height of the image."""
+    """Reads boxes [R, 4]: x1, y1, x2, y2, divided by the width and the height of the image."""
 
     def generate(self, index: int, number: int) -> np.ndarray:
-        """Boxes that follow from the number of the record alone."""
+        """Returns random boxes that depend on the index of the record alone."""
         corners = np.random.default_rng((index, number, 4)).random((self.field.shape[0], 2, 2))
         return np.sort(corners, axis=1).reshape(self.field.shape).astype(np.float32)  # [R, 4]
 
     def array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
-        """The boxes of a record.
+        """Returns the boxes of a record.
 
         Raises:
-          Damaged: they reach out of the image.
+          Damaged: a box exceeds the image.
         """
-        found = super().array(given, index, number, count, place)
-        if found.min() < -ROUNDING or found.max() > 1 + ROUNDING:
+        boxes = super().array(given, index, number, count, place)
+        if boxes.min() < -ROUNDING or boxes.max() > 1 + ROUNDING:
             raise Damaged(
                 place,
-                f"{self.field.column!r} holds boxes from {found.min():g} to {found.max():g}: "
+                f"{self.field.column!r} holds boxes from {boxes.min():g} to {boxes.max():g}: "
                 "divide them by the width and the height of the image",
             )
-        return found
+        return boxes

@@ -1,4 +1,4 @@
-"""Files of arrays, and what tells whether they belong to the texts of a run."""
+"""Files of arrays, and hashes of the texts that they belong to."""
 
 import functools
 import hashlib
@@ -18,16 +18,16 @@ from big_retrieval.io.regular import check_regular
 
 
 def open_store(file: str, *, again: bool = False) -> np.ndarray:
-    """A memory-mapped .npy file, opened once in each process; nothing is unpickled.
+    """Returns a memory-mapped .npy file, opened once per process; nothing is unpickled.
 
-    Call it before each read: a file that was cut would end the process.
+    Call it before each read: reading a file that was cut would end the process.
 
     Args:
       file: the path.
-      again: open a changed file again; at the start of a run.
+      again: True opens a changed file again; at the start of a run.
 
     Raises:
-      UserError: it is missing, no such file, or was changed since it was opened.
+      UserError: the file is missing, not a .npy file, or was changed since it was opened.
     """
     mapped, store = _opened(file)
     try:
@@ -59,17 +59,17 @@ def _opened(file: str) -> tuple[MappedFile, np.ndarray]:
 
 
 def save_store(file: str | Path, rows: np.ndarray, texts: Sequence[Text]) -> None:
-    """Writes a file for `ArrayField.file` with `aligned_with`, and beside it a hash of its texts.
+    """Writes a file for `ArrayField.file` with `aligned_with`, and next to it a hash of its texts.
 
-    A run whose texts are others, or in another order, is then refused before its first step.
+    A run with other texts, or in another order, is then rejected before its first step.
 
     Args:
-      file: the .npy file; the hash goes into the file of this name with `.texts.json` at its end.
+      file: the .npy file; the suffix of the hash file is `.texts.json`.
       rows: [texts, ...], one for each text.
-      texts: of all training records, in their order.
+      texts: texts of all training records, in order.
 
     Raises:
-      ValueError: there are not as many rows as texts.
+      ValueError: the numbers of rows and texts differ.
     """
     if len(rows) != len(texts):
         raise ValueError(f"{file}: {len(rows)} rows for {len(texts)} texts; give one for each.")
@@ -78,36 +78,36 @@ def save_store(file: str | Path, rows: np.ndarray, texts: Sequence[Text]) -> Non
 
 
 def save_texts(file: str | Path, texts: Sequence[Text], **about: Any) -> None:
-    """Writes the hash of the texts beside a store that is written already; see `save_store`.
+    """Writes the hash of the texts next to an existing store; see `save_store`.
 
     Args:
       file: the .npy file.
-      texts: of all training records, in their order.
-      **about: what else is told of the store, for JSON.
+      texts: texts of all training records, in order.
+      **about: more facts about the store, for JSON.
     """
-    found = {"count": len(texts), "sha256": texts_sha256(texts), **about}
-    write_bytes(beside(file), to_json(found))
+    info = {"count": len(texts), "sha256": texts_sha256(texts), **about}
+    write_bytes(beside(file), to_json(info))
 
 
 def texts_sha256(texts: Iterable[Text]) -> str:
-    """SHA-256 of texts in their order, each as UTF-8 with a line feed behind it.
+    """Returns the SHA-256 of texts in order, as UTF-8 with a line feed after each.
 
-    Of a pair of title and text, the title comes first, with a line feed of its own.
+    Of a pair, the title comes first, also with a line feed.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for text in texts:
         lines = (text,) if isinstance(text, str) else text
-        found.update("".join(line + "\n" for line in lines).encode())
-    return found.hexdigest()
+        digest.update("".join(line + "\n" for line in lines).encode())
+    return digest.hexdigest()
 
 
 def beside(file: str | Path) -> Path:
-    """Where the hash of a store's texts stands."""
+    """Returns the path of a store's hash of texts."""
     return Path(file).with_suffix(".texts.json")
 
 
 def texts_of_store(file: str) -> str:
-    """`texts_sha256` of what a store was made from; "": nobody wrote that down.
+    """Returns the `texts_sha256` of a store; empty if nobody wrote it.
 
     Raises:
       UserError: it cannot be read.

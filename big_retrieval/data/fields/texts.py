@@ -1,4 +1,4 @@
-"""Texts, with their titles, as a field: keys, and how they are read from records."""
+"""Texts with optional titles as a field."""
 
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ Text = str | tuple[str, str]  # or title and text, one of which may be empty
 @register("field")
 @dataclass(frozen=True)
 class TextField(EncodedField):
-    """One text of a record; where it has several, training draws one.
+    """One text of a record; training draws one of several.
 
     Arrays {"ids": int32 [B, length], "mask": bool [B, length]}.
     """
@@ -72,14 +72,14 @@ class TextField(EncodedField):
         return {"ids": ((self.length,), "int32"), "mask": ((self.length,), "bool")}
 
     def lengths(self, arrays: Mapping[str, Any]) -> Any:
-        """The tokens of every row of a batch (numpy), int [n]: positions that it cannot lose."""
+        """Returns the number of tokens in every row of a batch (numpy), int [n]."""
         return arrays["mask"].sum(axis=1)
 
     def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
-        """Without the positions that are padding in all rows.
+        """Removes the positions that are padding in all rows.
 
-        Lengths that are not given are powers of two, so that few programs are compiled. Padding
-        changes no result but by rounding.
+        By default, lengths are powers of two, so that few programs are compiled. Padding changes
+        results only by rounding.
         """
         if length is None:
             longest = int(self.lengths(arrays).max(initial=1))
@@ -104,13 +104,13 @@ class TextField(EncodedField):
 
 @dataclass(frozen=True)
 class TextReader(FieldReader):
-    """Reads texts, with titles if the field has some; `stack` needs a tokenizer."""
+    """Reads texts, with titles if the field has a title column; `stack` needs a tokenizer."""
 
     field: TextField
     tokenizer: FixedLengthTokenizer | None = None
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        """There is an unknown token where words become one."""
+        """Checks that the tokenizer has an unknown token if `word_dropout` needs one."""
         del source
         if self.field.word_dropout and self.tokenizer and not self.tokenizer.unknown_token:
             raise UserError(
@@ -119,11 +119,11 @@ class TextReader(FieldReader):
             )
 
     def lacks(self, record: Record) -> bool:
-        """Neither a text nor a title."""
+        """Returns True if a record has neither a text nor a title."""
         return is_absent(record.get(self.field.column)) and is_absent(record.get(self.field.title))
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> Text:
-        """One of the record's texts, perhaps without some of its words."""
+        """Draws one of the record's texts, possibly without some of its words."""
         texts = record_texts(record, self.field, drawing.source, drawing.place)
         number = int(drawing.rng.integers(len(texts)))
         drawing.texts[name] = Drawn(number, len(texts))
@@ -138,7 +138,7 @@ class TextReader(FieldReader):
         return title, body
 
     def stack(self, values: Sequence[Text | None]) -> dict[str, np.ndarray]:
-        """{"ids": int32 [n, L], "mask": bool [n, L]}; None is an empty text.
+        """Returns {"ids": int32 [n, L], "mask": bool [n, L]}; None becomes an empty text.
 
         Raises:
           UserError: there is no tokenizer.
@@ -157,31 +157,30 @@ class TextReader(FieldReader):
         return {"ids": ids, "mask": mask}
 
     def count(self, source: RecordSource, index: int) -> int:
-        """All texts of the record."""
+        """Returns the number of the record's texts."""
         return len(source_texts(source, index, self))
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        """The keys of all texts of the record."""
+        """Returns the keys of all texts of the record."""
         return tuple(of_text(text) for text in source_texts(source, index, self))
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
-        """The same."""
         texts = record_texts(record, self.field, drawing.source, drawing.place)
         return tuple(of_text(text) for text in texts)
 
     def value(self, source: RecordSource, index: int, number: int) -> Text:
-        """One of its texts."""
+        """Returns one of the record's texts."""
         return source_texts(source, index, self)[number]
 
 
 def record_texts(record: Record, field: TextField, name: str, place: str) -> tuple[Text, ...]:
-    """The texts of a record for a field, with their titles where the field has some.
+    """Returns the texts of a record for a field, with titles if the field has a title column.
 
-    One title is that of all texts; of several there must be as many as texts. A record with a title
-    and no text has the title alone. Messages name the source and the place.
+    One title belongs to all texts; several titles need the same number of texts. A record with a
+    title and no text has the title alone.
 
     Raises:
-      Damaged: it has none, or the titles are something else.
+      Damaged: there are no texts, or the titles are something else.
       UserError: the record has no such column.
     """
     value = column_of(record, field.column, name)
@@ -190,10 +189,10 @@ def record_texts(record: Record, field: TextField, name: str, place: str) -> tup
 
 
 def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple[Text, ...]:
-    """As `record_texts`, of one record of a source; opens no image where the source can do so.
+    """Like `record_texts`, for a record of a source; opens no image if the source allows it.
 
     Raises:
-      Damaged: it has none, or the titles are something else.
+      Damaged: there are no texts, or the titles are something else.
       UserError: the record has no such column.
     """
     field = reader.field
@@ -201,32 +200,32 @@ def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple
         return texts_of(source, index, field.column)
     titles = title_of(source, index, field.title)
     try:
-        found: tuple[str, ...] | None = texts_of(source, index, field.column)
+        texts: tuple[str, ...] | None = texts_of(source, index, field.column)
     except Damaged:
         if is_absent(titles):
             raise
-        found = None
-    if found is not None and is_absent(titles):
-        return found  # an empty text, too, where a source gives one (`TextRecords`)
-    return _titled(found, titles, field, place_of(source, index))
+        texts = None
+    if texts is not None and is_absent(titles):
+        return texts  # including empty texts of `TextRecords`
+    return _titled(texts, titles, field, place_of(source, index))
 
 
 def all_texts(source: RecordSource, reader: FieldReader) -> tuple[list[int], list[Text]]:
-    """How many texts each record has, and all of them in order; a damaged record has none."""
+    """Returns the number of texts of each record (0 if damaged), and all texts in order."""
     counts, texts = [], list[Text]()
     for index in range(len(source)):
         try:
             with record_at(place_of(source, index)):
-                found = source_texts(source, index, reader)
+                values = source_texts(source, index, reader)
         except Damaged:
-            found = ()
-        counts.append(len(found))
-        texts += found
+            values = ()
+        counts.append(len(values))
+        texts += values
     return counts, texts
 
 
 def _titled(value: Any, titles: Any, field: TextField, place: str) -> tuple[Text, ...]:
-    """Texts, or pairs of titles and texts; of a record without a text its title alone."""
+    """Returns texts, or pairs of title and text; without a text, the title alone."""
     if is_absent(titles):
         return as_texts(value, field.column, place)
     texts = ("",) if is_absent(value) else as_texts(value, field.column, place)

@@ -1,13 +1,13 @@
 """Generated judged pairs: queries such as "red circle" and scenes with titles.
 
 A document is a scene (`scenes.SceneRecords`) with a title that names one of its two objects, so
-that neither the image nor the title says all. Queries name an object ("red circle", "big red
-circle") or two in relation ("red circle left of a blue square"). How well they fit, f, is the share
-of the query's words (size, colour, shape, relation) that hold: three quarters of it for the image,
-one quarter for the title. The score is 1 + 99 f^2, rounded: 100 where all holds of both.
+that neither the image nor the title is sufficient. Queries name one object ("red circle", "big red
+circle") or two in relation ("red circle left of a blue square"). The fit f is the share of the
+query's words (size, colour, shape, relation) that are true: three quarters for the image, one
+quarter for the title. The score is 1 + 99 f^2, rounded; 100 if all words are true of both.
 
-Scenes are in one of two halves by a hash of their pair of kinds, queries are known or novel by a
-hash of their text:
+A hash of the pair of kinds assigns scenes to one of two halves, and a hash of the text makes
+queries known or novel:
 
     split            queries   documents
     in_domain        known     first half
@@ -36,13 +36,13 @@ from big_retrieval.data.synthetic.scenes import COLOURS, RELATIONS, SHAPES, SIZE
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
-MOST_DOCUMENTS = 1_000_000  # every query is compared with all of them at the start
+MOST_DOCUMENTS = 1_000_000  # every query is compared with all documents at the start
 SCENE_TEXTS = ("query", "title")
 SPLITS = ("in_domain", "novel_query", "novel_document", "zero_shot")
-LEAST, MOST = 10, 30  # judged documents of a query, of 400; MOST grows with their number
-OTHERS = 4  # of these, whatever they show
+LEAST, MOST = 10, 30  # judged documents per query, of 400; MOST grows with their number
+OTHERS = 4  # arbitrary ones among the judged documents
 NOVEL = 0.2  # share of the queries
-TWO = 100  # queries that name two objects, at most
+TWO = 100  # maximum number of queries that name two objects
 _IMAGE = 0.75  # share of the score
 _ANY = -1  # a size that the query does not name
 _KINDS = len(SHAPES) * len(COLOURS)  # kind = shape * len(COLOURS) + colour, as in scenes
@@ -66,33 +66,33 @@ class GradedScenes(Source):
 
     def check_training(self, config: "Config") -> Iterator[str]:
         known = {"image": ("images", ("image",)), "text": ("texts", SCENE_TEXTS)}
-        for name, each in config.fields.items():
-            words, columns = known.get(each.modality, ("", (each.column,)))
-            if each.column not in columns:
+        for name, field in config.fields.items():
+            words, columns = known.get(field.modality, ("", (field.column,)))
+            if field.column not in columns:
                 yield (
-                    f"config.fields.{name}.column is {each.column!r}; generated judged pairs have "
+                    f"config.fields.{name}.column is {field.column!r}; generated judged pairs have "
                     f"{words} in {' and '.join(map(repr, columns))}."
                 )
 
     def build(self) -> "ScenePairs":
-        """Judged pairs with ids `query_id` and `document_id`, and `score` from 1 to 100."""
+        """Returns judged pairs with `query_id`, `document_id`, and `score` from 1 to 100."""
         novel = self.split in ("novel_query", "zero_shot")
         half = int(self.split in ("novel_document", "zero_shot"))
         documents = SceneTable(half, self.size, self.count, self.seed)
-        asked = [query for query in _queries(self.seed) if (_share(query.text) < NOVEL) == novel]
-        judged = [_judge(query, documents) for query in asked]
-        lengths = [len(found) for found, _ in judged]
-        found = Qrels(
-            np.repeat(np.arange(len(asked)), lengths).astype(np.int32),
+        queries = [query for query in _queries(self.seed) if (_share(query.text) < NOVEL) == novel]
+        judged = [_judge(query, documents) for query in queries]
+        lengths = [len(numbers) for numbers, _ in judged]
+        qrels = Qrels(
+            np.repeat(np.arange(len(queries)), lengths).astype(np.int32),
             np.concatenate([numbers for numbers, _ in judged]).astype(np.int32),
             np.concatenate([scores for _, scores in judged]),
         )
-        queries = _query_table(asked)
+        query_table = _query_table(queries)
         names = Names(query={"query": "query", "kind": "kind"}, document={"title": "title"})
         return ScenePairs(
             SideRecords(
-                queries,
-                np.arange(len(queries)),
+                query_table,
+                np.arange(len(query_table)),
                 key="query_id",
                 id_column="query_id",
                 columns=names.query,
@@ -109,7 +109,7 @@ class GradedScenes(Source):
                 image=ImageColumn("image"),
                 name=f"{self.split}, documents",
             ),
-            found,
+            qrels,
             names=names,
             score="score",
             name=f"graded-scenes-{self.split}",
@@ -121,13 +121,13 @@ class GradedScenes(Source):
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked for.
+    """A query.
 
     Attributes:
-      number: of the query, the same in all splits.
+      number: index of the query, equal in all splits.
       objects: (size or `_ANY`, kind) of one object or two.
-      relation: of the first one to the second; -1 where there is one.
-      text: the same in words.
+      relation: relation of the first object to the second; -1 for one object.
+      text: the query in words.
     """
 
     number: int
@@ -137,13 +137,13 @@ class Query:
 
 
 class SceneTable(Table):
-    """Scenes as rows of document_id, title and image; drawn when they are asked for.
+    """Scenes as rows of document_id, title and image; images are drawn on request.
 
     Args:
       half: 0 or 1, by the pair of kinds.
       size: side of the images in pixels.
-      count: how many.
-      seed: of the scenes.
+      count: number of scenes.
+      seed: seed of the scenes.
     """
 
     columns = frozenset({"document_id", "title", "image"})
@@ -164,15 +164,15 @@ class SceneTable(Table):
         return len(self._rows)
 
     def place(self, index: int) -> str:
-        """The table and the number of the scene, from 0."""
+        """Returns the table and the index of the scene."""
         return f"{self.name}, scene {index}"
 
     def named(self) -> np.ndarray:
-        """Which of its two objects a title names: int64 [n], 0 or 1."""
+        """Returns the object that each title names: int64 [n], 0 or 1."""
         return self._rows % 2
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """A scene; its image is drawn only if it is asked for."""
+        """Returns a scene; its image is drawn only on request."""
         scene = int(self._rows[index])
         which = int(self.named()[index])
         first, second, *sizes, _ = self.objects[index].tolist()
@@ -188,34 +188,34 @@ class SceneTable(Table):
 class ScenePairs(GradedPairs):
     """Judged pairs whose records also have `negatives`: titles of worse documents.
 
-    These are of documents that were judged for the same query and score at most half as much, each
-    title once and never the pair's own.
+    These documents were judged for the same query and score at most half as much. Each title occurs
+    once, and never the pair's title.
     """
 
     def __getitem__(self, index: int) -> Record:
         record = super().__getitem__(index)
         query, score = self.qrels.query[index], self.qrels.score[index]
-        documents, scores = (found[0] for found in self.qrels.of(np.array([query])))
+        documents, scores = (rows[0] for rows in self.qrels.of(np.array([query])))
         worse = documents[(documents >= 0) & (scores <= score / 2)].tolist()
-        titles = dict.fromkeys(self.documents.value(each, "title") for each in worse)
+        titles = dict.fromkeys(self.documents.value(row, "title") for row in worse)
         return {**record, "negatives": [x for x in titles if x != record["title"]]}
 
 
 def most_judged(documents: int) -> int:
-    """How many documents of a query are judged at most, so that few that fit are left out."""
+    """Returns the maximum number of judged documents per query; it grows with all documents."""
     return max(MOST, MOST * documents // 400)
 
 
 def _queries(seed: int) -> list[Query]:
-    """All queries of all splits: every kind, in every size, and pairs of objects of scenes."""
-    asked = [(size, kind) for size in (_ANY, 0, 1) for kind in range(_KINDS)]
-    found: list[tuple[tuple[tuple[int, int], ...], int, str]]
-    found = [((each,), -1, _words(*each)) for each in asked]
+    """Returns all queries of all splits: every kind in every size, and pairs of objects."""
+    single = [(size, kind) for size in (_ANY, 0, 1) for kind in range(_KINDS)]
+    queries: list[tuple[tuple[tuple[int, int], ...], int, str]]
+    queries = [((item,), -1, _words(*item)) for item in single]
     for first, second, *_, relation in SceneRecords("train", count=TWO, seed=seed).objects.tolist():
         text = f"{_words(_ANY, first)} {RELATIONS[relation]} a {_words(_ANY, second)}"
-        found.append((((_ANY, first), (_ANY, second)), relation, text))
-    once = {text: (objects, relation, text) for objects, relation, text in found}
-    return [Query(number, *each) for number, each in enumerate(once.values())]
+        queries.append((((_ANY, first), (_ANY, second)), relation, text))
+    by_text = {query[-1]: query for query in queries}
+    return [Query(number, *query) for number, query in enumerate(by_text.values())]
 
 
 def _query_table(queries: list[Query]) -> Rows:
@@ -228,13 +228,13 @@ def _query_table(queries: list[Query]) -> Rows:
 
 
 def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]:
-    """The documents that are judged for a query, int64 [n], and their scores, float64 [n].
+    """Returns the judged documents of a query, int64 [n], and their scores, float64 [n].
 
-    The best ones, all that fit by more than half, and `OTHERS` of the rest; together at least
-    `LEAST` and at most `most_judged`. Which of equally good ones, and which others, is drawn by the
-    query's number.
+    Judged are the best documents, all that fit by more than half, and `OTHERS` more; at least
+    `LEAST` and at most `most_judged`. The index of the query seeds the choice between equally good
+    documents and of the others.
     """
-    fits = np.stack([_fit(each, documents.objects) for each in query.objects])  # [1 or 2, n, 2]
+    fits = np.stack([_fit(x, documents.objects) for x in query.objects])  # [1 or 2, n, 2]
     rows = np.arange(len(documents))
     title = fits[:, rows, documents.named()].max(0)  # [n]
     if len(query.objects) == 1:
@@ -258,7 +258,7 @@ def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]
 
 
 def _fit(wanted: tuple[int, int], objects: np.ndarray) -> np.ndarray:
-    """The share of the words for an object that hold of each of a scene's: float64 [n, 2]."""
+    """Returns the share of an object's words that are true of a scene's objects: float64 [n, 2]."""
     size, kind = wanted
     kinds, sizes = objects[:, :2], objects[:, 2:4]  # [n, 2]
     colour = kinds % len(COLOURS) == kind % len(COLOURS)
@@ -274,13 +274,13 @@ def _words(size: int, kind: int) -> str:
 
 
 def _share(text: str) -> float:
-    """A number from 0 to 1 that looks drawn, the same for the same text."""
+    """Returns a pseudo-random number from 0 to 1 that depends on the text alone."""
     return int.from_bytes(hashlib.sha256(f"graded:{text}".encode()).digest()[:8], "big") / 2**64
 
 
 @functools.cache
 def _half_of_pairs() -> np.ndarray:
-    """The half of each pair of kinds, whatever their order: int64 [kinds, kinds]."""
+    """Returns the half of each pair of kinds, in any order: int64 [kinds, kinds]."""
     halves = np.zeros((_KINDS, _KINDS), np.int64)
     for first in range(_KINDS):
         for second in range(first, _KINDS):

@@ -1,7 +1,4 @@
-"""Parameters of generated scenes: which objects a record of a split shows.
-
-See `big_retrieval.data.synthetic.scenes`.
-"""
+"""Parameters of generated scenes: the objects in each record of a split."""
 
 import functools
 import hashlib
@@ -24,7 +21,7 @@ _SALT = "scenes-8"  # chosen so that every class has several test pairs
 
 @functools.cache
 def pairs_of(part: str) -> np.ndarray:
-    """The pairs of kinds of one part: "train", "validation" or "test".
+    """Returns the pairs of kinds of one part: "train", "validation" or "test".
 
     Returns:
       int64 [pairs, 2], kind = shape * 8 + colour, first <= second; read-only.
@@ -43,7 +40,7 @@ def pairs_of(part: str) -> np.ndarray:
 
 
 def _unique_scenes(part: str) -> np.ndarray:
-    """All canonical scenes of a part: [scenes, 5] of kinds (2), sizes (2) and relation."""
+    """Returns the canonical scenes of a part: [scenes, 5], kinds (2), sizes (2) and relation."""
     scenes = set()
     for first, second in pairs_of(part).tolist():
         for a, b in ((first, second), (second, first)):
@@ -53,24 +50,24 @@ def _unique_scenes(part: str) -> np.ndarray:
 
 
 def _label_pairs(label: str) -> list[np.ndarray]:
-    """Per class the test pairs (or, without one, training pairs) that share it: [pairs, 2] each."""
+    """Returns for each class the test pairs that share it, else training pairs: [pairs, 2] each."""
 
     def value(kinds: np.ndarray) -> np.ndarray:
         return kinds % len(COLOURS) if label == "colour" else kinds // len(COLOURS)
 
-    found = []
+    groups = []
     for number in range(len(COLOURS if label == "colour" else SHAPES)):
         for part in ("test", "train"):
             pairs = pairs_of(part)
             pairs = pairs[(value(pairs) == number).all(1)]  # [pairs, 2]
             if len(pairs):
-                found.append(pairs)
+                groups.append(pairs)
                 break
-    return found
+    return groups
 
 
 def stream_of(split: str) -> int:
-    """The split's place in the random numbers; fixed for good."""
+    """Returns the index of a split's random numbers; it must never change."""
     return list(COUNTS).index(split)
 
 
@@ -86,10 +83,10 @@ def _uniform(split: str, seed: int, count: int, width: int) -> np.ndarray:
 
 
 def draw_parameters(split: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the records show: kinds, sizes and relation [count, 5], and uniform draws [count, 14].
+    """Returns kinds, sizes and relation of records [count, 5], and uniform draws [count, 14].
 
-    Of the draws, 0 is the background, 1-4 the jitter, 5-12 order the templates, 13 picks the point
-    of view of the first caption.
+    Draw 0 selects the background, 1-4 the jitter, 5-12 the order of templates, and 13 the point of
+    view of the first caption.
     """
     draws = _uniform(split, seed, count, 19)  # [count, 19]
     own, rest = draws[:, :5], draws[:, 5:]
@@ -102,7 +99,7 @@ def draw_parameters(split: str, count: int, seed: int) -> tuple[np.ndarray, np.n
         key = np.array([seed, 16 + stream_of(split)], np.uint64)
         order = np.random.Generator(np.random.Philox(key=key)).permutation(len(scenes))
         chosen = scenes[order[:count]]  # [count, 5]
-        swap = own[:, 0] < 0.5  # tell half of them from the right or lower object
+        swap = own[:, 0] < 0.5  # half of them start from the right or lower object
         swapped = chosen[:, [1, 0, 3, 2, 4]] + np.array([0, 0, 0, 0, 1])
         return np.where(swap[:, None], swapped, chosen), rest
     if split == "train":

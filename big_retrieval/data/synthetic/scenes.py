@@ -1,14 +1,14 @@
 """Generated scenes: two coloured shapes in relation, with captions. Nothing is downloaded.
 
-A scene is two objects (8 shapes x 8 colours x 2 sizes), one of 4 relations and one of 4 grey
+A scene has two objects (8 shapes x 8 colours x 2 sizes), one of 4 relations and one of 4 grey
 backgrounds, with noise and position jitter. Record i of a split depends on (seed, split, i) alone.
 
-A pair of kinds is an unordered {(shape, colour), (shape, colour)}. A fixed hash keeps about 10 % of
-the pairs for test and 3 % for validation: those never appear together in training. Test and
-validation scenes are unique whichever object a caption names first ("a big red circle left of a
-small blue square" is "a small blue square right of a big red circle"), so that each of their
+A pair of kinds is an unordered {(shape, colour), (shape, colour)}. A fixed hash reserves about 10 %
+of the pairs for test and 3 % for validation; these never appear together in training. Test and
+validation scenes are unique, whichever object a caption names first ("a big red circle left of a
+small blue square" equals "a small blue square right of a big red circle"), so that each of their
 captions belongs to exactly one image. The zero-shot splits `colours` and `shapes` show two objects
-that share the label, from test pairs.
+with the same label, from test pairs.
 """
 
 import functools
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from big_retrieval.evals.zeroshot import ZeroShot
 
 SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
-MOST_SCENES = 10_000_000  # their parameters are held in memory
+MOST_SCENES = 10_000_000  # parameters of all scenes are in memory
 SCENE_COLUMNS = {"image": "image", "text": "captions"}  # modality of a field -> column
 SIZES = ("big", "small")
 RELATIONS = ("left of", "right of", "above", "below")
-CAPTIONS = 5  # a record
+CAPTIONS = 5  # per record
 
 TEMPLATES = (
     "a {a} {relation} a {b}",
@@ -63,40 +63,40 @@ class Scenes(Source):
     type: Literal["scenes"] = "scenes"
     split: SceneSplit = "train"
     size: int = 32
-    count: int | None = None  # None: all of the split
+    count: int | None = None  # None for all records of the split
     seed: int = 0
 
     def check(self, path: str) -> Iterator[str]:
         yield from check_drawn(self, path, MOST_SCENES, ", or None")
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        for name, each in config.fields.items():
-            column = SCENE_COLUMNS.get(each.modality)
-            if column and each.column != column:
+        for name, field in config.fields.items():
+            column = SCENE_COLUMNS.get(field.modality)
+            if column and field.column != column:
                 yield (
-                    f"config.fields.{name}.column is {each.column!r}; generated scenes have theirs "
-                    f"in {column!r}."
+                    f"config.fields.{name}.column is {field.column!r}; generated scenes have "
+                    f"theirs in {column!r}."
                 )
 
     def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:
-        own = bool(evaluator.classes and evaluator.prompts)
+        has_classes = bool(evaluator.classes and evaluator.prompts)
         label, names = LABELS.get(self.split, ("", ()))
-        if evaluator.label != label and not own:
+        if evaluator.label != label and not has_classes:
             splits = ", ".join(f"{name!r} for {split}" for split, (name, _) in LABELS.items())
             yield (
                 f"{path}.label is {evaluator.label!r}, which {path}.data.split {self.split!r} "
                 f"lacks (labels: {splits}); change one of them."
             )
-        given = len(evaluator.classes)
-        if evaluator.label == label and given and given != len(names):
-            yield f"{path}.classes has {given} names; label {label!r} needs {len(names)}."
+        count = len(evaluator.classes)
+        if evaluator.label == label and count and count != len(names):
+            yield f"{path}.classes has {count} names; label {label!r} needs {len(names)}."
 
     def build(self) -> "SceneRecords":
         return SceneRecords(self.split, size=self.size, count=self.count, seed=self.seed)
 
 
 def _prompts(label: str) -> tuple[str, ...]:
-    """Sixteen prompts in the style of the captions that use every other attribute alike."""
+    """Returns 16 prompts in the style of the captions, with balanced other attributes."""
     prompts = []
     for i in range(16):
         template = TEMPLATES[i % len(TEMPLATES)]
@@ -111,7 +111,7 @@ def _prompts(label: str) -> tuple[str, ...]:
 
 
 class SceneRecords(BaseSource):
-    """The records of one split.
+    """Records of one split.
 
     Columns: `image` uint8 [size, size, 3], `captions` (5 texts), `id`, `relation`, `background`,
     `first_shape`, `first_colour`, `first_size` and the same with `second_`, all indices into the
@@ -120,11 +120,12 @@ class SceneRecords(BaseSource):
     Args:
       split: "train", "validation", "test", "colours" or "shapes".
       size: side of the images in pixels, at least 16.
-      count: records; None takes the split's own number. More records leave the first as they are.
-      seed: another seed gives other scenes; the held-out pairs stay.
+      count: number of records; None for the default of the split. A larger count keeps the first
+        records.
+      seed: another seed gives other scenes, with the same held-out pairs.
 
     Raises:
-      UserError: an unknown split, a size below 16 or more unique scenes than there are.
+      UserError: an unknown split, a size below 16, or a count above the number of unique scenes.
     """
 
     def __init__(self, split: str, *, size: int = 32, count: int | None = None, seed: int = 0):
@@ -145,16 +146,15 @@ class SceneRecords(BaseSource):
         self.prompts = {label: _prompts(label)} if label else {}
 
     def __reduce__(self) -> tuple:
-        return functools.partial(SceneRecords, size=self.size, count=self._count, seed=self.seed), (
-            self.split,
-        )
+        make = functools.partial(SceneRecords, size=self.size, count=self._count, seed=self.seed)
+        return make, (self.split,)
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def objects(self) -> np.ndarray:
-        """What the records show: kinds (2), sizes (2) and relation, int64 [n, 5]."""
+        """Contents of the records: kinds (2), sizes (2) and relation, int64 [n, 5]."""
         return self._objects
 
     def __getitem__(self, index: int) -> Record:
@@ -177,7 +177,7 @@ class SceneRecords(BaseSource):
         return record
 
     def _drawn(self, index: int) -> list[shapes.Object]:
-        """The first and the second object of a record."""
+        """Returns the first and the second object of a record."""
         first, second, first_size, second_size, relation = self._objects[index].tolist()
         places = _places(relation, self._floats[index][1:5].tolist())
         return [
@@ -188,23 +188,23 @@ class SceneRecords(BaseSource):
         ]
 
     def covers(self, index: int) -> np.ndarray:
-        """How much of each pixel the first and the second object cover, float32 [2, size, size]."""
+        """Returns the coverage of each pixel by both objects, float32 [2, size, size]."""
         self.check_index(index)
-        return np.stack([shapes.cover(self.size, each) for each in self._drawn(index)])
+        return np.stack([shapes.cover(self.size, x) for x in self._drawn(index)])
 
     def phrases(self, index: int) -> tuple[str, str]:
-        """The first and the second object in words, such as "big red circle"."""
+        """Returns the first and the second object in words, such as "big red circle"."""
         self.check_index(index)
         first, second, first_size, second_size, _ = self._objects[index].tolist()
         return _phrase(first, first_size), _phrase(second, second_size)
 
     def captions(self) -> Iterator[str]:
-        """All captions, record after record."""
+        """Yields all captions in the order of the records."""
         for index in range(self._count):
             yield from self._captions(index)
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """The texts of one record; draws no image for the captions.
+        """Returns the texts of one record; draws no image for captions.
 
         Raises:
           UserError: there is no such column of texts.
@@ -234,7 +234,7 @@ def _phrase(kind: int, extent: int) -> str:
 
 
 def _places(relation: int, jitter: list[float]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Centres (x, y) of the first and second object as shares of the side."""
+    """Returns the centres (x, y) of the first and second object as shares of the side."""
     along = [0.26 + 0.03 * (2 * jitter[0] - 1), 0.74 + 0.03 * (2 * jitter[1] - 1)]
     across = [0.5 + 0.08 * (2 * jitter[2] - 1), 0.5 + 0.08 * (2 * jitter[3] - 1)]
     if relation % 2:  # right of, below: the first object comes second

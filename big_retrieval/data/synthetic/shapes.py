@@ -1,4 +1,4 @@
-"""Drawing for the generated scenes: shapes, colours, backgrounds and noise at any size."""
+"""Drawing of generated scenes: shapes, colours, backgrounds and noise at any size."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ BACKGROUNDS = ("light", "dark", "gradient", "checker")
 RADII = (0.23, 0.14)  # of big and small shapes, as a share of the image's side
 
 _OVERSAMPLE = 8
-_NOISE = 8  # the largest deviation of a value through noise
+_NOISE = 8  # largest deviation of a value
 
 
 def _star(x: Array, y: Array) -> Array:
@@ -40,7 +40,7 @@ def _heart(x: Array, y: Array) -> Array:
     return lobes | ((np.abs(x) < 0.88 - 0.92 * (y + 0.05)) & (y > 0.0))
 
 
-# Inside or not, for x to the right and y downwards in [-1, 1].
+# True inside, for x to the right and y downwards in [-1, 1].
 SHAPES: dict[str, Callable[[Array, Array], Array]] = {
     "circle": lambda x, y: np.hypot(x, y) < 0.97,
     "square": lambda x, y: np.maximum(np.abs(x), np.abs(y)) < 0.86,
@@ -55,7 +55,7 @@ SHAPES: dict[str, Callable[[Array, Array], Array]] = {
 
 @functools.cache
 def mask(shape: int, radius: float) -> Array:
-    """The antialiased picture of a shape.
+    """Returns the antialiased picture of a shape.
 
     Args:
       shape: index into `SHAPES`.
@@ -76,7 +76,7 @@ def mask(shape: int, radius: float) -> Array:
 
 @functools.cache
 def background(kind: int, size: int) -> Array:
-    """A grey background, the same mirrored left to right for all but the checker.
+    """Returns a grey background; all except the checker are symmetric from left to right.
 
     Args:
       kind: index into `BACKGROUNDS`.
@@ -96,7 +96,7 @@ def background(kind: int, size: int) -> Array:
 
 @functools.cache
 def _noise_table() -> Array:
-    """Byte -> deviation, so that uniform bytes give an about normal deviation; [256] float32."""
+    """Returns byte -> deviation, nearly normal for uniform bytes; [256] float32."""
     ordered = np.sort(np.random.default_rng(0).normal(size=256))
     table = (ordered / np.abs(ordered).max() * _NOISE).astype(np.float32)
     table.flags.writeable = False
@@ -109,7 +109,7 @@ Object = tuple[int, int, int, float, float]
 
 
 def place(size: int, drawn: Object) -> tuple[tuple[slice, slice], Array]:
-    """Where an object lies in a picture of a side, and how much it covers there: [<=K, <=K, 1]."""
+    """Returns the slices of a picture that an object covers, and its coverage [<=K, <=K, 1]."""
     shape, _, extent, x, y = drawn
     picture = mask(shape, RADII[extent] * size)  # [K, K, 1]
     reach = len(picture) // 2
@@ -122,7 +122,7 @@ def place(size: int, drawn: Object) -> tuple[tuple[slice, slice], Array]:
 
 
 def cover(size: int, drawn: Object) -> Array:
-    """How much of each pixel an object covers, float32 [size, size]."""
+    """Returns an object's coverage of each pixel, float32 [size, size]."""
     where, alpha = place(size, drawn)
     out = np.zeros((size, size), np.float32)
     out[where] = alpha[..., 0]
@@ -135,8 +135,8 @@ def draw(size: int, kind: int, objects: Sequence[Object], rng: np.random.Generat
     Args:
       size: side in pixels.
       kind: index into `BACKGROUNDS`.
-      objects: what lies on the background, from back to front.
-      rng: where the noise comes from.
+      objects: objects from back to front.
+      rng: random numbers of the noise.
 
     Returns:
       uint8 [size, size, 3].
