@@ -1,4 +1,4 @@
-"""What the layers of a field's tower compute, as the towers sow it; traced by jax."""
+"""Activations of the layers of a field's tower, which the towers sow; traced by jax."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from big_retrieval.batch import Batch
 from big_retrieval.errors import UserError
 from big_retrieval.models.towers import RetrievalModel
 
-OUTPUTS = "layer_outputs"  # a tuple of arrays, one a layer
+OUTPUTS = "layer_outputs"  # key of a tuple with one array per layer
 
 
 def _sown(model: RetrievalModel, collections: Any, batch: Batch, field: str) -> dict[str, Any]:
-    """Name -> values, of all that a field's tower sows."""
+    """Returns the sown values of a field's tower, by name."""
     applied: Any = model.apply(collections, batch.fields, mutable=["intermediates"])
     return applied[1].get("intermediates", {}).get(model.fields[field].tower, {})
 
@@ -18,37 +18,34 @@ def _sown(model: RetrievalModel, collections: Any, batch: Batch, field: str) -> 
 def of_layer(
     model: RetrievalModel, collections: Any, batch: Batch, field: str, layer: str | int
 ) -> Any:
-    """The activations of a layer, which rows are valid, and their records.
+    """Computes the activations of a layer, the mask of valid rows, and their records.
 
     Args:
-      model: towers and heads.
-      collections: what the model is applied to.
-      batch: with the field.
-      field: its name.
-      layer: see `Encoder.features`.
+      collections: variables of the model.
+      layer: as in `Encoder.features`.
 
     Raises:
-      UserError: the tower has no such layer.
+      UserError: the tower does not have the layer.
     """
-    inside = _sown(model, collections, batch, field)
-    outputs = inside.get(OUTPUTS, ())
+    sown = _sown(model, collections, batch, field)
+    outputs = sown.get(OUTPUTS, ())
     if isinstance(layer, int) and -len(outputs) <= layer < len(outputs):
-        found = outputs[layer]
-    elif layer in inside and layer != OUTPUTS:
-        found = inside[layer][0]
+        activations = outputs[layer]
+    elif layer in sown and layer != OUTPUTS:
+        activations = sown[layer][0]
     else:
-        names = [repr(name) for name in sorted(inside) if name != OUTPUTS]
+        names = [repr(name) for name in sorted(sown) if name != OUTPUTS]
         names += [f"0 to {len(outputs) - 1}"] if outputs else []
         raise UserError(
             f"the tower of {field!r} gives no layer {layer!r}; it has: "
             f"{', '.join(names) or 'none'}."
         )
-    return found, batch.valid, batch.document_id
+    return activations, batch.valid, batch.document_id
 
 
 def of_all_layers(model: RetrievalModel, collections: Any, batch: Batch, field: str) -> Any:
-    """The activations of all layers by name, see `Encoder.all_features`, and the valid rows."""
-    inside = _sown(model, collections, batch, field)
-    found = {str(number): output for number, output in enumerate(inside.get(OUTPUTS, ()))}
-    found |= {key: inside[key][0] for key in ("embedding", "final") if key in inside}
-    return found, batch.valid
+    """Computes the activations of `Encoder.all_features`, and the mask of valid rows."""
+    sown = _sown(model, collections, batch, field)
+    activations = {str(index): output for index, output in enumerate(sown.get(OUTPUTS, ()))}
+    activations |= {key: sown[key][0] for key in ("embedding", "final") if key in sown}
+    return activations, batch.valid

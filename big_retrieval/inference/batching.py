@@ -1,11 +1,11 @@
-"""How values share batches when a trained model encodes them: rows, and lengths of texts.
+"""Batches of values for encoding by a trained model: number of rows, and length of texts.
 
-Every pair of rows and length is a program to compile. Texts are sorted by length, and their batches
-are those that cost least: the tokens that are computed, padding included, and a price for every
-batch and for every program. A batch has one row, four, or so many that what a layer makes of its
-tokens stays in a CPU's caches: MiniLM then takes 245 microseconds of CPU time a token, against 350
-to 390 with four to eight times as many. Everything here is a function of the values of one call, so
-that the same call gives the same bits whatever was encoded before.
+Every pair of rows and length is a program to compile. Texts are sorted by length. Their batches
+minimize the cost: the number of tokens with padding, and a price for every batch and program. A
+batch has one row, four, or the number for which the outputs of a layer stay in a CPU's caches:
+MiniLM then takes 245 microseconds of CPU time per token, and 350 to 390 with four to eight times as
+many rows. The batches depend only on the values of one call, so that a call always gives the same
+bits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,25 +16,25 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-TOKENS = 1024  # of a batch of texts on a CPU
-IMAGES = 8  # of a batch on a CPU
-BLOCK = 4096  # texts that are tokenised at a time, and share batches
-MOST = 16  # programs of a call with many texts; those of the longest may come on top
+TOKENS = 1024  # per batch of texts on a CPU
+IMAGES = 8  # per batch on a CPU
+BLOCK = 4096  # texts that are tokenized together and share batches
+MOST = 16  # maximum number of programs of a call; one more for the longest texts
 FEW = (1, 4)  # rows of smaller batches
-SEVERAL = 8  # texts up to which rows are `FEW` and, of a call, lengths are powers of two
-BATCH = 30  # what a batch costs besides, in tokens
-# What a program costs a call of so many texts or of more, in tokens. Compiling one takes as long as
-# 3,400 tokens of MiniLM, but programs are few, so that calls of few texts find most of them there.
+SEVERAL = 8  # up to this many texts, rows are `FEW` and lengths are powers of two
+BATCH = 30  # additional cost of a batch, in tokens
+# Cost of a program, in tokens, by the minimum number of texts of a call. Compiling a program takes
+# as long as 3,400 tokens of MiniLM, but calls of few texts find most programs compiled.
 PRICES = {0: 500, 1025: 2000}
-LEAST = 8  # tokens that a text is padded to
+LEAST = 8  # minimum number of tokens of a text after padding
 
 
 class Shape(NamedTuple):
-    """Of a batch of texts.
+    """Shape of a batch of texts.
 
     Attributes:
-      rows: texts that it holds.
-      length: tokens that they are padded to.
+      rows: number of texts.
+      length: number of tokens per text, with padding.
     """
 
     rows: int
@@ -42,11 +42,11 @@ class Shape(NamedTuple):
 
 
 class BatchPlan(NamedTuple):
-    """Batches of some texts.
+    """Batches of texts.
 
     Attributes:
       cost: in tokens.
-      shapes: how many there are of each shape, the longest first.
+      shapes: number of batches of each shape, the longest first.
     """
 
     cost: float
@@ -55,13 +55,13 @@ class BatchPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Batching:
-    """What a call's batches look like.
+    """Limits of the batches on a mesh.
 
     Attributes:
-      most: rows of a batch at most.
-      groups: the mesh's row groups, which divide the rows of every batch.
-      cpu: whether the devices are CPUs; others compute batches of `most` rows of any length best,
-        and compile so long that lengths are powers of two.
+      most: maximum number of rows of a batch.
+      groups: number of the mesh's row groups, which divides the rows of every batch.
+      cpu: True if the devices are CPUs. Other devices are fastest with batches of `most` rows; as
+        they compile slowly, lengths are powers of two.
     """
 
     most: int
@@ -70,21 +70,21 @@ class Batching:
 
     @classmethod
     def of(cls, mesh: Mesh, most: int) -> "Batching":
-        """The batching of a mesh."""
+        """Returns the batching of a mesh."""
         groups = mesh.shape["data"] * mesh.shape["fsdp"]
         return cls(most, groups, mesh.devices.flat[0].platform == "cpu")
 
     def image_rows(self, images: int) -> int:
-        """Rows of a batch of images, or of anything else that is no text, in a call of so many."""
+        """Returns the rows of a batch of images, or of other values except texts."""
         rows = self._rows(IMAGES, images)
         return next((few for few in rows if few >= images), rows[-1])
 
     def _rows(self, cached: int, values: int) -> list[int]:
-        """The rows that batches may have, ascending.
+        """Returns the possible numbers of rows of a batch, ascending.
 
         Args:
-          cached: as many as a CPU's caches hold.
-          values: of the call; other devices have batches of few rows where these hold all values.
+          cached: number of rows that fit into a CPU's caches.
+          values: number of values of the call; other devices use few rows only if they hold all.
         """
         full = max(1, min(self.most, cached)) if self.cpu else self.most
         rows = [few for few in FEW if few < full] + [full]
@@ -93,43 +93,46 @@ class Batching:
         return sorted({self.groups * -(-few // self.groups) for few in rows})
 
     def shapes(self, counts: np.ndarray, longest: int, known: frozenset[Shape]) -> list[Shape]:
-        """The batches of texts, those of the longest texts first.
+        """Returns the shapes of the batches of texts, the longest texts first.
 
         Args:
-          counts: tokens of the texts, int [n], n at least 1.
-          longest: the longest that a text can be.
-          known: shapes of other texts of the call, whose programs cost nothing more.
+          counts: number of tokens of each text, int [n], n at least 1.
+          longest: maximum number of tokens of a text.
+          known: shapes of earlier batches of the call, whose programs cost nothing.
         """
         fine = self.cpu and len(counts) > SEVERAL
         grid = steps(longest, 4 if fine else 1)
         price = max(x for texts, x in PRICES.items() if texts <= len(counts)) if self.cpu else 1
-        held = any(shape.length >= counts.max() for shape in known)
-        limit = max(MOST, len(known) + (0 if held else 1))
+        fits_known = any(shape.length >= counts.max() for shape in known)
+        limit = max(MOST, len(known) + (0 if fits_known else 1))
         while True:
-            found = self._cheapest(counts, grid, known, price).shapes
-            if len(known.union(shape for _, shape in found)) <= limit:
-                return [shape for times, shape in found for _ in range(times)]
+            shapes = self._cheapest(counts, grid, known, price).shapes
+            if len(known.union(shape for _, shape in shapes)) <= limit:
+                return [shape for times, shape in shapes for _ in range(times)]
             price = 2 * price
 
     def _cheapest(
         self, counts: np.ndarray, grid: list[int], known: frozenset[Shape], price: int
     ) -> BatchPlan:
-        """The batches that cost least, of lengths of a grid whose last one holds every text."""
-        fit = np.searchsorted(np.sort(counts), grid, side="right").tolist()  # texts that each holds
-        best = [BatchPlan(0, ())]  # of the texts that a length holds, behind those of length 0
-        for place, length in enumerate(grid):
-            ways = [best[-1]] if fit[place] == ([0, *fit])[place] else []
-            for shorter, done in zip(best, [0, *fit], strict=False):
-                if done < fit[place]:
-                    rows = self._rows_of(length, fit[place] - done, len(counts))
-                    own = _of_length(length, rows, fit[place] - done, known, price)
-                    ways.append(BatchPlan(own.cost + shorter.cost, own.shapes + shorter.shapes))
-            best.append(min(ways))
+        """Finds the cheapest batches with the lengths of a grid, whose last one fits every text."""
+        # Number of texts that fit into no length, and into each length.
+        fit = [0, *np.searchsorted(np.sort(counts), grid, side="right").tolist()]
+        best = [BatchPlan(0, ())]  # of the texts that fit into no length, and into each length
+        for index, length in enumerate(grid):
+            total = fit[index + 1]
+            plans = [best[-1]] if total == fit[index] else []
+            for shorter, done in zip(best, fit, strict=False):
+                if done < total:
+                    rows = self._rows_of(length, total - done, len(counts))
+                    plan = _of_length(length, rows, total - done, known, price)
+                    cost, shapes = plan.cost + shorter.cost, plan.shapes + shorter.shapes
+                    plans.append(BatchPlan(cost, shapes))
+            best.append(min(plans))
         return best[-1]
 
     def _rows_of(self, length: int, texts: int, call: int) -> list[int]:
-        """The rows that batches of some texts of a length, in a call of so many, may have."""
-        # So few texts need no larger batches, which would be further programs for the demo.
+        """Returns the possible rows for texts of a length, in a call of `call` texts."""
+        # Few texts need no larger batches, which would be further programs for the demo.
         cached = min(TOKENS // length, FEW[-1] if texts <= SEVERAL else TOKENS)
         return self._rows(cached, call)
 
@@ -137,47 +140,46 @@ class Batching:
 def _of_length(
     length: int, rows: list[int], texts: int, known: frozenset[Shape], price: int
 ) -> BatchPlan:
-    """The batches of one length that cost least: large ones, and small ones for the rest."""
-    ways = []
+    """Finds the cheapest batches of one length: large ones, and small ones for the remainder."""
+    plans = []
     for large in rows:
         for small in rows[: rows.index(large) + 1]:
-            whole, rest = divmod(texts, large) if small < large else (0, texts)
-            parts = ((whole, Shape(large, length)), (-(-rest // small), Shape(small, length)))
+            full, remaining = divmod(texts, large) if small < large else (0, texts)
+            parts = ((full, Shape(large, length)), (-(-remaining // small), Shape(small, length)))
             shapes = tuple((times, shape) for times, shape in parts if times)
             cost = sum(
                 times * (shape.rows * length + BATCH) + (0 if shape in known else price)
                 for times, shape in shapes
             )
-            ways.append(BatchPlan(cost, shapes))
-    return min(ways)
+            plans.append(BatchPlan(cost, shapes))
+    return min(plans)
 
 
 def steps(longest: int, octave: int) -> list[int]:
-    """Lengths up to `longest`, it included: so many from one power of two to the next.
+    """Returns lengths up to and with `longest`, at most `octave` between two powers of two.
 
-    Steps are of four tokens at least.
+    Lengths differ by at least four tokens, except for the last one.
     """
-    found, base = [], LEAST
+    lengths, base = [], LEAST
     while base < longest:
-        found += range(base, min(2 * base, longest), max(4, base // octave))
+        lengths += range(base, min(2 * base, longest), max(4, base // octave))
         base *= 2
-    return [*found, longest]
+    return [*lengths, longest]
 
 
 def regrouped(
     blocks: Iterable[Mapping[str, Any]], name: str, field: Any, batching: Batching, cut: bool
 ) -> Iterator[dict[str, Any]]:
-    """Batches of texts of like length, the longest of a block first.
+    """Yields batches of texts of similar length, the longest of a block first.
 
     Args:
-      blocks: what `data.pipeline.eval_batches` yields, of any number of rows.
-      name: of the field.
-      field: its configuration, that of a text field.
-      batching: says how large batches are.
-      cut: whether padding may be cut off.
+      blocks: batches of `data.pipeline.eval_batches`, of any size.
+      name: field name.
+      field: config of the text field.
+      cut: True to remove padding.
 
     Yields:
-      As `blocks`, in another order and of other sizes; rows that fill a batch are not valid.
+      Batches as in `blocks`, in another order and of other sizes; padding rows are not valid.
     """
     known: frozenset[Shape] = frozenset()
     for block in blocks:
@@ -189,11 +191,11 @@ def regrouped(
             counts = np.maximum(1, field.lengths(block[name]))[valid]
         shapes = batching.shapes(counts, field.length, known)
         known |= frozenset(shapes)
-        left = valid[np.argsort(-counts, kind="stable")]
+        remaining = valid[np.argsort(-counts, kind="stable")]
         for rows, length in shapes:
-            if not len(left):  # as shorter texts have filled up batches of longer ones
+            if not len(remaining):  # shorter texts have filled the batches of longer ones
                 break
-            chosen, left = left[:rows], left[rows:]
+            chosen, remaining = remaining[:rows], remaining[rows:]
             index = np.concatenate([chosen, np.repeat(chosen[:1], rows - len(chosen))])
             arrays = jax.tree.map(lambda x: x[index], dict(block[name]))  # noqa: B023
             yield {

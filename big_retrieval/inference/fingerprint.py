@@ -1,4 +1,4 @@
-"""What a result was computed with: the SHA-256 of parameters, and versions of the software."""
+"""Fingerprint of a result: the SHA-256 of the parameters, and software versions."""
 
 import functools
 import hashlib
@@ -16,7 +16,7 @@ PACKAGES = ("big_retrieval", "jax", "flax", "optax", "orbax-checkpoint", "grain"
 
 
 def params_sha256(params: Any) -> str:
-    """SHA-256 over names, types, shapes and bytes of all parameters, in the order of names."""
+    """Returns the SHA-256 over names, types, shapes and bytes of all parameters, sorted by name."""
     digest = hashlib.sha256()
     for name, value in sorted(traverse_util.flatten_dict(params, sep="/").items()):
         array = np.ascontiguousarray(fetch(value) if isinstance(value, jax.Array) else value)
@@ -26,12 +26,12 @@ def params_sha256(params: Any) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a run depends on."""
-    found = {"python": platform.python_version(), "backend": jax.default_backend()}
-    return found | {name: _version(name) for name in PACKAGES}
+    """Returns the versions of Python and of the packages that a run depends on."""
+    python = {"python": platform.python_version(), "backend": jax.default_backend()}
+    return python | {name: _version(name) for name in PACKAGES}
 
 
-@functools.cache  # every checkpoint has them, and finding them takes 0.1 s
+@functools.cache  # every checkpoint stores them, and a lookup takes 0.1 s
 def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)

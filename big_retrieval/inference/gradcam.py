@@ -5,9 +5,9 @@ published no code for this; Selvaraju et al., "Grad-CAM" (2017). With the activa
 of a layer and a score s, alpha = mean over the tokens of ds/dA, and the relevance of a token is
 sum_k alpha_k A_k. The tokens are the patches of the image, and the words of the text.
 
-A is what the attention of the last layer reads: behind that layer only the class tokens reach the
-score, so that its output says nothing about the others. Where a tower's vector is a mean of all
-tokens, A is the output of the last layer.
+A is the input of the attention in the last layer: after this layer, only class tokens affect the
+score, so its output contains nothing about other tokens. If a tower averages all tokens, A is the
+output of the last layer.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ from big_retrieval.models.class_tokens import tile_first, tile_last
 from big_retrieval.models.towers import RetrievalModel
 
 Arrays = Mapping[str, Mapping[str, Any]]
-TOWERS: dict[str, Any] = {"image": ViT, "text": Bert}  # what reads which modality
+TOWERS: dict[str, Any] = {"image": ViT, "text": Bert}  # supported tower by modality
 
 
 class Relevance(NamedTuple):
-    """Numbers of the whole score and of each of its M pairs of class tokens (sub-spheres).
+    """Values for the whole score and for each of its M pairs of class tokens (sub-spheres).
 
     Attributes:
       whole: [n, ...].
@@ -43,16 +43,15 @@ class Relevance(NamedTuple):
 
 
 class GradCam(NamedTuple):
-    """What n pairs of an image and a text score, and where it comes from.
+    """Scores of n pairs of an image and a text, and the relevance of patches and words.
 
     Relevances are signed; a Grad-CAM map is their positive part (`positive`).
 
     Attributes:
-      scores: of the topology, without the logit scale: [n] and [n, M]. Inner products of pairs add
-        up to the whole score.
-      image: of the patches, row by row: [n, R, R] and [n, M, R, R].
-      text: of the L positions of the text's ids: [n, L] and [n, M, L]; 0 at class tokens and
-        padding.
+      scores: scores of the topology, without the logit scale, [n] and [n, M]. Inner products of
+        pairs add up to the whole score.
+      image: relevance of the patches, row by row, [n, R, R] and [n, M, R, R].
+      text: relevance of the text's ids, [n, L] and [n, M, L]; 0 at class tokens and padding.
     """
 
     scores: Relevance
@@ -60,7 +59,7 @@ class GradCam(NamedTuple):
     text: Relevance
 
     def positive(self) -> "GradCam":
-        """The maps of Grad-CAM: relevances below 0 become 0; scores stay."""
+        """Returns the Grad-CAM maps: negative relevances become 0, scores do not change."""
         image, text = (
             Relevance(*(np.maximum(x, 0) for x in part)) for part in (self.image, self.text)
         )
@@ -68,12 +67,12 @@ class GradCam(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """Where the activations of a field are taken.
+    """Location of the activations of a field.
 
     Attributes:
-      path: of the Linen module whose first argument or result they are.
-      output: whether they are its result.
-      shape: of one row, [L, W].
+      path: path of a Linen module.
+      output: True if the activations are the module's result, False for its first argument.
+      shape: shape of one row, [L, W].
     """
 
     path: tuple[str, ...]
@@ -82,13 +81,7 @@ class _Layer(NamedTuple):
 
 
 def obstacle(model: RetrievalModel, text: str, image: str) -> str:
-    """Why a model has no Grad-CAM for two of its fields, as a sentence; "": it has.
-
-    Args:
-      model: towers and heads.
-      text: the text field.
-      image: the image field.
-    """
+    """Returns the reason why a model has no Grad-CAM for two fields; "" if it has."""
     if model.topology not in similarity.TOPOLOGIES:
         known = ", ".join(similarity.TOPOLOGIES)
         return (
@@ -117,16 +110,11 @@ def obstacle(model: RetrievalModel, text: str, image: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def program(model: RetrievalModel, text: str, image: str) -> Callable[[Any, Arrays], GradCam]:
-    """The compiled function of a model: (its variables, arrays of both fields) -> `GradCam`.
+    """Compiles the function (variables, arrays of both fields) -> `GradCam` of a model.
 
-    The parameters are those of the model, whatever the execution of its layers.
-
-    Args:
-      model: towers and heads, of which `obstacle` says nothing.
-      text: the text field.
-      image: the image field.
+    The variables are those of the model, independent of `scan`, `remat` and `attention`.
     """
-    # Kernels pad the activations.
+    # Attention kernels would pad the activations.
     keys: Any = {"scan": False, "remat": "none", "attention": "plain"}
     towers = {
         name: dataclasses.replace(tower, **keys)  # type: ignore[type-var]
@@ -141,7 +129,7 @@ def program(model: RetrievalModel, text: str, image: str) -> Callable[[Any, Arra
 def _gradcam(
     model: RetrievalModel, text: str, image: str, variables: Any, arrays: Arrays
 ) -> GradCam:
-    """See `program`; traced by jax."""
+    """Computes the result of `program`; traced by jax."""
     rows, length = arrays[text]["ids"].shape
     tower, size = _tower(model, image), model.fields[image].size  # type: ignore
     layers = {
@@ -155,20 +143,20 @@ def _gradcam(
     tokens = {text: words, image: jnp.ones(deltas[image].shape[:2], bool)}
     tokens[image] = tokens[image].at[:, : tower.class_tokens].set(False)
 
-    def relevance(wanted: jax.Array) -> dict[str, jax.Array]:
-        """[1 + M], 1 at one score -> relevances [n, L'] of each field."""
-        (slopes,) = pull(jnp.broadcast_to(wanted, scores.shape))
+    def relevance(one_hot: jax.Array) -> dict[str, jax.Array]:
+        """Computes the relevances [n, L'] of each field for one of the 1 + M scores."""
+        (slopes,) = pull(jnp.broadcast_to(one_hot, scores.shape))
         return {name: _weighted(slopes[name], activations[name], tokens[name]) for name in layers}
 
-    # One score at a time: the slopes of all of them would be 1 + M arrays [n, L', W].
-    found = jax.lax.map(relevance, jnp.eye(scores.shape[1], dtype=scores.dtype))
-    patches = found[image][:, :, tower.class_tokens :]  # [1 + M, n, patches]
+    # One score at a time: the slopes of all scores would be 1 + M arrays [n, L', W].
+    relevances = jax.lax.map(relevance, jnp.eye(scores.shape[1], dtype=scores.dtype))
+    patches = relevances[image][:, :, tower.class_tokens :]  # [1 + M, n, patches]
     side = round(patches.shape[-1] ** 0.5)
     start = 0 if _tower(model, text).pool == "last" else _tower(model, text).class_tokens - 1
     return GradCam(
         Relevance(scores[:, 0], scores[:, 1:]),
         _split(patches.reshape(*patches.shape[:2], side, side)),
-        _split(found[text][:, :, start : start + length]),
+        _split(relevances[text][:, :, start : start + length]),
     )
 
 
@@ -177,7 +165,7 @@ def _tower(model: RetrievalModel, field: str) -> Any:
 
 
 def _layer(model: RetrievalModel, field: str, positions: int) -> _Layer:
-    """Where a field's activations are taken; see the head of this module."""
+    """Returns the location of a field's activations; see the docstring of this module."""
     tower = _tower(model, field)
     block = (model.fields[field].tower, f"layers_{tower.depth - 1}")
     shape = (positions, tower.width)
@@ -193,17 +181,14 @@ def _scores(
     arrays: Arrays,
     deltas: Mapping[str, jax.Array],
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Scores of row i with row i, whole and by pairs of class tokens, and the activations.
+    """Computes the scores of row i with row i, and the activations.
 
     Args:
-      model: with unrolled layers.
-      layers: of the text and the image field, in this order.
-      variables: of the model.
-      arrays: of both fields.
-      deltas: what is added to the activations [n, L', W]; their slopes are those of `deltas`.
+      layers: locations of the activations of the text and the image field, in this order.
+      deltas: zeros [n, L', W] to add to the activations, whose gradients are those of `deltas`.
 
     Returns:
-      [n, 1 + M], and field -> [n, L', W].
+      Whole score and scores of pairs of class tokens, [n, 1 + M]; activations [n, L', W] by field.
     """
     at = {layer.path: (name, layer.output) for name, layer in layers.items()}
     activations: dict[str, jax.Array] = {}
@@ -218,9 +203,8 @@ def _scores(
         activations[name], *rest = args
         return call(activations[name] + deltas[name], *rest, **kwargs)
 
-    given = {name: arrays[name] for name in layers}
     with nn.intercept_methods(add):
-        reps: Any = model.apply(variables, given)
+        reps: Any = model.apply(variables, {name: arrays[name] for name in layers})
     topology = topology_part(model.topology)
     a, b = (reps.embeddings[name] for name in layers)  # [n, M, N] each
     whole = topology.paired(a, b)  # [n]
@@ -229,7 +213,7 @@ def _scores(
 
 
 def _words(model: RetrievalModel, text: str, arrays: Arrays) -> jax.Array:
-    """Which positions of the text tower hold tokens other than class tokens, bool [n, L']."""
+    """Returns True for positions of the text tower with words, bool [n, L']."""
     tower = _tower(model, text)
     tile = tile_last if tower.pool == "last" else tile_first
     tiled = tile(arrays[text]["ids"], arrays[text]["mask"], tower.class_tokens)
@@ -237,20 +221,20 @@ def _words(model: RetrievalModel, text: str, arrays: Arrays) -> jax.Array:
 
 
 def _weighted(slopes: jax.Array, activations: jax.Array, tokens: jax.Array) -> jax.Array:
-    """sum_k alpha_k A_k, alpha = mean over tokens of the slopes: [n, L'], 0 elsewhere.
+    """Computes sum_k alpha_k A_k, [n, L'], with alpha the mean of the slopes over tokens.
 
     Args:
       slopes: ds/dA, [n, L', W].
       activations: A, [n, L', W].
-      tokens: bool [n, L'].
+      tokens: positions that count, bool [n, L']; others get 0.
     """
     dtype = jnp.promote_types(slopes.dtype, jnp.float32)
     share = tokens / jnp.maximum(jnp.sum(tokens, axis=1, keepdims=True), 1).astype(dtype)
     alpha = jnp.einsum("nl,nlw->nw", share, slopes.astype(dtype), precision="highest")
-    found = jnp.einsum("nw,nlw->nl", alpha, activations.astype(dtype), precision="highest")
-    return jnp.where(tokens, found, 0)
+    values = jnp.einsum("nw,nlw->nl", alpha, activations.astype(dtype), precision="highest")
+    return jnp.where(tokens, values, 0)
 
 
-def _split(found: jax.Array) -> Relevance:
-    """[1 + M, n, ...] -> whole [n, ...] and pairs [n, M, ...]."""
-    return Relevance(found[0], jnp.moveaxis(found[1:], 0, 1))
+def _split(values: jax.Array) -> Relevance:
+    """Splits [1 + M, n, ...] into the whole score [n, ...] and pairs [n, M, ...]."""
+    return Relevance(values[0], jnp.moveaxis(values[1:], 0, 1))

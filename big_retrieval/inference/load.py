@@ -1,4 +1,4 @@
-"""Loads a trained model from its checkpoint folder, which holds everything that is needed."""
+"""Trained models, loaded from their checkpoint folder."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,14 +29,13 @@ from big_retrieval.sparse.terms import Terms
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model out of a checkpoint, with its tokenizer and preprocessing.
+    """Model of a checkpoint, with its tokenizer and preprocessing.
 
     Attributes:
-      folder: the checkpoint that it came from.
-      config: of the run that trained it.
-      tokenizer: of its text fields.
-      weights: parameters, the running average where the run kept one; under `batch_stats` those of
-        batch norms.
+      folder: the checkpoint folder.
+      config: config of its run.
+      weights: parameters, or their running average if the run has one; running averages of batch
+        norms under `batch_stats`.
       encoder: encodes on this machine's devices.
     """
 
@@ -58,16 +57,16 @@ class TrainedModel:
         titles: Sequence[str] = (),
         progress: bool | None = None,
     ) -> Embeddings:
-        """Embeddings [n, M, N] of some texts; of a lexical field gated ones as CSR [n, V].
+        """Encodes texts to embeddings [n, M, N], or to gated CSR [n, V] if the field is lexical.
 
         Args:
-          texts: n texts, or one alone, whose embeddings are [1, M, N] or [1, V].
-          field: which text field they are.
-          titles: of the texts, where the field has titles; (): they have none.
-          progress: whether a line says how far it is; None: on a terminal, where it takes long.
+          texts: n texts, or a single text (n = 1).
+          field: the text field.
+          titles: n titles if the field has titles; empty for none.
+          progress: True for a progress line; None shows it on a terminal if encoding takes long.
 
         Raises:
-          UserError: no texts, no such text field, or titles where it has none or of other number.
+          UserError: there are no texts, the text field is missing, or the titles do not fit.
         """
         part: Any = self._field(field)
         if part.modality != "text":
@@ -76,98 +75,98 @@ class TrainedModel:
                 "field=..., or use `encode(values, field)`."
             )
         texts = _texts(texts, field)
-        # Texts of like length share a block.
+        # Texts of similar length share a block.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        column = part.column
         if titles and not getattr(self.config.fields[field], "title", ""):
             raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
         if titles and (isinstance(titles, str) or len(titles) != len(texts)):
             raise UserError(f"{len(texts)} texts need a list of as many titles, or none.")
         ordered = TextRecords(
             [texts[i] for i in order],
-            column=column,
+            column=part.column,
             titles=[titles[i] for i in order] if titles else (),
         )
-        found, records = self._encode(ordered, field, progress)
-        return found[np.argsort(np.asarray(order)[records])]
+        embeddings, records = self._encode(ordered, field, progress)
+        return embeddings[np.argsort(np.asarray(order)[records])]
 
     def encode_images(
         self, images: Any, field: str = "image", progress: bool | None = None
     ) -> Embeddings:
-        """Embeddings of images, in the form of `encode_texts`.
+        """Encodes images to embeddings as in `encode_texts`.
 
         Args:
-          images: n files, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; or one
-            of them alone, which is as a list of one.
-          field: which image field they are.
+          images: n paths, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; or a
+            single one.
+          field: the image field.
           progress: as in `encode_texts`.
 
         Raises:
-          UserError: no images, one that cannot be read, or no such field.
+          UserError: there are no images, one cannot be read, or the image field is missing.
         """
         if self._field(field).modality == "text":
             raise UserError(f"the field {field!r} is a text field; name an image field.")
         return self._encode(Images(images, self._field(field)), field, progress)[0]
 
     def encode(self, values: Sequence[Any], field: str, progress: bool | None = None) -> Embeddings:
-        """Embeddings of values of any field: texts, images, arrays, or as a user's own reads them.
+        """Encodes values of any field: texts, images, arrays, or input of a user-defined field.
 
-        Row i is that of value i.
+        Row i of the result is value i.
 
         Raises:
-          UserError: no values, one that the field cannot read or that is empty, or no such field.
+          UserError: there are no values, the field is missing, or a value is empty or cannot be
+            read.
         """
         if self._field(field).modality == "text":
             return self.encode_texts(_texts(values, field), field, progress=progress)
         source = self._at_hand(values, field)
-        found, records = self._encode(source, field, progress)
+        embeddings, records = self._encode(source, field, progress)
         missing = set(range(len(source))) - set(records.tolist())
         if missing:
             raise UserError(f"value {min(missing)} for the field {field!r} is empty; leave it out.")
-        return found
+        return embeddings
 
     def features(self, values: Sequence[Any], field: str, layer: str | int = "final") -> np.ndarray:
-        """Activations of a layer of a field's tower, [n, ...]; see `Encoder.features`.
+        """Computes the activations [n, ...] of a layer of a field's tower; see `Encoder.features`.
 
         Raises:
-          UserError: as `encode`, or the tower has no such layer.
+          UserError: as in `encode`, or the tower does not have the layer.
         """
         batches = self._batches(self._at_hand(values, field), field)
         return self.encoder.features(self.weights, field, batches, layer)[0]
 
     def all_features(self, values: Sequence[Any], field: str) -> dict[str, np.ndarray]:
-        """`features` of all layers, see `Encoder.all_features`; of values that fit one batch.
+        """Computes `Encoder.all_features` of values that fit into one batch.
 
         Raises:
-          UserError: as `encode`.
+          UserError: as in `encode`.
         """
         (batch,) = self._batches(self._at_hand(values, field), field)
         return self.encoder.all_features(self.weights, field, batch)
 
     def terms(self, field: str = "text") -> Terms:
-        """The word pieces that the columns of a lexical field stand for.
+        """Returns the word pieces of a lexical field's columns.
 
         Raises:
-          UserError: no such field, or it has no lexical head.
+          UserError: the field is missing, or has no lexical head.
         """
         self._field(field)
-        found = self.encoder.terms(field)
-        if found is None:
+        terms = self.encoder.terms(field)
+        if terms is None:
             raise UserError(f"the field {field!r} has no lexical head, so no vocabulary columns.")
-        return found
+        return terms
 
     def score(self, a: Embeddings, b: Embeddings) -> np.ndarray:
-        """Scores [rows, columns] of embeddings [rows, ...] with embeddings [columns, ...].
+        """Scores embeddings [rows, ...] with embeddings [columns, ...]: [rows, columns].
 
-        Higher is closer. Scores are not multiplied by the logit scale, which changes no order.
+        Higher is closer. Scores are not multiplied by the logit scale.
 
         Raises:
-          UserError: one is no embeddings, or they are of fields that cannot be compared.
+          UserError: an argument is not an array, or the fields cannot be compared.
         """
-        for name, found in (("first", a), ("second", b)):
-            if not hasattr(found, "shape") and not isinstance(found, list | tuple):
+        for name, value in (("first", a), ("second", b)):
+            if not hasattr(value, "shape") and not isinstance(value, list | tuple):
                 raise UserError(
-                    f"the {name} argument is {found!r:.80}, not embeddings: give what "
+                    f"the {name} argument is {value!r:.80}, not embeddings: give what "
                     "encode_texts, encode_images or encode return."
                 )
         if scipy.sparse.issparse(a) != scipy.sparse.issparse(b):
@@ -195,7 +194,7 @@ class TrainedModel:
     def _encode(
         self, source: Any, field: str, progress: bool | None
     ) -> tuple[Embeddings, np.ndarray]:
-        """Embeddings and the record of each; texts come in any order, other values in theirs."""
+        """Encodes a source; returns embeddings and their records, texts in any order."""
         reader = self._reader(source, field)
         return self.encoder.encode(self.weights, field, source, reader, progress=progress)
 
@@ -210,11 +209,7 @@ class TrainedModel:
 
 
 def _texts(values: Any, field: str) -> list[str]:
-    """Texts as a list; one text alone is a list of one.
-
-    Raises:
-      UserError: one is no text.
-    """
+    """Converts a text or texts to a list; raises a UserError if a value is not a text."""
     refuse_unordered(values, f"values for the field {field!r}")
     try:
         texts = [values] if isinstance(values, str) else list(values)
@@ -237,20 +232,20 @@ def load(
     batch_size: int = 64,
     plugins: Sequence[str | Path] = (),
 ) -> TrainedModel:
-    """Opens a run folder, a folder of checkpoints or one checkpoint folder.
+    """Loads a model from a run folder, a folder of checkpoints or one checkpoint folder.
 
     Every checksum is verified first; nothing is unpickled.
 
     Args:
       path: the folder.
-      step: which checkpoint; None takes the one that a finished run's results.json is about, which
-        is the last one unless `config.final_weights` is "best"; else the newest intact one.
-      batch_size: rows encoded at a time at most; CPUs take fewer of long texts.
-      plugins: Python files that define parts of the model. Nothing is imported because a checkpoint
-        names it. Evaluators of one's own are needed to evaluate, not to use the model.
+      step: step of the checkpoint. None for the checkpoint of results.json if the run is finished
+        (the last one unless `config.final_weights` is "best"), else for the newest intact one.
+      batch_size: maximum number of rows encoded at a time; CPUs use fewer for long texts.
+      plugins: Python files that define parts of the model; a checkpoint never imports anything by
+        itself. User-defined evaluators are only needed to evaluate.
 
     Raises:
-      UserError: no usable checkpoint, or a plugin that cannot be imported.
+      UserError: there is no usable checkpoint, or a plugin cannot be imported.
     """
     for plugin in plugins:
         registry.import_file(Path(plugin))
@@ -267,14 +262,12 @@ def _read(folder: Path) -> tuple[Path, Config, FixedLengthTokenizer, Any]:
 def put_together(
     folder: Path, config: Config, tokenizer: FixedLengthTokenizer, weights: Any, batch_size: int
 ) -> TrainedModel:
-    """A model on all devices of this machine.
+    """Puts a model on all devices of this machine.
 
     Args:
-      folder: where it came from.
-      config: of the model; its mesh does not matter.
-      tokenizer: of its text fields.
+      config: config of the model; its mesh is not used.
       weights: parameters, and averages of batch norms, as numpy arrays.
-      batch_size: rows encoded at a time at most; CPUs take fewer of long texts.
+      batch_size: maximum number of rows encoded at a time; CPUs use fewer for long texts.
     """
     mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
     model = make_model(config, tokenizer.vocab_size, tokenizer)
@@ -283,6 +276,6 @@ def put_together(
 
 
 def any_mesh(config: Config) -> Config:
-    """The config with all devices along the data axis, whatever mesh trained it."""
+    """Returns the config with a mesh of all local devices along the data axis."""
     devices = len(jax.local_devices())
     return dataclasses.replace(config, mesh=Mesh(), batch_size=devices)

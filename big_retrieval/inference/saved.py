@@ -1,4 +1,4 @@
-"""What a run's checkpoint folders hold, without its model: which one counts, config, arrays."""
+"""Contents of checkpoint folders without the model: the folder to use, config, arrays."""
 
 import json
 import logging
@@ -25,11 +25,11 @@ def read_from(path: str | Path, read: Callable[[Path], T], step: int | None = No
 
     Args:
       path: a run folder, a folder of checkpoints or one checkpoint folder.
-      read: is called with the checkpoint folder.
-      step: which checkpoint; None: see `load`.
+      read: called with the checkpoint folder.
+      step: step of the checkpoint; None as in `load`.
 
     Raises:
-      UserError: no usable checkpoint.
+      UserError: there is no usable checkpoint.
     """
     folder = find(path, step)
     try:
@@ -42,14 +42,14 @@ def read_from(path: str | Path, read: Callable[[Path], T], step: int | None = No
 
 
 def find(path: str | Path, step: int | None = None) -> Path:
-    """The checkpoint that `load` would open, verified.
+    """Finds and verifies the checkpoint that `load` opens.
 
     Args:
       path: a run folder, a folder of checkpoints or one checkpoint folder.
-      step: which checkpoint; None: see `load`.
+      step: step of the checkpoint; None as in `load`.
 
     Raises:
-      UserError: no usable checkpoint.
+      UserError: there is no usable checkpoint.
     """
     root = Path(path)
     if not root.is_dir():
@@ -62,32 +62,32 @@ def find(path: str | Path, step: int | None = None) -> Path:
     if not (root / "checkpoints").is_dir():
         return manifest.newest_intact(root, step)
     checkpoints = root / "checkpoints"
-    of_results = _of_results(root, checkpoints)
-    found = manifest.newest_intact(checkpoints, step, first=of_results)
+    evaluated_step = _evaluated_step(root, checkpoints)
+    folder = manifest.newest_intact(checkpoints, step, first=evaluated_step)
     newest = max(manifest.step_of(path.name) or 0 for path in checkpoints.iterdir())
     complete = (checkpoints / str(newest) / manifest.MANIFEST).is_file()
     if step is None and not complete:
-        log.info(f"using step {found.name} of {root}; the save of step {newest} is not finished")
-    elif step is None and int(found.name) != newest and int(found.name) == of_results:
-        log.info(f"using step {found.name} of {root}, the best, which results.json describes")
-    return found
+        log.info(f"using step {folder.name} of {root}; the save of step {newest} is not finished")
+    elif step is None and int(folder.name) != newest and int(folder.name) == evaluated_step:
+        log.info(f"using step {folder.name} of {root}, the best, which results.json describes")
+    return folder
 
 
-def _of_results(run: Path, checkpoints: Path) -> int | None:
-    """The step that the numbers of results.json are of; None where the run went on since."""
+def _evaluated_step(run: Path, checkpoints: Path) -> int | None:
+    """Reads the step of the metrics in results.json; None if the run has continued since."""
     try:
         results = json.loads((run / "results.json").read_text())
-        went_on = results["steps"] != max(manifest.complete_steps(checkpoints))
+        continued = results["steps"] != max(manifest.complete_steps(checkpoints))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return None if went_on else results.get("evaluated_step")
+    return None if continued else results.get("evaluated_step")
 
 
 def read_config(folder: Path) -> Config:
-    """The typed config.json of a run or checkpoint folder.
+    """Reads config.json of a run or checkpoint folder.
 
     Raises:
-      UserError: it is missing, damaged, or of another version of this package.
+      UserError: the file is missing, damaged, or from another version of this package.
     """
     path = folder / "config.json"
     try:
@@ -103,12 +103,7 @@ def read_config(folder: Path) -> Config:
 
 
 def restore_weights(folder: Path, config: Config) -> Any:
-    """What `TrainState.weights` was, as numpy arrays.
-
-    Args:
-      folder: a verified checkpoint folder.
-      config: its configuration.
-    """
+    """Restores `TrainState.weights` from a verified checkpoint folder, as numpy arrays."""
     averaged = config.optimizer.averaging.type == "ema"
     params = restore_params(folder, "ema" if averaged else "params")
     normed = any(part.normed for part in config.towers_and_heads().values())
@@ -116,16 +111,15 @@ def restore_weights(folder: Path, config: Config) -> Any:
 
 
 def restore_params(folder: Path, name: str = "params") -> Any:
-    """A tree of a checkpoint as numpy arrays, whatever mesh wrote it.
+    """Restores a tree of a verified checkpoint folder as numpy arrays, on any mesh.
 
     Args:
-      folder: a verified checkpoint folder.
-      name: which tree of the state: `params`, `ema` or `batch_stats`.
+      name: tree of the state: `params`, `ema` or `batch_stats`.
     """
     state = (folder / "state").resolve()
     with ocp.PyTreeCheckpointer() as orbax:
         tree = dict(orbax.metadata(state).item_metadata.tree[name])
-        tree.pop("losses", None)  # what losses own is for training only
+        tree.pop("losses", None)  # parameters of losses are only for training
         item = jax.tree.map(lambda _: 0, tree, is_leaf=lambda x: hasattr(x, "shape"))
         args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
         restored = orbax.restore(

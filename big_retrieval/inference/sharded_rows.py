@@ -1,4 +1,4 @@
-"""Functions of arrays whose rows are spread over the devices of a mesh."""
+"""Functions of arrays whose rows are sharded over the devices of a mesh."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,16 +15,15 @@ class ShardedRows:
     """Runs functions on a mesh, the same on every process."""
 
     def __init__(self, mesh: Mesh) -> None:
-        """Keeps the mesh."""
         self._mesh = mesh
 
     def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
-        """Applies a function to row-sharded arrays and whole ones.
+        """Applies a function to row-sharded and replicated arrays.
 
         Args:
-          function: jit-able, of (row arrays..., whole arrays...), to arrays [rows, ...].
-          rows: arrays [C, ...], C a multiple of the mesh's row groups.
-          *rest: arrays that every device gets whole.
+          function: jit-able; maps (rows..., rest...) to arrays [C, ...].
+          rows: arrays [C, ...] to shard; C is a multiple of `row_multiple`.
+          *rest: arrays to replicate.
 
         Returns:
           The result on every process, as numpy arrays.
@@ -36,15 +35,15 @@ class ShardedRows:
         return jax.tree.map(np.asarray, out)
 
     def spread(self, x: np.ndarray) -> jax.Array:
-        """An array whose rows are spread over the devices; `row_multiple` divides their number."""
+        """Shards the rows of an array, a multiple of `row_multiple`, over the devices."""
         sharding = parallel.batch_sharding(self._mesh)
         return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
     def whole(self, x: np.ndarray) -> jax.Array:
-        """An array on every device, to pass to `map_rows` again and again."""
+        """Replicates an array on all devices, for several calls of `map_rows`."""
         sharding = parallel.replicated(self._mesh)
         return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
     def row_multiple(self) -> int:
-        """The number of row groups; `map_rows` needs a multiple of it as its number of rows."""
+        """Returns the number of row groups of the mesh, which divides the rows of `map_rows`."""
         return self._mesh.shape["data"] * self._mesh.shape["fsdp"]

@@ -1,8 +1,8 @@
-"""Targets of losses: a vector for every caption of a data set, such as a sentence encoder gives.
+"""Targets of losses: a vector for every caption of a data set, such as from a sentence encoder.
 
-They stand in an .npy file [captions, D], float32, in the order of the records and of the captions
-in each. The file `.texts.json` beside it has the count and the hash of the captions, which training
-compares with its own (`data.fields.arrays`).
+The .npy file has float32 [captions, D], in the order of the records and of the captions in each.
+The file `.texts.json` next to it has the number and the hash of the captions, which training
+compares with its captions (`data.fields.arrays`).
 """
 
 import hashlib
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
 log = logging.getLogger(__name__)
-CHUNK = 1024  # captions that are encoded at a time; what is done is kept after each
-Rows = Callable[[int, int], np.ndarray]  # of captions start .. stop - 1: [stop - start, D]
+CHUNK = 1024  # captions per chunk; a killed process continues after its last chunk
+Rows = Callable[[int, int], np.ndarray]  # (start, stop) of captions -> [stop - start, D]
 
 
 def captions_of_files(patterns: str, column: str) -> list[Text]:
-    """All captions of some files, in order; records without a caption have none.
+    """Reads all captions of files, in order.
 
     Args:
       patterns: paths, glob patterns or {00..99} ranges, separated by commas.
-      column: of one text or a list of texts.
+      column: column with a text or a list of texts.
 
     Raises:
-      UserError: a file is missing, of no known kind or empty, or lacks the column.
+      UserError: a file is missing, empty or of an unknown format, or does not have the column.
     """
     table, _ = open_files.table_of(open_files.files_of_flag("data", patterns))
     records = Records(table, image=(), text=column)
@@ -52,15 +52,15 @@ def captions_of_files(patterns: str, column: str) -> list[Text]:
 
 
 def captions_of_config(config: Config, field: str) -> list[Text]:
-    """All captions of the training records of a config, in the order in which training counts them.
+    """Reads all captions of a config's training records, in the order of training.
 
     Args:
-      config: of the run that is to be trained; its targets need not be there.
+      config: config of the run to train; its targets may be missing.
       field: its text field.
     """
-    problems = list(config.data.check("config.data"))
-    if problems:
-        raise UserError(problems[0])
+    errors = list(config.data.check("config.data"))
+    if errors:
+        raise UserError(errors[0])
     source, part = make_source(config.data), config.fields[field]
     assert isinstance(part, TextField)  # `text_field` saw to it
     return _not_empty(all_texts(source, TextReader(part))[1], source.name)
@@ -73,22 +73,22 @@ def _not_empty(texts: list[Text], name: str) -> list[Text]:
 
 
 def text_field(config: Config, wanted: str = "") -> str:
-    """The text field that targets belong to.
+    """Returns the text field of the targets.
 
     Args:
-      config: of the run that is to be trained.
-      wanted: its name; "": the one that a target is aligned with, or the only one.
+      config: config of the run to train.
+      wanted: name of the field; "" for the field that a target is aligned with, or the only one.
 
     Raises:
-      UserError: no such field, or several that it could be.
+      UserError: there is no such field, or more than one.
     """
-    texts = [name for name, each in config.fields.items() if each.modality == "text"]
+    texts = [name for name, part in config.fields.items() if part.modality == "text"]
     if wanted in texts:
         return wanted
     if wanted:
-        known = ", ".join(texts) or "none"
-        raise UserError(f"--field is {wanted!r}, which is no text field of the config ({known}).")
-    aligned = {getattr(each, "aligned_with", "") for each in config.fields.values()} & set(texts)
+        choices = ", ".join(texts) or "none"
+        raise UserError(f"--field is {wanted!r}, which is no text field of the config ({choices}).")
+    aligned = {getattr(part, "aligned_with", "") for part in config.fields.values()} & set(texts)
     for names in (list(aligned), texts):
         if len(names) == 1:
             return names[0]
@@ -98,18 +98,17 @@ def text_field(config: Config, wanted: str = "") -> str:
 
 
 def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, name: str) -> int:
-    """Writes what a model makes of captions; goes on where a killed process was.
+    """Writes a model's embeddings of captions; continues where a killed process stopped.
 
-    Several class tokens of a caption stand behind each other. Captions are encoded in the same
-    batches whether or not the process was killed, so that the file is bit-identical on the same
-    devices.
+    The class tokens of a caption are concatenated. The batches do not depend on interruptions, so
+    that the file is bit-identical on the same devices.
 
     Args:
       model: a sentence encoder.
       field: its text field.
       texts: the captions.
-      out: the file, .npy.
-      name: of the model, for messages.
+      out: the .npy file.
+      name: name of the model, for messages.
 
     Returns:
       D.
@@ -124,9 +123,9 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
         )
 
     def rows(start: int, stop: int) -> np.ndarray:
-        some = [as_one(text) for text in texts[start:stop]]
-        found = model.encode_texts(some, field, progress=False)  # [n, M, N]
-        return found.reshape(len(found), -1)
+        captions = [as_one(text) for text in texts[start:stop]]
+        embeddings = model.encode_texts(captions, field, progress=False)  # [n, M, N]
+        return embeddings.reshape(len(embeddings), -1)
 
     config, sha256 = model.config, params_sha256(model.weights)
     part = config.fields[field]
@@ -142,20 +141,19 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
 
 
 def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
-    """Writes vectors that were made elsewhere, when they are those of the captions.
+    """Copies vectors from another program after checking that they belong to the captions.
 
     Args:
-      vectors: an .npy file [captions, D] of floats.
-      captions: a text file (UTF-8) of what the vectors were made from, a caption a line.
+      vectors: an .npy file with floats [captions, D].
+      captions: a UTF-8 text file with the captions of the vectors, one per line.
       texts: the captions of the data.
-      out: the file, .npy.
+      out: the .npy file.
 
     Returns:
       D.
 
     Raises:
-      UserError: other captions or another order, another number of vectors, or one that is not
-        finite.
+      UserError: captions, their order or the number of vectors differ, or a vector is not finite.
     """
     if Path(vectors).resolve() == out.resolve():
         raise UserError(f"--vectors and --out are both {vectors}; give --out another name.")
@@ -168,21 +166,24 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
     lines = [line.rstrip("\r") for line in _text_of(captions).split("\n")]
     lines = lines[:-1] if lines[-1] == "" else lines
     counts = {f"--vectors {vectors}": len(store), f"--captions {captions}": len(lines)}
-    for what, count in counts.items():
+    for label, count in counts.items():
         if count != len(texts):
             raise UserError(
-                f"{what} has {count:,} rows, but the data have {len(texts):,} captions: make it "
+                f"{label} has {count:,} rows, but the data have {len(texts):,} captions: make it "
                 "from all captions of all records, in their order."
             )
-    for number, (line, text) in enumerate(zip(lines, texts, strict=True)):
-        if line.split() != as_one(text).split():  # a caption may hold a line feed
+    for number, (line, text) in enumerate(zip(lines, texts, strict=True), 1):
+        if line.split() != as_one(text).split():  # a caption may contain a line feed
             raise UserError(
-                f"--captions {captions}, line {number + 1}, is {line!r:.80}, but this caption of "
+                f"--captions {captions}, line {number}, is {line!r:.80}, but this caption of "
                 f"the data is {as_one(text)!r:.80}: the vectors must be in the order of the data."
             )
     stat = Path(vectors).stat()
-    determines = {"vectors": str(Path(vectors).absolute()), "bytes": stat.st_size}
-    determines["changed"] = stat.st_mtime_ns
+    determines = {
+        "vectors": str(Path(vectors).absolute()),
+        "bytes": stat.st_size,
+        "changed": stat.st_mtime_ns,
+    }
 
     def rows(start: int, stop: int) -> np.ndarray:
         return open_store(vectors)[start:stop]
@@ -193,9 +194,9 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
 def _text_of(path: str) -> str:
     try:
         return read_text(Path(path))
-    except (OSError, ValueError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
-        raise UserError(f"--captions {path} cannot be read ({why}); give a text file.") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(f"--captions {path} cannot be read ({reason}); give a text file.") from None
 
 
 def _write(
@@ -203,60 +204,65 @@ def _write(
     texts: Sequence[Text],
     rows: Rows,
     determines: Mapping[str, Any],
-    about: Mapping[str, Any],
+    origin: Mapping[str, Any],
 ) -> int:
-    """Writes a store of float32 rows chunk by chunk, then what its texts are; returns D."""
-    whole = {**determines, "texts": texts_sha256(texts), "count": len(texts), "chunk": CHUNK}
-    with AppendedFile(out, whole) as file:
+    """Writes float32 rows chunk by chunk, then the hash of their texts; returns D.
+
+    Args:
+      determines: values that must be equal to continue a killed process.
+      origin: values to store with the hash; messages show the first one.
+    """
+    settings = {**determines, "texts": texts_sha256(texts), "count": len(texts), "chunk": CHUNK}
+    with AppendedFile(out, settings) as file:
         done = int(file.noted.get("captions", 0))
         if done:
             log.info(f"goes on after the {done:,} captions that {out}.partial has")
         progress = ProgressCounter("captions", len(texts) - done)
         for start in range(done, len(texts), CHUNK):
             stop = min(start + CHUNK, len(texts))
-            found = np.ascontiguousarray(rows(start, stop), "<f4")  # [stop - start, D]
-            bad = ~np.isfinite(found).all(axis=1)
-            if bad.any():
-                number = start + int(bad.argmax())
+            vectors = np.ascontiguousarray(rows(start, stop), "<f4")  # [stop - start, D]
+            is_bad = ~np.isfinite(vectors).all(axis=1)
+            if is_bad.any():
+                index = start + int(is_bad.argmax())
                 raise UserError(
-                    f"the vector of caption {number:,} ({as_one(texts[number])!r:.60}) holds "
-                    f"numbers that are not finite; they come from {next(iter(about.values()))}."
+                    f"the vector of caption {index:,} ({as_one(texts[index])!r:.60}) holds "
+                    f"numbers that are not finite; they come from {next(iter(origin.values()))}."
                 )
             locks.check()
-            head = b"" if start else header("<f4", (len(texts), found.shape[1]))
-            file.add([head, found.tobytes()], {"captions": stop, "width": found.shape[1]})
+            head = b"" if start else header("<f4", (len(texts), vectors.shape[1]))
+            file.add([head, vectors.tobytes()], {"captions": stop, "width": vectors.shape[1]})
             progress.add(stop - start)
         progress.close()
         locks.check()
-        out.unlink(missing_ok=True)  # never beside the hash of other texts
-        save_texts(out, texts, **about)
+        out.unlink(missing_ok=True)  # before the hash of its texts changes
+        save_texts(out, texts, **origin)
         file.finish()
         return int(file.noted["width"])
 
 
 def as_one(text: Text) -> str:
-    """A text with its title, if it has one, in front."""
+    """Joins a text and its title, if any."""
     return text if isinstance(text, str) else " ".join(filter(None, text))
 
 
 def training(config: Config | None, field: str, out: Path, width: int) -> str:
-    """What to set in a config so that training reads the targets: flags, or a line of the file.
+    """Returns the flags, or the line of a config file, with which training reads the targets.
 
     Args:
-      config: of the run that is to be trained; None: nobody said.
-      field: the text field that the targets belong to.
-      out: the file.
+      config: config of the run to train; None if unknown.
+      field: text field of the targets.
+      out: the .npy file.
       width: D.
     """
     parts = {} if config is None else config.fields
-    found = [name for name, part in parts.items() if getattr(part, "aligned_with", "") == field]
-    if len(found) != 1:
+    targets = [name for name, part in parts.items() if getattr(part, "aligned_with", "") == field]
+    if len(targets) != 1:
         return (
             f"c.fields.target = recipe.entry(config.ArrayField(), shape=({width},), "
             f"aligned_with={field!r}, file={str(out)!r})"
         )
-    path, part = f"--config.fields.{found[0]}", parts[found[0]]
-    given = [f"{path}.file={out}", f"{path}.shape=({width},)"]
-    given += [f"{path}.generated=False"] if getattr(part, "generated", False) else []
-    given += [f"{path}.column="] if part.column else []
-    return " ".join(map(shlex.quote, given))
+    path, part = f"--config.fields.{targets[0]}", parts[targets[0]]
+    flags = [f"{path}.file={out}", f"{path}.shape=({width},)"]
+    flags += [f"{path}.generated=False"] if getattr(part, "generated", False) else []
+    flags += [f"{path}.column="] if part.column else []
+    return " ".join(map(shlex.quote, flags))
