@@ -1,4 +1,4 @@
-"""What models see: words of lexical ones, and patches and words by Grad-CAM of dense ones.
+"""Explanations of models: words of lexical models, Grad-CAM of dense models.
 
 model = big_retrieval.load(RUN)
 explain.strongest(model, "a red ball", "text", 10)

@@ -1,6 +1,6 @@
-"""Grad-CAM of a trained dense model: which patches and words the score of a pair comes from.
+"""Grad-CAM of a trained dense model: relevance of patches and words for the score of a pair.
 
-See inference/gradcam.py for the definition.
+inference/gradcam.py has the definition.
 """
 
 import base64
@@ -32,17 +32,16 @@ def gradcam(
     text_field: str | None = None,
     image_field: str | None = None,
 ) -> Attribution:
-    """The patches and words that the score of a text with an image comes from.
+    """Computes the relevance of patches and words for the score of a text with an image.
 
     Args:
-      model: dense, with a 'vit' and a 'bert' tower.
-      text: the text.
-      image: a file, a PIL image or a uint8 array [H, W, 3].
-      text_field: which text field it is; None: the only dense one.
-      image_field: which image field it is; None: the only dense one.
+      model: a dense model with a 'vit' and a 'bert' tower.
+      image: a path, a PIL image or a uint8 array [H, W, 3].
+      text_field: the text field; None for the only one.
+      image_field: the image field; None for the only one.
 
     Returns:
-      Relevances, not negative, whole and for each pair of class tokens.
+      Relevances (not negative) for the whole score and for each pair of class tokens.
 
     Raises:
       UserError: a field or its tower does not fit, the text is empty, or the image cannot be read.
@@ -59,75 +58,63 @@ def gradcam(
 
 
 def _field(config: Config, modality: str, name: str | None, key: str) -> str:
-    """The field that is meant.
-
-    Raises:
-      UserError: the model has none, or several and none is named.
-    """
+    """Returns the named field, or the only one of a modality; raises a UserError otherwise."""
     if name is not None:
         return name
-    known = [name for name, field in config.encoded.items() if field.modality == modality]
-    if not known:
+    fields = [name for name, field in config.encoded.items() if field.modality == modality]
+    if not fields:
         raise UserError(f"Grad-CAM is of a text and an image; the model has no {modality} field.")
-    if len(known) > 1:
+    if len(fields) > 1:
         raise UserError(
-            f"the model has the {modality} fields {', '.join(known)}; name one by {key}."
+            f"the model has the {modality} fields {', '.join(fields)}; name one by {key}."
         )
-    return known[0]
+    return fields[0]
 
 
-def lines(found: Attribution, image: str, count: int) -> str:
-    """What the command prints: scores, and the words by their relevance.
-
-    Args:
-      found: of a text and an image.
-      image: what the image is called.
-      count: words at most.
-    """
-    out = [f"{found.text} × {image}", f"  the score is {number(found.score)}"]
-    if len(found.pair_scores) > 1:
-        each = ", ".join(number(score, 3) for score in found.pair_scores.tolist())
-        out.append(f"  of the {len(found.pair_scores)} pairs of class tokens: {each}")
-    most, order = found.words.max(initial=0.0), (-found.words).argsort(kind="stable")[:count]
-    wide = max((len(found.tokens[place]) for place in order), default=0)
-    for rank, place in enumerate(order.tolist(), 1):
-        share = float(found.words[place]) / float(most) if most > 0 else 0.0
-        out.append(f"  {rank:>3}  {found.tokens[place]:<{wide}}  {share:.2f}")
-    row, column = divmod(int(found.image.argmax()), found.image.shape[1])
+def lines(attribution: Attribution, image: str, count: int) -> str:
+    """Formats the scores and at most `count` words for the terminal; `image` is a name."""
+    x = attribution
+    out = [f"{x.text} × {image}", f"  the score is {number(x.score)}"]
+    if len(x.pair_scores) > 1:
+        scores = ", ".join(number(score, 3) for score in x.pair_scores.tolist())
+        out.append(f"  of the {len(x.pair_scores)} pairs of class tokens: {scores}")
+    largest, order = x.words.max(initial=0.0), (-x.words).argsort(kind="stable")[:count]
+    width = max((len(x.tokens[index]) for index in order), default=0)
+    for rank, index in enumerate(order.tolist(), 1):
+        share = float(x.words[index]) / float(largest) if largest > 0 else 0.0
+        out.append(f"  {rank:>3}  {x.tokens[index]:<{width}}  {share:.2f}")
+    row, column = divmod(int(x.image.argmax()), x.image.shape[1])
     out.append(f"  the patch with the largest relevance: row {row}, column {column}")
     return "\n".join(out)
 
 
-def write(found: Sequence[Attribution], images: Sequence[str], folder: Path, title: str) -> Path:
-    """Writes the heat maps as files, and one page that holds all of them.
+def write(
+    attributions: Sequence[Attribution], images: Sequence[str], folder: Path, title: str
+) -> Path:
+    """Writes the heat maps as files, and a page with all of them.
 
     Args:
-      found: of texts and images.
-      images: what the image of each is called.
-      folder: is made where it is not there.
-      title: of the page.
+      images: name of each image.
+      folder: created if it is missing.
 
     Returns:
       The page.
 
     Raises:
-      UserError: there is a file of the folder's name.
+      UserError: the folder is a file.
     """
     make_folder(folder)
-    named = zip(found, images, strict=True)
-    described = [{"name": name, **each.describe()} for each, name in named]
-    for place, each in enumerate(described, 1):
-        maps = {"picture": each["picture"], "whole": each["map"]}
-        maps |= {f"pair-{pair['pair']:02}": pair["map"] for pair in each["pairs"]}
+    named = zip(attributions, images, strict=True)
+    described = [{"name": name, **attribution.describe()} for attribution, name in named]
+    for index, content in enumerate(described, 1):
+        maps = {"picture": content["picture"], "whole": content["map"]}
+        maps |= {f"pair-{pair['pair']:02}": pair["map"] for pair in content["pairs"]}
         for name, uri in maps.items():
             head, _, data = uri.partition(";base64,")
-            file = folder / f"{place:02}-{name}.{head.rpartition('/')[2]}"
+            file = folder / f"{index:02}-{name}.{head.rpartition('/')[2]}"
             write_bytes(file, base64.b64decode(data))
-    note = (
-        f" At most {PAIRS} pairs are shown."
-        if any(len(f.pair_scores) > PAIRS for f in found)
-        else ""
-    )
+    is_cut = any(len(x.pair_scores) > PAIRS for x in attributions)
+    note = f" At most {PAIRS} pairs are shown." if is_cut else ""
     body = [tag("p", READING + note, class_="note"), *map(attributed, described)]
     write_bytes(folder / PAGE, page(title, body).encode())
     return folder / PAGE

@@ -1,7 +1,7 @@
-"""Records of a set with what a model sees in them: strongest words, own words, pairs.
+"""Examples of a data set with their strongest words, and the words shared with their texts.
 
-After VDR, section 6.2 and Figure 4: a picture, its strongest words, and the share of the score that
-each word of a caption has.
+As in VDR, section 6.2 and Figure 4: a picture, its strongest words, and the share of the score of
+each word of a caption.
 """
 
 from collections.abc import Sequence
@@ -29,21 +29,21 @@ from big_retrieval.sparse.listing import Listed, Shared
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
-TOP = 5  # strongest words of which the share of own words is told, as `words@5` of evaluations
-TEXTS = 3  # texts of a record that are compared with it
+TOP = 5  # strongest words to compare with the texts, as in `words@5` of evaluations
+TEXTS = 3  # maximum number of texts per record to compare with its item
 
 
 @dataclass(frozen=True)
 class ExampleOptions:
-    """Which examples.
+    """Selection of examples.
 
     Attributes:
-      data: see `items.open_data`.
-      field: what is shown; None: the first lexical image field, else the first of documents.
-      other: the texts that it is compared with; None: the first other lexical text field.
-      count: records, drawn from the set; all where it has fewer.
-      seed: of the draw.
-      mode: of the search: "parametric", "bag" or "binary".
+      data: as in `items.open_data`.
+      field: field of the items; None for the first lexical image field, else document field.
+      other: field of the texts; None for the first other lexical text field.
+      count: maximum number of records to draw.
+      seed: seed of the draw.
+      mode: search mode: "parametric", "bag" or "binary".
     """
 
     data: str
@@ -56,14 +56,14 @@ class ExampleOptions:
 
 @dataclass(frozen=True)
 class ExplainedRecord:
-    """One record.
+    """Words of one record.
 
     Attributes:
-      record: its number in the set.
+      record: record index.
       item: the picture, uint8 [H, W, 3], or the text.
-      words: of the item, all that are not 0, strongest first.
+      words: words of the item that are not 0, strongest first.
       own: words of the record's texts.
-      pairs: the first of its texts, and what each shares with the item.
+      pairs: first texts of the record, with the words that they share with the item.
     """
 
     record: int
@@ -74,30 +74,26 @@ class ExplainedRecord:
 
     @property
     def right(self) -> float:
-        """The share of the item's five strongest words that one of its texts holds."""
+        """Share of the item's five strongest words that occur in one of its texts."""
         strongest = [word for word, _ in self.words[:TOP]]
         return sum(word in self.own for word in strongest) / max(len(strongest), 1)
 
     @property
     def unseen(self) -> list[str]:
-        """The words of the texts that the item has not, sorted."""
+        """Sorted words of the texts that are 0 in the item."""
         return sorted(self.own - {word for word, _ in self.words})
 
 
 def examples(
     model: "TrainedModel", options: ExampleOptions
 ) -> tuple[RecordSource, list[ExplainedRecord]]:
-    """Draws records of a set and explains them.
-
-    Args:
-      model: with lexical heads.
-      options: which.
+    """Draws records of a data set and explains them.
 
     Returns:
-      The set, and the examples in its order; damaged records are skipped.
+      The source, and the examples in its order, without damaged records.
 
     Raises:
-      UserError: there is no such field or data, no record can be used, or the mode needs words of
+      UserError: a field or the data are missing, no record can be used, or the mode needs words of
         an image.
     """
     field, other = fields_of(model, options)
@@ -110,12 +106,12 @@ def examples(
     texts: dict[int, list[Any]] = {}
     skipped = SkippedRecords("records")
     for record, value in values_of(source, reader_of(model, field), records, skipped):
-        items.setdefault(record, value)  # of several texts the first
+        items.setdefault(record, value)  # the first of several texts
     for record in [*items]:
         try:
             texts[record] = list(source_texts(source, record, reader_of(model, other)))
-        except Damaged as problem:
-            skipped.add(problem)
+        except Damaged as error:
+            skipped.add(error)
             del items[record]
     skipped.check(count)
     skipped.close()
@@ -123,14 +119,15 @@ def examples(
 
 
 def fields_of(model: "TrainedModel", options: ExampleOptions) -> tuple[str, str]:
-    """The field of the items and that of their texts.
+    """Returns the field of the items and the field of their texts.
 
     Raises:
-      UserError: there is no such field, or no second one.
+      UserError: a field is missing.
     """
     config = model.config
-    known = lexical_fields(config, "image") or lexical_fields(config)[::-1]  # documents come last
-    field = options.field or next(iter(known), "")
+    # Document fields are the last ones.
+    fields = lexical_fields(config, "image") or lexical_fields(config)[::-1]
+    field = options.field or next(iter(fields), "")
     check_field(config, field)
     texts = [name for name in lexical_fields(config, "text") if name != field]
     other = options.other or next(iter(texts), "")
@@ -147,33 +144,32 @@ def _explained(
     texts: Sequence[Sequence[Any]],
     mode: str,
 ) -> list[ExplainedRecord]:
-    """Encodes everything at once, then takes it apart.
+    """Encodes all items and texts in one call each, and splits the results by record.
 
     Args:
-      model: with lexical heads.
-      fields: that of the items, that of the texts.
-      items: record -> picture or text.
-      texts: of each record.
-      mode: of the search.
+      fields: field of the items, field of the texts.
+      items: picture or text by record index.
+      texts: texts of each record.
     """
     field, other = fields
     names = words_of(model, field)
-    found = represent(model, list(items.values()), field, "document", mode)
-    asked = represent(model, [text for own in texts for text in own[:TEXTS]], other, "query", mode)
-    bags = bags_of(model, [text for own in texts for text in own], other, "query")
-    starts = np.cumsum([0, *(len(own) for own in texts)])
+    documents = represent(model, list(items.values()), field, "document", mode)
+    first_texts = [text for of_record in texts for text in of_record[:TEXTS]]
+    queries = represent(model, first_texts, other, "query", mode)
+    bags = bags_of(model, [text for of_record in texts for text in of_record], other, "query")
+    starts = np.cumsum([0, *map(len, texts)])
     query, out = 0, []
-    for place, (record, item) in enumerate(items.items()):
-        row, pairs = found[[place]], []
-        for text in texts[place][:TEXTS]:
-            pairs.append((shown(text), listing.shared(asked[[query]], row, names)))
+    for index, (record, item) in enumerate(items.items()):
+        row, pairs = documents[[index]], []
+        for text in texts[index][:TEXTS]:
+            pairs.append((shown(text), listing.shared(queries[[query]], row, names)))
             query += 1
-        own = bags[starts[place] : starts[place + 1]].indices  # of all texts
-        words = frozenset(names[int(term)] for term in np.unique(own))
+        terms = np.unique(bags[starts[index] : starts[index + 1]].indices)  # of all texts
+        words = frozenset(names[int(term)] for term in terms)
         out.append(ExplainedRecord(record, item, listing.strongest(row, names, None), words, pairs))
     return out
 
 
 def shown(text: Any) -> str:
-    """A text, or its title and text, as one."""
+    """Joins title and text, if there is a title."""
     return text if isinstance(text, str) else " · ".join(filter(None, text))

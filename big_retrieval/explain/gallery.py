@@ -1,4 +1,4 @@
-"""The page of examples: pictures, their strongest words, and what they share with their texts."""
+"""Page of examples: pictures, their strongest words, and the words shared with their texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,29 +17,25 @@ from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import count_of, number
 
 PAGE = "examples.html"
-SIDE = 224  # pixels of a picture's longer side at most
-UNSEEN = 12  # words that are named
-MATCHED = 5  # words of a pair
+SIDE = 224  # maximum pixels of a picture's longer side
+UNSEEN = 12  # maximum number of listed words of the texts that are no terms of the item
+MATCHED = 5  # words per pair
 MOST_CHARACTERS = 400  # of a text
 
 
 def write(
     found: Sequence[ExplainedRecord], count: int, folder: Path, title: str, note: str
 ) -> Path:
-    """Writes the page.
+    """Writes the page and returns its path.
 
     Args:
       found: the examples.
-      count: strongest words of each.
-      folder: is made where it is not there.
-      title: of the page.
-      note: what the examples are of.
-
-    Returns:
-      The page.
+      count: number of strongest words per example.
+      folder: created if it is missing.
+      note: text about the examples.
 
     Raises:
-      UserError: there is a file of the folder's name.
+      UserError: the folder is a file.
     """
     make_folder(folder)
     reading = (
@@ -47,15 +43,15 @@ def write(
         f"with it, as {summary(found)}. Below, the score of each text and the words that matched, "
         "with their shares of the score."
     )
-    cards = tag("div", (_card(each, count) for each in found), class_="gallery")
+    cards = tag("div", (_card(example, count) for example in found), class_="gallery")
     body = [tag("p", note), tag("p", reading, class_="note"), cards]
     write_bytes(folder / PAGE, page(title, body).encode())
     return folder / PAGE
 
 
 def summary(found: Sequence[ExplainedRecord]) -> str:
-    """How many of the strongest words are words of the record's texts."""
-    share = float(np.mean([each.right for each in found])) if found else 0.0
+    """Formats the share of the strongest words that occur in the record's texts."""
+    share = float(np.mean([example.right for example in found])) if found else 0.0
     return f"{percent(share)} of the {TOP} strongest words of {count_of(len(found), 'record')} are"
 
 
@@ -101,8 +97,8 @@ def _text(text: str) -> Html:
 def _unseen(words: Sequence[str]) -> Html | None:
     if not words:
         return None
-    rest = len(words) - UNSEEN
-    more = f" and {rest:,} more" if rest > 0 else ""
+    remaining = len(words) - UNSEEN
+    more = f" and {remaining:,} more" if remaining > 0 else ""
     return tag(
         "p", f"In its texts, not among its terms: {' · '.join(words[:UNSEEN])}{more}", class_="note"
     )

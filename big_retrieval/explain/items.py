@@ -1,4 +1,4 @@
-"""The texts or images of a source of records, as a trained model takes them."""
+"""Texts or images of a source, as input of a trained model."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,64 +20,58 @@ if TYPE_CHECKING:
 
 
 def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
-    """The records that --data names.
+    """Opens the source of --data.
 
     Args:
-      config: of the model.
-      data: "data" or "evals.NAME", a source of the config; else a file or folder of pairs.
-      texts: whether the captions of pairs are read; records without one are damaged then.
+      data: "data" or "evals.NAME" for a source of the config, else a file or folder of pairs.
+      texts: True to read the captions of pairs; records without captions are then damaged.
 
     Raises:
-      UserError: there is no such source or file.
+      UserError: the source or file is missing.
     """
-    kind, _, name = data.partition(".")
+    group, _, name = data.partition(".")
     if data == "data":
-        return make_source(_pictures(config.data, texts))
-    if kind == "evals" and name in config.evals and getattr(config.evals[name], "data", None):
-        return make_source(_pictures(config.evals[name].data, texts))  # type: ignore[union-attr]
-    if not data or not (Path(data).exists() or any(sign in data for sign in "*{")):
-        known = ", ".join(["data", *(f"evals.{each}" for each in sorted(config.evals))])
+        source = config.data
+    elif group == "evals" and name in config.evals and config.evals[name].data:
+        source = config.evals[name].data
+    elif data and (Path(data).exists() or any(sign in data for sign in "*{")):
+        # A file of only texts has no images, and texts under the names of their fields.
+        fields = config.encoded.values()
+        image = "image" if any(field.modality == "image" for field in fields) else ""
+        text = "captions" if any(field.column == "captions" for field in fields) else ""
+        source = Pairs(path=data, image=image, text=text)
+    else:
+        choices = ", ".join(["data", *(f"evals.{name}" for name in sorted(config.evals))])
         raise UserError(
             f"--data is {data!r}, which is no file; give a file of pairs, or a source of the "
-            f"model's configuration: {known}."
+            f"model's configuration: {choices}."
         )
-    # A file of texts alone has no images, and texts under the names of their fields.
-    fields = config.encoded.values()
-    image = "image" if any(field.modality == "image" for field in fields) else ""
-    text = "captions" if any(field.column == "captions" for field in fields) else ""
-    return make_source(_pictures(Pairs(path=data, image=image, text=text), texts))
-
-
-def _pictures(source: Any, texts: bool) -> Any:
-    """A source's configuration; without its captions where they are not wanted."""
-    return source if texts else source.without_texts()
+    return make_source(source if texts else source.without_texts())
 
 
 def reader_of(model: "TrainedModel", field: str) -> FieldReader:
-    """How a field of the model is read."""
+    """Returns the reader of a field of the model."""
     return make_readers(model.config, model.tokenizer)[field]
 
 
 def values_of(
     source: RecordSource, reader: FieldReader, records: np.ndarray, skipped: SkippedRecords
 ) -> Iterator[tuple[int, Any]]:
-    """(record, image or text) of some records; every text of a record that has several.
+    """Yields (record index, image or text) for every image or text of records.
 
     Args:
-      source: the records.
-      reader: of the field.
-      records: their indices.
-      skipped: counts those that are damaged.
+      records: record indices.
+      skipped: counts damaged records.
 
     Raises:
-      UserError: a record has no such column, or all are damaged.
+      UserError: a record does not have the column, or all records are damaged.
     """
     for record in records.tolist():
         try:
             with record_at(place_of(source, record)):
                 values = _values(source, reader, record)
-        except Damaged as problem:
-            skipped.add(problem)
+        except Damaged as error:
+            skipped.add(error)
             continue
         yield from ((record, value) for value in values)
     skipped.check(len(records))

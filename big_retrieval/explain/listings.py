@@ -1,4 +1,4 @@
-"""What `big-retrieval explain` lists and draws."""
+"""Listings and drawings of `big-retrieval explain`."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -31,9 +31,9 @@ from big_retrieval.sparse import listing
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
-FAINT = 4  # a word is drawn at full strength from this part of the picture's strongest value on
-MAPS = 4  # words that are drawn on an image unless named
-READING = (  # how to read a page of explanations
+FAINT = 4  # a word is drawn at full strength from 1 / FAINT of the picture's strongest value
+MAPS = 4  # words drawn on an image by default
+READING = (  # text on a page of explanations
     "A value says how strongly the model sees a word; a query and a document share a word where "
     "both have a value for it, and the product of the two values is a part of the score. Red "
     "patches are where a word comes from: the redder, the larger its value there. Words that the "
@@ -44,12 +44,12 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
 @dataclass(frozen=True)
 class Asked:
-    """A text or an image to explain.
+    """Text or image to explain.
 
     Attributes:
-      value: the text, or the image's file.
+      value: the text, or the path of the image.
       kind: "text" or "image".
-      field: which field it is.
+      field: field name.
     """
 
     value: str
@@ -58,7 +58,7 @@ class Asked:
 
     @property
     def title(self) -> str:
-        """What a reader calls it."""
+        """Title of its listings."""
         return f"{self.field}: {self.value}"
 
 
@@ -68,23 +68,22 @@ Seeing = Callable[[Asked], Patches]
 def asked(
     model: "TrainedModel", value: str, kind: str, field: str | None, other: str = ""
 ) -> Asked:
-    """A text or image with its field.
+    """Returns a text or image with its field.
 
     Args:
-      model: of which the fields are.
-      value: the text or the file.
+      value: the text or the path of the image.
       kind: "text" or "image".
-      field: the field; None: the only lexical one of this kind, of two texts the query's.
-      other: a field that it is not, if there is another choice.
+      field: field name; None for the first lexical one of this kind, queries first.
+      other: field to avoid if there is another one.
 
     Raises:
-      UserError: the model has no such field.
+      UserError: the field is missing.
     """
     if field is None:
-        known = lexical_fields(model.config, kind)
-        left = [name for name in known if name != other] or known
-        field = left[0] if left else ""
-        if not left and lexical_fields(model.config):
+        fields = lexical_fields(model.config, kind)
+        preferred = [name for name in fields if name != other] or fields
+        field = preferred[0] if preferred else ""
+        if not preferred and lexical_fields(model.config):
             have = ", ".join(lexical_fields(model.config))
             raise UserError(
                 f"the model has no lexical {kind} field; its lexical fields are {have}."
@@ -94,10 +93,10 @@ def asked(
 
 
 def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) -> Asked:
-    """What --with names: an image where that is a file and the model reads images, else a text.
+    """Returns the item of --with: an image if it is a file and the model has images, else a text.
 
     Raises:
-      UserError: it is called like an image but not there, or the model has no such field.
+      UserError: the value looks like a missing image file, or the field is missing.
     """
     images = lexical_fields(model.config, "image")
     kind = "image" if Path(value).is_file() and images else "text"
@@ -114,10 +113,10 @@ def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) 
 def check_asked(
     model: "TrainedModel", items: Sequence[Asked], other: Asked | None, maps: Sequence[str] = ()
 ) -> None:
-    """Looks for mistakes before anything is encoded.
+    """Checks the items before anything is encoded.
 
     Raises:
-      UserError: a text is empty, or a word of `maps` is no term.
+      UserError: a text is empty, or a word of `maps` is not a term.
     """
     for item in (*items, *([other] if other else [])):
         if item.kind == "text" and not item.value.strip():
@@ -136,36 +135,36 @@ def explain(
     draw: bool = False,
     mode: str = "parametric",
 ) -> Iterator[Listing]:
-    """The listings of texts and images, of what they are compared with, and of what they share.
+    """Yields listings of items, of the item that they are compared with, and of shared words.
 
     Args:
-      model: with lexical heads.
-      items: what is explained; in front of `other` they are the queries.
-      other: what each of them is compared with, listed once.
-      patches: rectangles of patches, each listed by itself.
-      maps: words to draw on images; (): the strongest, and of two sides those that they share.
-      draw: whether pictures are wanted.
-      mode: of the search: "bag" and "binary" list a side as the bag of its words.
+      items: items to explain; they are the queries if there is `other`.
+      other: document to compare each item with, listed once.
+      patches: rectangles of patches, with a listing each.
+      maps: words to draw on images; empty for the strongest, or for those shared with `other`.
+      draw: True for pictures.
+      mode: search mode; "bag" and "binary" list one side as a bag of words.
 
     Raises:
-      UserError: an image cannot be read, or patches or a word are none.
+      UserError: an image cannot be read, or a rectangle or a word does not exist.
     """
     bag = bag_side(mode) if other is not None else None
     if other is not None:
         for item in items:
             check_mode(model, item.field, other.field, mode)
 
-    @functools.lru_cache(maxsize=2)  # the images of a query and its document
+    @functools.lru_cache(maxsize=2)  # images of a query and its document
     def seeing(item: Asked) -> Patches:
         return look(model, item.value, item.field)
 
-    how: dict[str, Any] = {"patches": patches, "maps": maps, "draw": draw, "seeing": seeing}
-    for place, item in enumerate(items):
-        yield from _alone(model, item, bag="query" if bag == "query" else None, **how)
+    options: dict[str, Any] = {"patches": patches, "maps": maps, "draw": draw, "seeing": seeing}
+    for index, item in enumerate(items):
+        yield from _alone(model, item, bag="query" if bag == "query" else None, **options)
         if other is None:
             continue
-        if not place:
-            yield from _alone(model, other, bag="document" if bag == "document" else None, **how)
+        if index == 0:
+            side = "document" if bag == "document" else None
+            yield from _alone(model, other, bag=side, **options)
         yield _pair(model, item, other, mode, seeing if draw and not maps else None)
 
 
@@ -179,56 +178,56 @@ def _alone(
     draw: bool,
     seeing: Seeing,
 ) -> Iterator[Listing]:
-    """The words of a text or an image, and those of its patches."""
+    """Yields the words of a text or an image, and of its patches."""
     names = words_of(model, item.field)
-    own = None
+    bow = None
     if item.kind == "text":
-        own = bags_of(model, [item.value], item.field, bag or "document")
-    row = represent(model, [item.value], item.field) if bag is None else own
+        bow = bags_of(model, [item.value], item.field, bag or "document")
+    row = represent(model, [item.value], item.field) if bag is None else bow
     words = listing.strongest(row, names, None)
     note = f"{len(words):,} of {len(names):,} terms are not 0"
-    if own is not None and bag is None:
-        note += _input_terms(row, own)
+    if bow is not None and bag is None:
+        note += _input_terms(row, bow)
     title = f"{item.title}, bag of words" if bag else item.title
     if item.kind == "text" or not (draw or patches):
         yield Listing(item.kind, title, words, note=note)
         return
     seen, drawings = seeing(item), []
     if draw:
-        whole = Image.fromarray(heat_maps.enlarged(seen.picture))
-        drawings = [("picture", "as the model sees it", whole)]
+        picture = Image.fromarray(heat_maps.enlarged(seen.picture))
+        drawings = [("picture", "as the model sees it", picture)]
         drawings += _heat_maps(seen, maps or [word for word, _ in words[:MAPS]])
     yield Listing(item.kind, title, words, note=note, drawings=drawings)
-    for place in patches:
-        yield _group(seen, item, place, draw)
+    for text in patches:
+        yield _group(seen, item, text, draw)
 
 
-def _input_terms(row: Any, own: Any) -> str:
-    """How many terms of a text's embedding are among the text's own words."""
-    if not own.nnz:
+def _input_terms(row: Any, bow: Any) -> str:
+    """Formats the number of an embedding's terms that are words of the text."""
+    if not bow.nnz:
         return ", none a word of the text: the vocabulary has none of its words"
-    return f", {len(np.intersect1d(row.indices, own.indices)):,} of them words of the text"
+    return f", {len(np.intersect1d(row.indices, bow.indices)):,} of them words of the text"
 
 
 def _pair(
     model: "TrainedModel", item: Asked, other: Asked, mode: str, seeing: Seeing | None
 ) -> Listing:
-    """What a query and a document share, and where their images have the strongest of it."""
+    """Lists the shared words of a query and a document, with heat maps of the strongest."""
     common = shared(model, item.value, other.value, item.field, other.field, mode=mode)
     listed = [(word, value) for word, value, _ in common.words]
     drawings: list[tuple[str, str, Image.Image]] = []
-    for each in (item, other):
-        if seeing is not None and each.kind == "image":
-            drawings += _heat_maps(seeing(each), [word for word, _ in listed[:MAPS]])
-    asked = "" if mode == "parametric" else f" (mode {mode})"
-    note = f"{count_of(len(listed), 'word')} in common; the score is {number(common.score)}{asked}"
+    for side in (item, other):
+        if seeing is not None and side.kind == "image":
+            drawings += _heat_maps(seeing(side), [word for word, _ in listed[:MAPS]])
+    suffix = "" if mode == "parametric" else f" (mode {mode})"
+    note = f"{count_of(len(listed), 'word')} in common; the score is {number(common.score)}{suffix}"
     title = f"shared: {item.value} × {other.value}"
     shares = [share for *_, share in common.words]
     return Listing("shared", title, listed, shares, log=True, note=note, drawings=drawings)
 
 
 def map_tables(model: "TrainedModel", item: Asked, words: Sequence[str]) -> list[str]:
-    """The values of words at the patches of an image, as lines of text."""
+    """Formats the values of words at the patches of an image as lines of text."""
     seen = look(model, item.value, item.field)
     out = []
     for word in words:
@@ -238,23 +237,23 @@ def map_tables(model: "TrainedModel", item: Asked, words: Sequence[str]) -> list
 
 
 def _heat_maps(seen: Patches, words: Sequence[str]) -> list[tuple[str, str, Image.Image]]:
-    """Where words come from; of a word that the picture hardly has, pale."""
-    least = float(seen.values.max()) / FAINT
+    """Draws the heat maps of words; weak words are pale."""
+    full = float(seen.values.max()) / FAINT
     out = []
     for word in words:
         values = seen.map(word)
-        most = float(values.max())
-        picture = heat_maps.heat(seen.picture, values, max(most, least))
-        out.append((f"heat-{word}", f"{word}: at most {number(most, 3)}", picture))
+        largest = float(values.max())
+        picture = heat_maps.heat(seen.picture, values, max(largest, full))
+        out.append((f"heat-{word}", f"{word}: at most {number(largest, 3)}", picture))
     return out
 
 
-def _group(seen: Patches, item: Asked, place: str, draw: bool) -> Listing:
-    """The words of a rectangle of patches."""
-    chosen = rectangle(place, seen.side)
-    marked = (
-        [("patches", "the chosen patches", pictures.marked(seen.picture, chosen))] if draw else []
-    )
-    title = f"{item.title}, patches {place}"
-    note = f"{int(chosen.sum())} of {chosen.size} patches"
-    return Listing("patches", title, seen.strongest(chosen, None), note=note, drawings=marked)
+def _group(seen: Patches, item: Asked, text: str, draw: bool) -> Listing:
+    """Lists the words of a rectangle of patches."""
+    mask = rectangle(text, seen.side)
+    drawings = []
+    if draw:
+        drawings = [("patches", "the chosen patches", pictures.marked(seen.picture, mask))]
+    title = f"{item.title}, patches {text}"
+    note = f"{int(mask.sum())} of {mask.size} patches"
+    return Listing("patches", title, seen.strongest(mask, None), note=note, drawings=drawings)

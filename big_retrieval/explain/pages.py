@@ -1,4 +1,4 @@
-"""Listings of words as tables, as files and as one page; what pages of explanations share."""
+"""Listings of words as tables, files and a page; common parts of pages of explanations."""
 
 import base64
 import io
@@ -24,16 +24,15 @@ LOG_CLOUD = "The larger a word, the larger its part of the score."
 
 @dataclass(frozen=True)
 class Listing:
-    """One listing.
+    """List of words.
 
     Attributes:
-      name: of its files.
-      title: what it is of.
-      words: all of its words with their values, strongest first.
-      shares: of the score, of as many words; (): they are no products.
-      log: whether its cloud is by log(1 + value).
-      note: a sentence.
-      drawings: further pictures: (name, caption, picture).
+      name: name of its files.
+      words: all words with their values, strongest first.
+      shares: share of the score of each word; empty if the values are not products.
+      log: True if sizes in the cloud are log(1 + value).
+      note: text below the title.
+      drawings: further pictures (name, caption, picture).
     """
 
     name: str
@@ -45,83 +44,70 @@ class Listing:
     drawings: Sequence[tuple[str, str, Image.Image]] = ()
 
     def rows(self, count: int) -> list[tuple[str, float, str]]:
-        """(word, value, value or share as text) of the first `count` words."""
-        written = [number(value, 3) for _, value in self.words]
-        written = [pictures.percent(share) for share in self.shares] or written
-        return [(*pair, text) for pair, text in zip(self.words, written, strict=True)][:count]
+        """Returns (word, value, value or share as text) of the first `count` words."""
+        texts = [pictures.percent(share) for share in self.shares]
+        texts = texts or [number(value, 3) for _, value in self.words]
+        return [(*pair, text) for pair, text in zip(self.words, texts, strict=True)][:count]
 
 
 def table(part: Listing, count: int) -> str:
-    """A title, a note, and a row for each of the first `count` words."""
+    """Formats a listing with its first `count` words as lines of text."""
     lines = [part.title] + ([f"  {part.note}"] if part.note else [])
-    kept = part.words[:count]
-    if not kept:
+    words = part.words[:count]
+    if not words:
         return "\n".join([*lines, "  none"])
-    wide = max(len(word) for word, _ in kept)
-    digits = min(max(3 - math.floor(math.log10(kept[0][1])), 0), 9) if kept[0][1] > 0 else 4
-    values = [f"{value:.{digits}f}" for _, value in kept]  # four digits of the largest
-    right = max(map(len, values))
-    for place, (word, _) in enumerate(kept):
-        share = f"  {pictures.percent(part.shares[place]):>6}" if part.shares else ""
-        lines.append(f"  {place + 1:>3}  {word:<{wide}}  {values[place]:>{right}}{share}")
-    rest = len(part.words) - len(kept)
-    return "\n".join([*lines, f"  and {rest:,} more" if rest else ""]).rstrip()
+    word_width = max(len(word) for word, _ in words)
+    digits = min(max(3 - math.floor(math.log10(words[0][1])), 0), 9) if words[0][1] > 0 else 4
+    values = [f"{value:.{digits}f}" for _, value in words]  # four digits of the largest
+    value_width = max(map(len, values))
+    for index, (word, _) in enumerate(words):
+        share = f"  {pictures.percent(part.shares[index]):>6}" if part.shares else ""
+        value = f"{values[index]:>{value_width}}"
+        lines.append(f"  {index + 1:>3}  {word:<{word_width}}  {value}{share}")
+    remaining = len(part.words) - len(words)
+    return "\n".join([*lines, f"  and {remaining:,} more" if remaining else ""]).rstrip()
 
 
 def write(
     parts: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
 ) -> Path:
-    """Writes bars (SVG), the other pictures (PNG) and one page that holds all of them.
+    """Writes bars (SVG), other pictures (PNG) and a page with all of them, whose path it returns.
 
     Args:
       parts: the listings.
-      count: words of bars and tables.
-      folder: is made where it is not there.
-      title: of the page.
-      reading: how it is read.
-
-    Returns:
-      The page.
+      count: number of words in bars and tables.
+      folder: created if it is missing.
+      reading: text at the top of the page.
     """
     make_folder(folder)
     missing = pictures.missing()
     sections = []
-    for place, part in enumerate(parts, 1):
-        name = f"{place:02}-{_plain(part.name)}"
+    for index, part in enumerate(parts, 1):
+        name = f"{index:02}-{_plain(part.name)}"
         drawn = list(part.drawings)
         if not missing and len({value for _, value in part.words if value > 0}) > 1:
             caption = LOG_CLOUD if part.log else CLOUD
             drawn.append(("cloud", caption, pictures.cloud(part.words, log=part.log)))
         if part.words:
             write_bytes(folder / f"{name}-bars.svg", pictures.bars(part.title, part.rows(count)))
-        coded = [(each, caption, _png(image)) for each, caption, image in drawn]
-        for each, _, png in coded:
-            write_bytes(folder / f"{name}-{_plain(each)}.png", png)
-        sections.append(_section(part, count, coded))
+        encoded = [(suffix, caption, _png(image)) for suffix, caption, image in drawn]
+        for suffix, _, png in encoded:
+            write_bytes(folder / f"{name}-{_plain(suffix)}.png", png)
+        sections.append(_section(part, count, encoded))
     notes = [tag("p", note, class_="note") for note in (reading, missing.capitalize()) if note]
     write_bytes(folder / PAGE, page(title, [*notes, *sections]).encode())
     return folder / PAGE
 
 
 def make_folder(folder: Path) -> None:
-    """Makes the folder of --out where it is not there.
-
-    Raises:
-      UserError: there is a file of its name.
-    """
+    """Creates the folder of --out if it is missing; raises a UserError if it is a file."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file; name a folder.")
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def _section(part: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]]) -> Html:
-    """One listing.
-
-    Args:
-      part: the listing.
-      count: words that have a bar.
-      drawn: name, caption and PNG of each picture.
-    """
+    """Builds the section of a listing with `count` bars and (name, caption, PNG) of pictures."""
     figures = [
         tag(
             "figure",
@@ -131,10 +117,10 @@ def _section(part: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]])
         )
         for name, caption, png in drawn
     ]
-    clouds = [each for each, (name, *_) in zip(figures, drawn, strict=True) if name == "cloud"]
-    others = [each for each in figures if each not in clouds]
-    rest = len(part.words) - count
-    more = tag("p", f"and {rest:,} more", class_="note") if rest > 0 else None
+    clouds = [x for x, (name, *_) in zip(figures, drawn, strict=True) if name == "cloud"]
+    others = [figure for figure in figures if figure not in clouds]
+    remaining = len(part.words) - count
+    more = tag("p", f"and {remaining:,} more", class_="note") if remaining > 0 else None
     left = tag("div", value_bars(part.rows(count)), more, clouds)
     right = tag("div", others, class_="pictures") if others else None
     note = tag("p", part.note, class_="note") if part.note else None
@@ -143,30 +129,31 @@ def _section(part: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]])
 
 
 def value_bars(rows: Sequence[tuple[str, float, str]], own: Collection[str] = ()) -> Html:
-    """Words with horizontal bars, the longest of the largest value.
+    """Builds horizontal bars of words.
 
     Args:
-      rows: (word, value, what is written behind the bar).
-      own: words that have a tick.
+      rows: (word, value, text after the bar).
+      own: words with a tick.
     """
     if not rows:
         return tag("p", "No words.", class_="empty")
-    most = max(value for _, value, _ in rows) or 1.0
-    return tag("ol", (_bar(*row, most=most, own=row[0] in own) for row in rows), class_="values")
+    largest = max(value for _, value, _ in rows) or 1.0
+    bars = (_bar(word, x / largest, text, word in own) for word, x, text in rows)
+    return tag("ol", bars, class_="values")
 
 
-def _bar(word: str, value: float, written: str, *, most: float, own: bool) -> Html:
+def _bar(word: str, length: float, text: str, is_own: bool) -> Html:
     return tag(
         "li",
-        tag("bdi", word, class_="word own" if own else "word", title=word),
-        tag("span", "✓" if own else "", class_="tick"),
-        tag("i", style=f"--s: {100 * min(max(value / most, 0.0), 1.0):.1f}%"),
-        tag("span", written, class_="value"),
+        tag("bdi", word, class_="word own" if is_own else "word", title=word),
+        tag("span", "✓" if is_own else "", class_="tick"),
+        tag("i", style=f"--s: {100 * min(max(length, 0.0), 1.0):.1f}%"),
+        tag("span", text, class_="value"),
     )
 
 
 def page(title: str, body: Sequence[Html | None]) -> str:
-    """A page without other files."""
+    """Builds a self-contained page."""
     rules = style("big_retrieval.explain", "pages.css")
     return document(title, tag("main", tag("h1", title), body), css=rules)
 
@@ -182,5 +169,5 @@ def _uri(png: bytes) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that any file system takes."""
+    """Converts a name to a file name that is valid on any file system."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "x"

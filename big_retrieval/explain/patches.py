@@ -1,7 +1,7 @@
-"""Which patches of an image a word comes from, and what words some of its patches have.
+"""Patches of an image: the value of a word at each patch, and the words of a group of patches.
 
-VDR, section 6.2: the tower sees the whole image; the head then pools over the chosen patches of its
-output alone.
+VDR, section 6.2: the tower sees the whole image; the head then pools only over the selected
+patches.
 """
 
 import dataclasses
@@ -32,16 +32,16 @@ _RECTANGLE = re.compile(r"(\d+):(\d+),(\d+):(\d+)")
 
 @dataclass(frozen=True)
 class Patches:
-    """The patches of an image behind the tower, in R rows and as many columns, row by row.
+    """Patches of an image after the tower, in R rows and R columns, row by row.
 
     Attributes:
-      picture: what the model saw, uint8 [S, S, 3].
+      picture: input of the model, uint8 [S, S, 3].
       side: R.
-      words: of the V terms.
+      words: names of the V terms.
       hidden: outputs of the tower, [R * R, D].
       head: the lexical head.
-      params: its parameters.
-      top_k: terms that the gate leaves; None: all.
+      params: parameters of the head.
+      top_k: number of terms that the gate keeps; None for all.
     """
 
     picture: np.ndarray
@@ -53,13 +53,13 @@ class Patches:
     top_k: int | None
 
     def dense(self, groups: np.ndarray) -> np.ndarray:
-        """V(x) of some patch groups, float32 [G, V], in front of the gate.
+        """Computes V(x) of groups of patches, float32 [G, V], before the gate.
 
         Args:
-          groups: bool [G, R, R], which patches take part.
+          groups: True for patches of the group, bool [G, R, R].
 
         Raises:
-          UserError: a group is empty, or of another shape.
+          UserError: a group is empty, or has another shape.
         """
         size = self.side
         if groups.ndim != 3 or groups.shape[1:] != (size, size):
@@ -74,14 +74,14 @@ class Patches:
         return np.concatenate(rows)
 
     def strongest(self, chosen: np.ndarray, count: int | None = 20) -> Listed:
-        """(word, value) of the strongest terms of E(x) of some patches, largest first.
+        """Returns (word, value) of the strongest terms of E(x) of patches, largest first.
 
         Args:
-          chosen: bool [R, R], as `rectangle` gives it.
-          count: how many at most; None: all that the gate leaves.
+          chosen: True for these patches, bool [R, R], such as from `rectangle`.
+          count: maximum number of terms; None for all that the gate keeps.
 
         Raises:
-          UserError: as `dense`.
+          UserError: as in `dense`.
         """
         row = jnp.asarray(self.dense(chosen[None]))
         if self.top_k is not None:
@@ -89,44 +89,42 @@ class Patches:
         return listing.strongest(np.asarray(row), self.words, count)
 
     def map(self, word: str) -> np.ndarray:
-        """The value of a word at each patch, float32 [R, R].
+        """Returns the value of a word at each patch, float32 [R, R].
 
-        In the unit of the whole image's representation: with max pooling the largest is the
-        image's value of this term.
+        With max pooling, the largest value is the value of this term for the whole image.
 
         Raises:
-          UserError: no term is called so.
+          UserError: the word is not a term.
         """
         check_word(word, self.words)
         return self.values[:, self.words.index(word)].reshape(self.side, self.side)
 
     @functools.cached_property
     def values(self) -> np.ndarray:
-        """Every term at each patch, in the unit of the whole image's V(x), float32 [R * R, V]."""
+        """Values of all terms at each patch, float32 [R * R, V], divided by the image's norm."""
         plain = self.head.clone(spec=dataclasses.replace(self.head.spec, normalise=False))
-        each = self._pooled(plain, self.hidden[:, None])  # [R * R, V]
+        values = self._pooled(plain, self.hidden[:, None])  # [R * R, V]
         if not self.head.spec.normalise:
-            return each
+            return values
         norm = np.linalg.norm(self._pooled(plain, self.hidden[None]))
-        return each / max(float(norm), 1e-12)
+        return values / max(float(norm), 1e-12)
 
     def _pooled(
         self, head: LexicalHead, hidden: np.ndarray, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """[n, L, D] through the head: float32 [n, V]."""
+        """Applies the head to [n, L, D]; returns float32 [n, V]."""
         return np.asarray(head.apply({"params": self.params}, hidden, mask), np.float32)
 
 
 def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
-    """The patches of an image behind the model's tower.
+    """Encodes an image up to the output of the tower.
 
     Args:
-      model: with a lexical head for images.
-      image: a file, a PIL image or a uint8 array [H, W, 3].
-      field: which image field it is.
+      image: a path, a PIL image or a uint8 array [H, W, 3].
+      field: an image field with a lexical head.
 
     Raises:
-      UserError: no such field, it has no lexical head, or the image cannot be read.
+      UserError: the field is missing or not lexical, or the image cannot be read.
     """
     c = model.config
     check_field(c, field, "image")
@@ -137,9 +135,9 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     view = part.evaluation_view()
     picture = evaluation_view(read_image(image), part.size, place=place, **view)  # [S, S, 3]
     hidden = model.features([image], field)[0]  # [R * R, D]
-    # Padding is of texts; images have masks here alone, which have to count.
-    unmasked = replace(config, pool_padding=False)
-    head = unmasked.build(model.terms(field), dtype=DTYPES[c.dtype], parent=None)
+    # Masks select patches here, so they must not be ignored like the padding of texts.
+    masked = replace(config, pool_padding=False)
+    head = masked.build(model.terms(field), dtype=DTYPES[c.dtype], parent=None)
     return Patches(
         picture,
         round(len(hidden) ** 0.5),
@@ -152,12 +150,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
 
 
 def check_word(word: str, words: Sequence[str]) -> None:
-    """Raises a UserError unless a term is called so.
-
-    Args:
-      word: of a user.
-      words: of all terms.
-    """
+    """Raises a UserError if a word is not among the terms."""
     if word not in words:
         raise UserError(
             f"no term is called {word!r}: the model's vocabulary has word pieces, which "
@@ -166,17 +159,16 @@ def check_word(word: str, words: Sequence[str]) -> None:
 
 
 def rectangle(text: str, side: int) -> np.ndarray:
-    """The patches of "r0:r1,c0:c1": rows r0 to r1 - 1 and columns c0 to c1 - 1, from 0.
+    """Parses "r0:r1,c0:c1": rows r0 to r1 - 1 and columns c0 to c1 - 1, from 0.
 
     Args:
-      text: the rectangle.
-      side: rows, and columns, of patches.
+      side: number of rows and of columns of patches.
 
     Returns:
-      bool [side, side].
+      True for patches in the rectangle, bool [side, side].
 
     Raises:
-      UserError: it reads otherwise, is empty, or leaves the image.
+      UserError: the text has another form, or the rectangle is empty or outside the image.
     """
     match = _RECTANGLE.fullmatch(text.replace(" ", ""))
     if match is None:
@@ -193,10 +185,10 @@ def rectangle(text: str, side: int) -> np.ndarray:
 
 
 def patch_list(places: Iterable[tuple[int, int]], side: int) -> np.ndarray:
-    """Single patches (row, column), from 0, as bool [side, side].
+    """Converts patches (row, column), from 0, to a mask bool [side, side].
 
     Raises:
-      UserError: one is outside of the image.
+      UserError: a patch is outside the image.
     """
     out = np.zeros((side, side), bool)
     for row, column in places:

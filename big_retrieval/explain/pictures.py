@@ -1,6 +1,6 @@
 """Pictures of explanations: marked patches, bars, box plots and word clouds.
 
-Word clouds need the extra `explain`; `missing` says whether it is there.
+Word clouds need the extra `explain`; `missing` checks if it is installed.
 """
 
 import importlib.util
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from big_retrieval.explain.vocabulary import Box
 
 EXTRA = ("wordcloud",)
-# The same bytes for the same numbers, and no formula in a word with dollar signs.
+# Deterministic files, and no formulas in words with dollar signs.
 STYLE: Any = {"svg.hashsalt": "big_retrieval", "svg.fonttype": "none", "text.parse_math": False}
 MOST_LETTERS = 18  # of a label
 CLOUD = 800  # pixels of a cloud's sides
 MOST_WORDS = 100  # of a cloud
 INKS = ("#3d85c6", "#d0662b", "#38915f", "#a064c0", "#97801f")  # readable on white and on black
-NAMED = 12  # words outside of a box that are written beside it
+NAMED = 12  # maximum number of labeled words outside a box
 
 
 def missing() -> str:
-    """A sentence about the libraries of the extra that are not installed; "": none."""
+    """Returns a message about missing libraries of the extra; "" if all are installed."""
     absent = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if not absent:
         return ""
@@ -36,22 +36,22 @@ def missing() -> str:
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> bytes:
-    """Horizontal bars as an SVG file, the first row on top; the same for the same rows.
+    """Draws horizontal bars as a deterministic SVG file, the first row on top.
 
     Args:
-      title: for the file's description.
-      rows: (label, value, what is written behind the bar).
+      title: description in the file.
+      rows: (label, value, text after the bar).
     """
     import matplotlib
     from matplotlib.figure import Figure
 
-    places = range(len(rows))
+    positions = range(len(rows))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.5, 0.25 * len(rows) + 0.3), layout="constrained")
         axes = figure.add_subplot(xticks=[])
-        drawn = axes.barh(places, [value for _, value, _ in rows], color=INKS[0])
-        axes.bar_label(drawn, [written for *_, written in rows], padding=3)
-        axes.set_yticks(places, [_shortened(label) for label, *_ in rows])
+        drawn = axes.barh(positions, [value for _, value, _ in rows], color=INKS[0])
+        axes.bar_label(drawn, [text for *_, text in rows], padding=3)
+        axes.set_yticks(positions, [_shortened(label) for label, *_ in rows])
         axes.invert_yaxis()
         axes.spines[:].set_visible(False)
         stream = io.BytesIO()
@@ -64,30 +64,29 @@ def _shortened(label: str) -> str:
 
 
 def cloud(words: Listed, *, log: bool = False) -> Image.Image:
-    """A word cloud of 800 x 800 pixels on nothing; the same for the same words.
+    """Draws a deterministic word cloud of 800 x 800 pixels on a transparent background.
 
     Args:
-      words: with positive values, of which the first 100 are shown.
-      log: whether sizes go by log(1 + value), as for products, instead of the value.
+      words: (word, value); the first 100 with positive values are shown.
+      log: True for sizes of log(1 + value), as for products.
     """
     from wordcloud import WordCloud
 
     sizes = {word: float(np.log1p(v) if log else v) for word, v in words[:MOST_WORDS] if v > 0}
-    places = {word: place for place, word in enumerate(sizes)}
+    index_of = {word: index for index, word in enumerate(sizes)}
     canvas = WordCloud(
         width=CLOUD, height=CLOUD, max_words=MOST_WORDS, prefer_horizontal=1, random_state=0,
         mode="RGBA", background_color="#00000000",
-        color_func=lambda word, **_: INKS[places[word] % len(INKS)],
+        color_func=lambda word, **_: INKS[index_of[word] % len(INKS)],
     )  # fmt: skip
     return canvas.generate_from_frequencies(sizes).to_image()
 
 
 def marked(picture: np.ndarray, chosen: np.ndarray) -> Image.Image:
-    """A picture whose other patches are pale, with a line around the chosen ones.
+    """Marks patches of a picture uint8 [S, S, 3]: outlines them and fades other patches.
 
     Args:
-      picture: uint8 [S, S, 3].
-      chosen: bool [R, R].
+      chosen: True for patches to mark, bool [R, R].
     """
     base = enlarged(picture).astype(np.float32)
     size, side = len(base), len(chosen)
@@ -112,13 +111,7 @@ def marked(picture: np.ndarray, chosen: np.ndarray) -> Image.Image:
 
 
 def box_plot(title: str, found: "Box", words: Sequence[str]) -> Image.Image:
-    """The box plot of averages, with the names of the strongest words outside.
-
-    Args:
-      title: what is shown.
-      found: the box.
-      words: of all terms.
-    """
+    """Draws a box plot, with labels of the strongest words outside; `words` are all terms."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -126,16 +119,16 @@ def box_plot(title: str, found: "Box", words: Sequence[str]) -> Image.Image:
         "whislo": found.low, "q1": found.first, "med": found.median, "q3": found.third,
         "whishi": found.high, "mean": found.mean, "fliers": found.values,
     }  # fmt: skip
-    named = found.values[:NAMED].tolist()
-    places = apart(named, 0.035 * (max(found.high, *named, 0.0) - found.low))
+    labeled = found.values[:NAMED].tolist()
+    heights = apart(labeled, 0.035 * (max(found.high, *labeled, 0.0) - found.low))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6, 6), layout="constrained")
         axes = figure.add_subplot(xticks=[], ylabel="average value")
         axes.set_title(title, fontsize=10)
         axes.bxp([stats], showmeans=True, meanline=True, widths=0.4)
-        for term, value, place in zip(found.outside.tolist(), named, places, strict=False):
+        for term, value, height in zip(found.outside.tolist(), labeled, heights, strict=False):
             axes.annotate(
-                str(words[term]), (1.015, value), xytext=(1.12, place), fontsize=9, va="center",
+                str(words[term]), (1.015, value), xytext=(1.12, height), fontsize=9, va="center",
                 arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.7},
             )  # fmt: skip
         axes.set_xticks([])
@@ -145,12 +138,7 @@ def box_plot(title: str, found: "Box", words: Sequence[str]) -> Image.Image:
 
 
 def apart(values: Sequence[float], gap: float) -> list[float]:
-    """Places for labels beside values, each at its value or a gap below the one before.
-
-    Args:
-      values: largest first.
-      gap: between two labels.
-    """
+    """Returns the heights of labels for values, largest first, with a minimum gap between them."""
     out: list[float] = []
     for value in values:
         out.append(min(value, out[-1] - gap) if out else value)
@@ -158,5 +146,5 @@ def apart(values: Sequence[float], gap: float) -> list[float]:
 
 
 def percent(share: float) -> str:
-    """A share of a score."""
+    """Formats a share as a percentage."""
     return f"{100 * share:.1f}%"

@@ -1,7 +1,7 @@
-"""How a model uses its vocabulary for a set: `big-retrieval explain vocabulary`.
+"""Usage of the vocabulary over a data set: `big-retrieval explain vocabulary`.
 
-VDR, appendix D and Figure 7: the average of every term over a set, and the box plot of the
-strongest. A model that is "lazy" gives a few meaningless words large values whatever the input is.
+VDR, appendix D and Figure 7: the average of every term over a data set, and the box plot of the
+strongest terms. A "lazy" model gives a few meaningless words large values for any input.
 """
 
 import itertools
@@ -24,9 +24,9 @@ from big_retrieval.sparse.listing import named, terms_of
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
-REACH = 1.5  # whiskers end at values at most so many box heights away (Tukey)
+REACH = 1.5  # maximum length of a whisker, in box heights (Tukey)
 BOXED = 100  # terms of a box plot, as in Figure 7 of the paper
-AT_A_TIME = 256  # texts or images of which all embeddings are held
+AT_A_TIME = 256  # texts or images whose embeddings are in memory
 BOX = (
     "Box: the middle half of the averages. Solid line in it: median; dashed: mean. Whiskers: "
     "values within 1.5 box heights. Circles: words beyond."
@@ -35,11 +35,11 @@ BOX = (
 
 @dataclass(frozen=True)
 class Usage:
-    """Averages over a set of n embeddings.
+    """Averages over n embeddings.
 
     Attributes:
       rows: n.
-      means: average value of every term, zeros included, float64 [V].
+      means: average value of every term, with zeros, float64 [V].
       shares: share of the embeddings in which a term is not 0, float64 [V].
     """
 
@@ -49,33 +49,31 @@ class Usage:
 
     @property
     def coverage(self) -> int:
-        """How many terms are not 0 in at least one embedding."""
+        """Number of terms that are not 0 in at least one embedding."""
         return int(np.count_nonzero(self.shares))
 
     @property
     def nonzero(self) -> float:
-        """How many terms of an average embedding are not 0."""
+        """Average number of terms of an embedding that are not 0."""
         return float(self.shares.sum())
 
     def weight(self, count: int) -> float:
-        """Share of the sum of all averages that the strongest `count` terms have."""
+        """Returns the share of the strongest `count` terms in the sum of all averages."""
         total = float(self.means.sum())
         return float(terms_of(self.means, count)[1].sum()) / total if total else 0.0
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box plot of the averages of some terms.
+    """Box plot of the averages of terms.
 
     Attributes:
-      low: where the lower whisker ends: the smallest value within 1.5 box heights of the box.
-      first: lower end of the box, the first quartile (linear between values).
-      median: middle.
-      third: upper end of the box.
-      high: where the upper whisker ends.
-      mean: of all values.
-      outside: int64 [n], terms beyond the whiskers, largest average first.
-      values: their averages [n].
+      low: end of the lower whisker, the smallest value within 1.5 box heights of the box.
+      first: first quartile (linear between values), the lower end of the box.
+      third: third quartile, the upper end of the box.
+      high: end of the upper whisker.
+      outside: terms beyond the whiskers, largest average first, int64 [n].
+      values: their averages, [n].
     """
 
     low: float
@@ -89,14 +87,7 @@ class Box:
 
 
 def usage_of(chunks: Iterable[Any]) -> Usage:
-    """Averages over embeddings that come in parts.
-
-    Args:
-      chunks: each [n, V], dense or sparse.
-
-    Raises:
-      UserError: there is none.
-    """
+    """Averages chunks of embeddings [n, V], dense or sparse; raises a UserError without any."""
     rows, sums, counts = 0, np.zeros(1), np.zeros(1)
     for chunk in chunks:
         rows += chunk.shape[0]
@@ -108,25 +99,25 @@ def usage_of(chunks: Iterable[Any]) -> Usage:
 
 
 def usage(model: "TrainedModel", items: Iterable[Any], field: str) -> Usage:
-    """How the model uses its vocabulary for some texts or images, which may be very many.
+    """Encodes and averages texts or images, with a constant number of embeddings in memory.
 
     Raises:
-      UserError: as `words.represent`, or there is no item.
+      UserError: as in `words.represent`, or there is no item.
     """
-    rest = iter(items)
-    parts = iter(lambda: list(itertools.islice(rest, AT_A_TIME)), [])
-    return usage_of(represent(model, part, field) for part in parts)
+    remaining = iter(items)
+    chunks = iter(lambda: list(itertools.islice(remaining, AT_A_TIME)), [])
+    return usage_of(represent(model, chunk, field) for chunk in chunks)
 
 
 def box(means: np.ndarray, count: int | None = BOXED) -> Box:
-    """The box plot of the strongest terms.
+    """Computes the box plot of the strongest terms.
 
     Args:
-      means: [V], not negative.
-      count: of so many of the strongest terms; None: of all that are not 0.
+      means: averages of all terms, [V], not negative.
+      count: number of strongest terms; None for all that are not 0.
 
     Raises:
-      UserError: every average is 0.
+      UserError: all averages are 0.
     """
     terms, values = terms_of(means, count)
     if not len(values):
@@ -134,7 +125,7 @@ def box(means: np.ndarray, count: int | None = BOXED) -> Box:
     first, median, third = map(float, np.percentile(values, (25, 50, 75)))
     reach = REACH * (third - first)
     inside = (values >= first - reach) & (values <= third + reach)
-    # The box itself lies between values, so that a whisker may not begin inside of it.
+    # Quartiles lie between values, so a whisker could otherwise end inside the box.
     low = min(float(values[inside].min(initial=np.inf)), first)
     high = max(float(values[inside].max(initial=-np.inf)), third)
     mean = float(values.mean())
@@ -144,17 +135,16 @@ def box(means: np.ndarray, count: int | None = BOXED) -> Box:
 def vocabulary(
     model: "TrainedModel", data: str, field: str | None, count: int | None, draw: bool
 ) -> list[Listing]:
-    """How a model uses its vocabulary for a set of texts or images (VDR, Figure 7).
+    """Lists the averages of all terms over a data set, and the terms outside the box plot.
 
     Args:
-      model: with lexical heads.
-      data: see `items.open_data`.
-      field: of the set; None: the first lexical one.
-      count: records, evenly spaced; None: all.
-      draw: whether the box plot is wanted.
+      data: as in `items.open_data`.
+      field: a lexical field; None for the first one.
+      count: number of records, evenly spaced; None for all.
+      draw: True to draw the box plot.
 
     Raises:
-      UserError: there is no such field or data, no record can be used, or it has no value at all.
+      UserError: the field or data are missing, no record can be used, or all values are 0.
     """
     name = field or next(iter(lexical_fields(model.config)), "")
     check_field(model.config, name)
@@ -162,13 +152,14 @@ def vocabulary(
     source = open_data(model.config, data, texts=reader.field.modality == "text")
     records = evenly_spaced(len(source), len(source) if count is None else count)
     values = (value for _, value in values_of(source, reader, records, skipped))
-    found, words = usage(model, values, name), words_of(model, name)
-    terms, means = terms_of(found.means)
-    strong, boxed = box(found.means, BOXED), min(BOXED, found.coverage)
+    averages, words = usage(model, values, name), words_of(model, name)
+    terms, means = terms_of(averages.means)
+    strong, boxed = box(averages.means, BOXED), min(BOXED, averages.coverage)
     note = (
-        f"{count_of(found.rows, reader.field.modality)}; {found.coverage:,} of {len(words):,} "
-        f"terms are not 0 somewhere, {number(found.nonzero, 4)} in an average {name}; the "
-        f"strongest {boxed} terms have {pictures.percent(found.weight(BOXED))} of all value"
+        f"{count_of(averages.rows, reader.field.modality)}; {averages.coverage:,} of "
+        f"{len(words):,} terms are not 0 somewhere, {number(averages.nonzero, 4)} in an average "
+        f"{name}; the strongest {boxed} terms have {pictures.percent(averages.weight(BOXED))} of "
+        "all value"
     )
     if skipped.count:
         note += f"; {count_of(skipped.count, 'record')} skipped"

@@ -1,9 +1,8 @@
 """Words of texts and images: lexical embeddings of a trained model, and bags of words.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
-sections 4.3 and 6.2. The embeddings and bags are those of `big-retrieval search` and
-`index --binary`, made by the same functions, so that the products of an explanation add up to the
-score of the search.
+sections 4.3 and 6.2. `big-retrieval search` and `index --binary` use the same functions, so that
+the products of an explanation add up to the score of the search.
 """
 
 from collections.abc import Sequence
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
 Side = Literal["query", "document"]
-# The modes of `search --mode`, and the side that each represents by a bag of words.
+# Modes of `search --mode`, and the side that each one represents by a bag of words.
 BAG_SIDE: dict[str, Side | None] = {"parametric": None, "bag": "query", "binary": "document"}
 
 
 def words_of(model: "TrainedModel", field: str) -> tuple[str, ...]:
-    """What the V terms of a lexical field are called.
+    """Returns the names of the V terms of a lexical field.
 
     Raises:
-      UserError: no such field, or it has no lexical head.
+      UserError: the field is missing, or has no lexical head.
     """
     return model.terms(field).names(model.tokenizer)
 
@@ -41,18 +40,17 @@ def represent(
     side: Side | None = None,
     mode: str = "parametric",
 ) -> scipy.sparse.csr_array:
-    """What a search compares of texts or images, CSR [n, V].
+    """Encodes texts or images as a search does, CSR [n, V].
 
     Args:
-      model: with a lexical head.
-      items: texts, or pairs of title and text; or images as `TrainedModel.encode_images` takes
-        them, by the kind of the field.
-      field: which field they are.
-      side: whether they are queries or documents; None: gated embeddings, whatever the mode.
-      mode: as `shared`.
+      items: texts or pairs of title and text for a text field; images as in
+        `TrainedModel.encode_images` for an image field.
+      side: "query" or "document"; None for gated embeddings in any mode.
+      mode: as in `shared`.
 
     Raises:
-      UserError: no such field or mode, the field has no lexical head, or an image cannot be read.
+      UserError: the field or mode is missing, the field has no lexical head, or an image cannot be
+        read.
     """
     model.terms(field)
     if side is not None and bag_side(mode) == side:
@@ -66,13 +64,12 @@ def represent(
 def bags_of(
     model: "TrainedModel", items: Sequence[Any], field: str, side: Side
 ) -> scipy.sparse.csr_array:
-    """Bags of words of texts, which no network reads: CSR [n, V].
+    """Builds bags of words of texts without the model, CSR [n, V].
 
     Args:
-      model: with a lexical head.
       items: texts, or pairs of title and text.
       field: a text field.
-      side: of the pair; documents have norm 1 where the field's embeddings have it.
+      side: bags of documents have norm 1 if the field's embeddings do.
     """
     words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
     part: Any = model.config.fields[field]
@@ -81,23 +78,21 @@ def bags_of(
 
 
 def _texts_and_titles(items: Sequence[Any]) -> tuple[list[str], Sequence[str]]:
-    """Texts, and as many titles, or none where all are empty."""
+    """Splits items into texts and titles; no titles if all are empty."""
     pairs = [("", item) if isinstance(item, str) else item for item in items]
     titles = [title for title, _ in pairs]
     return [text for _, text in pairs], titles if any(titles) else ()
 
 
 def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 20) -> Listed:
-    """(word, value) of the strongest terms of E(x), largest first, of equal ones the first first.
+    """Returns (word, value) of the strongest terms of E(x), largest first.
 
     Args:
-      model: with a lexical head.
-      item: a text, or an image: a file, a PIL image or a uint8 array [H, W, 3].
-      field: which field it is.
-      count: how many at most; None: all that the gate leaves.
+      item: a text, or an image: a path, a PIL image or a uint8 array [H, W, 3].
+      count: maximum number of terms; None for all that the gate keeps.
 
     Raises:
-      UserError: as `represent`.
+      UserError: as in `represent`.
     """
     return listing.strongest(represent(model, [item], field), words_of(model, field), count)
 
@@ -111,23 +106,20 @@ def shared(
     count: int | None = None,
     mode: str = "parametric",
 ) -> Shared:
-    """The words that a query and a document share, with each word's share of the score.
+    """Returns the words that a query and a document share, with each word's share of the score.
 
-    The score is that of `big-retrieval search` in the same mode.
+    The score is equal to the score of `big-retrieval search` in the same mode.
 
     Args:
-      model: with lexical heads.
       query: a text or an image.
-      document: the other one.
-      query_field: which field the query is.
-      document_field: which field the document is.
-      count: of both only so many of the strongest terms are looked at, as in the authors' code;
-        None: all that the gates leave.
-      mode: "parametric"; "bag", where the query is the bag of its words, which no network reads
-        (VDR, section 4.3); "binary", where the document is.
+      document: a text or an image.
+      count: number of strongest terms of each to compare, as in the authors' code; None for all
+        that the gates keep.
+      mode: "parametric", "bag" (the query is a bag of words; VDR, section 4.3) or "binary" (the
+        document is a bag of words).
 
     Raises:
-      UserError: as `represent`, or the mode needs words of an image.
+      UserError: as in `represent`, or the mode needs words of an image.
     """
     check_mode(model, query_field, document_field, mode)
     sides = (
@@ -138,10 +130,10 @@ def shared(
 
 
 def bag_side(mode: str) -> Side | None:
-    """The side that a mode of search represents by a bag of words; None: no side.
+    """Returns the side that a search mode represents by a bag of words; None for no side.
 
     Raises:
-      UserError: there is no such mode.
+      UserError: the mode is unknown.
     """
     if mode not in BAG_SIDE:
         raise UserError(f"the mode is {mode!r}; it must be one of {', '.join(BAG_SIDE)}.")
@@ -149,10 +141,10 @@ def bag_side(mode: str) -> Side | None:
 
 
 def check_mode(model: "TrainedModel", query_field: str, document_field: str, mode: str) -> None:
-    """Checks that the side of which a mode takes the bag of words has texts.
+    """Checks that the bag-of-words side of a mode, if any, has texts.
 
     Raises:
-      UserError: there is no such mode or field, or the field reads images.
+      UserError: the mode or field is missing, or the field has images.
     """
     side = bag_side(mode)
     if side is None:
@@ -167,26 +159,25 @@ def check_mode(model: "TrainedModel", query_field: str, document_field: str, mod
 
 
 def lexical_fields(config: Config, kind: str = "") -> list[str]:
-    """The fields with a lexical head, queries first.
+    """Returns the names of the fields with a lexical head, queries first.
 
     Args:
-      config: of a model.
-      kind: "image" or "text" fields only; "": all.
+      kind: "image" or "text" for fields of this modality; "" for all.
     """
-    found = [
+    fields = [
         (field.side != "query", name)
         for name, field in config.encoded.items()
         if field.head.lexical and kind in ("", field.modality)
     ]
-    return [name for _, name in sorted(found)]
+    return [name for _, name in sorted(fields)]
 
 
 def check_field(config: Config, field: str, kind: str = "") -> None:
-    """Raises a UserError unless a field has a lexical head and is of a kind ("": any)."""
-    known = lexical_fields(config, kind)
+    """Raises a UserError unless a field is lexical and of a modality ("" for any)."""
+    fields = lexical_fields(config, kind)
     if not lexical_fields(config):
         raise UserError("the model has no lexical head, so no words to explain it by.")
-    if field not in known:
-        what = f"{kind} fields" if kind else "fields"
-        have = ", ".join(known) or "none"
-        raise UserError(f"{field!r} is none of the model's lexical {what} ({have}); name one.")
+    if field not in fields:
+        noun = f"{kind} fields" if kind else "fields"
+        choices = ", ".join(fields) or "none"
+        raise UserError(f"{field!r} is none of the model's lexical {noun} ({choices}); name one.")
