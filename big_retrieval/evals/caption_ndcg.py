@@ -32,11 +32,11 @@ Relevance = Callable[[int, int], np.ndarray]  # (start, stop) of captions -> [st
 @register("evaluator")
 @dataclass(frozen=True)
 class CaptionNdcg(Evaluator):
-    """nDCG of the images found for each caption, by how well their captions agree with it.
+    """nDCG of image search for each caption, with the similarity of captions as relevance.
 
-    Gains are 2^relevance - 1. An image of rank r counts its gain / log2(r + 1); the sum is divided
-    by that of the best order of all images, and is 0 if no image has any relevance. Of images with
-    equal scores the less relevant one comes first.
+    Gains are 2^relevance - 1. The sum of gain / log2(r + 1) over ranks r is divided by its value
+    for the best order of all images; it is 0 if all images have relevance 0. Among equal scores,
+    the less relevant image comes first.
     """
 
     type: Literal["caption_ndcg"] = "caption_ndcg"
@@ -49,7 +49,7 @@ class CaptionNdcg(Evaluator):
     depth: AtLeast1 = 25  # ranks that count
     chunk: AtLeast1 = 1024  # captions scored at a time
     rankings: bool = False  # at the end, write each caption's metrics to rankings/
-    every: int | None = 0  # None: `eval_every`; 0: at the end only
+    every: int | None = 0  # None for `eval_every`; 0 evaluates only at the end
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         yield from one_text(config, path, self.query, self.document)

@@ -28,16 +28,17 @@ COLUMNS = ("caption", "image", "agg_score")
 @register("evaluator")
 @dataclass(frozen=True)
 class CrisscrossedCaptions(Retrieval):
-    """`Retrieval` with more right answers: pairs of captions and images that people found alike.
+    """`Retrieval` with more positives: pairs of captions and images that people rated as similar.
 
-    Parekh et al., "Crisscrossed Captions" (2021). A caption's own image stays right. R@k is whether
-    any right answer is among the first k, R-precision the share of right ones among the first P.
+    Parekh et al., "Crisscrossed Captions" (2021). A caption's own image remains a positive. R@k is
+    1 if at least one positive is among the first k; R-precision is the share of positives among the
+    first P.
     """
 
     type: Literal["crisscrossed"] = "crisscrossed"  # type: ignore[assignment]
     # sits_test.csv and so on, of the columns caption, image and agg_score; patterns, too
     files: tuple[str, ...] = ()
-    min_score: float = 3.0  # of the pairs that are right, from 0 to 5
+    min_score: float = 3.0  # minimum score of positive pairs, from 0 to 5
     # columns of the records: the file of the image, and a list of the ids of the captions
     image_column: str = "filename"
     caption_column: str = "sentids"

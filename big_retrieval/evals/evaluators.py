@@ -136,7 +136,7 @@ def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
     """Returns the prefixes of the evaluators to run after a step.
 
     After the last step, all evaluators run. If the run ends with its best checkpoint, the last step
-    needs only those that `config.best_metric` is computed from.
+    needs only the evaluators of `config.best_metric`.
 
     Args:
       step: number of finished steps.

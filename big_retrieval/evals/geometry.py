@@ -36,8 +36,8 @@ class Geometry(Evaluator):
     query: str = "text"
     document: str = "image"
     count: Annotated[int, Range(2)] = 1000  # records, the first ones; of several texts the first
-    per_sphere: bool = False  # further numbers of each sub-sphere, besides their means
-    every: int | None = None  # None: `eval_every`; 0: at the end only
+    per_sphere: bool = False  # also return the values of each sub-sphere
+    every: int | None = None  # None for `eval_every`; 0 evaluates only at the end
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         if self.query == self.document:

@@ -47,7 +47,7 @@ class Mode:
 
 
 def own_top_k(fields: Mapping[str, Field], chosen: Sequence[str]) -> int | None:
-    """Returns the largest `top_k` of the lexical fields in `chosen`; None for all terms."""
+    """Returns the largest `top_k` of the lexical fields `chosen`; None for all terms."""
     heads = [lexical_head(fields, name) for name in chosen]
     tops = [head.top_k for head in heads if head is not None and head.top_k is not None]
     return max(tops, default=None) if len(tops) == len(heads) else None

@@ -42,12 +42,12 @@ class Probe(Evaluator):
     train: Source = field(default_factory=lambda: Scenes(split="shapes", count=1000, seed=1))
     label: str = "shape"  # column of both, with the class as its number or its name
     image: str = "image"
-    # "tower": its output, the class tokens one behind the other, without the head, as papers do;
-    # "embedding": what retrieval compares
+    # "tower": its output without the head, with class tokens concatenated, as in papers;
+    # "embedding": the embeddings of retrieval
     features: Literal["tower", "embedding"] = "tower"
-    l2: tuple[Positive, ...] = ()  # penalties that are tried
-    seed: Seed = 0  # draws the validation part, and the examples of few-shot
-    every: int | None = 0  # None: `eval_every`; 0: at the end only
+    l2: tuple[Positive, ...] = ()  # penalties to select from
+    seed: Seed = 0  # seed of the validation part, and of the images of few-shot probes
+    every: int | None = 0  # None for `eval_every`; 0 evaluates only at the end
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         if self.image in config.encoded:

@@ -47,24 +47,24 @@ class Ranking(Evaluator):
     type: Literal["ranking"] = "ranking"
     data: Source = field(default_factory=Scenes)  # a graded one
     queries: Literal["all", "dev", "test"] = "all"
-    # JSON file whose keys are the only queries that are asked, such as the judged ones of GCL's
-    # authors: {query: {document: score}}; their relevance stays that of the data
+    # JSON file whose keys are the only queries to search, such as the judged queries of GCL's
+    # authors: {query: {document: score}}; the relevance comes from the data
     query_file: str = ""
     dev_share: ShareInside = 0.2  # of the queries, drawn by `dev_seed`; the others are for test
     dev_seed: int = 0
-    # further weights of the documents' fields, such as "image" or "image=0.9,title=0.1", besides
-    # those of `config.fields`; nothing is encoded twice
+    # further weights of the document fields, such as "image" or "image=0.9,title=0.1", in addition
+    # to those of `config.fields`; nothing is encoded twice
     documents: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()  # of lexical models, as those of Retrieval
+    modes: tuple[str, ...] = ()  # search modes of lexical models, as in Retrieval
     metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
     err_gain: Literal["exponential", "linear"] = "exponential"  # linear: the GCL paper's text
-    depth: AtLeast1 = 1000  # documents of a query that are ranked
-    # whether a query finds the document that has its id; "auto": not in Beir data, whose own
-    # evaluator leaves it out
+    depth: AtLeast1 = 1000  # number of ranked documents per query
+    # "drop" removes the document with the query's id; "auto" drops it in Beir data only, as BEIR's
+    # evaluator does
     same_id: Literal["auto", "drop", "keep"] = "auto"
     rankings: bool = False  # at the end, write them and each query's metrics to rankings/
     traffic: NotNegative = 0.0  # weight in `ranking/traffic`, the average over evaluators with one
-    # documents of a query that reports show and whose relevance they add up; None: 5 and 10
+    # number of documents per query that reports show and sum the relevance of; None for 5 and 10
     shown: AtLeast1 | None = None
     chunk: AtLeast1 = 256
     every: int | None = None

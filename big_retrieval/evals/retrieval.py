@@ -46,13 +46,13 @@ class Retrieval(Evaluator):
     query: str = "text"
     document: str = "image"
     recall_at: tuple[int, ...] = (1, 5, 10)
-    group: str = ""  # column; records with the same value are right answers to each other
+    group: str = ""  # column; records with the same value are positives of each other
     # of lexical models, further ways to search: "bag" (queries as bags of words, without a
     # network), "binary" (documents), "top_k=64" or "top_k=64/128" (see evals/modes.py)
     modes: tuple[str, ...] = ()
     chunk: AtLeast1 = 1024  # queries scored at a time
     rankings: bool = False  # at the end, write each query's metrics to rankings/
-    every: int | None = None  # None: `eval_every`; 0: at the end only
+    every: int | None = None  # None for `eval_every`; 0 evaluates only at the end
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         if self.query == self.document:

@@ -51,12 +51,12 @@ class ZeroShot(Evaluator):
     text: str = "text"
     classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
     prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
-    file: str = ""  # JSON file of both, where they are empty: "prompts.json#imagenet"
-    present: bool = False  # only classes that the labels have, as ImageNet-A's 200 of 1,000
-    # what is averaged over the prompts of a class: the scores of an image with them, or their
-    # embeddings, brought back onto the topology (CLIP), of lexical models to the norm of the head
+    file: str = ""  # JSON file of both, if they are empty: "prompts.json#imagenet"
+    present: bool = False  # only classes that occur in the labels, as ImageNet-A's 200 of 1,000
+    # average over the prompts of a class: the scores of an image with them, or their embeddings,
+    # projected onto the topology as in CLIP (for lexical models, scaled to the norm of the head)
     ensemble: Literal["scores", "embeddings"] = "scores"
-    # of lexical models, as those of Retrieval: prompts are queries, images documents
+    # search modes of lexical models, as in Retrieval: prompts are queries, images documents
     modes: tuple[str, ...] = ()
     rankings: bool = False  # at the end, write whether each image is classified to rankings/
     every: int | None = None

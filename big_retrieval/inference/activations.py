@@ -1,4 +1,4 @@
-"""Activations of the layers of a field's tower, which the towers sow; traced by jax."""
+"""Activations of tower layers, which the towers sow; traced by jax."""
 
 from typing import Any
 

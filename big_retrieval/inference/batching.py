@@ -42,11 +42,11 @@ class Shape(NamedTuple):
 
 
 class BatchPlan(NamedTuple):
-    """Batches of texts.
+    """Batches for encoding texts.
 
     Attributes:
       cost: in tokens.
-      shapes: number of batches of each shape, the longest first.
+      shapes: (number of batches, shape), the longest first.
     """
 
     cost: float

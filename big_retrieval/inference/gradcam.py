@@ -185,7 +185,7 @@ def _scores(
 
     Args:
       layers: locations of the activations of the text and the image field, in this order.
-      deltas: zeros [n, L', W] to add to the activations, whose gradients are those of `deltas`.
+      deltas: zeros [n, L', W] to add to the activations, so that both have the same gradients.
 
     Returns:
       Whole score and scores of pairs of class tokens, [n, 1 + M]; activations [n, L', W] by field.
