@@ -250,6 +250,7 @@ FILES: list[tuple[bytes, list[str]]] = [
         [", line 5: the key 'data'", "wrap it: data = recipe.entry(config.Graded(), key=value)."],
     ),
     (b"C\n    c.topology = 3\n    return c\n", ["of the type int; it must be a str."]),
+    (b"C\n    c.topology = c.data\n    return c\n", ["inside `with c.ignore_type():`."]),
     (b"C\n    c.evals.test.evry = 2\n    return c\n", ["did you mean config.evals.test.every?"]),
 ]
 BEGIN = b"""from configs import quickstart

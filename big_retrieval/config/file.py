@@ -237,7 +237,8 @@ def _other_type(key: str, given: str, wanted: str) -> str:
     given, wanted = (name.rpartition(".")[2] for name in (given, wanted))
     if wanted == "ConfigDict" and hasattr(configs, given):
         return NO_GROUP.format(key, given)
-    return NOT_OF_TYPE.format(key, given, wanted)
+    remedy = ", or set inside `with c.ignore_type():`" if given == "ConfigDict" else ""
+    return NOT_OF_TYPE.format(key, given, wanted) + remedy
 
 
 def _users_line(problem: BaseException) -> str | None:

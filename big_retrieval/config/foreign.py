@@ -1,6 +1,7 @@
 """Parts of saved runs whose file is not imported."""
 
 import abc
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,5 +58,8 @@ def make_foreign(kind: Any, saved_form: Mapping[str, Any], plugin: Plugin, path:
 
 @functools.cache
 def _foreign_class(kind: Any) -> Any:
-    methods = dict.fromkeys(kind.__abstractmethods__ - {"shapes"}, Foreign.work)
-    return abc.ABCMeta(f"Foreign{kind.__name__}", (Foreign, kind), methods)
+    own = dict.fromkeys(kind.__abstractmethods__ - {"shapes"}, Foreign.work)
+    if dataclasses.is_dataclass(kind):  # keys that all parts of the kind have, as a `constraint`
+        made = {key.name: key.default_factory for key in dataclasses.fields(kind)}
+        own |= {name: make() for name, make in made.items() if make is not dataclasses.MISSING}
+    return abc.ABCMeta(f"Foreign{kind.__name__}", (Foreign, kind), own)

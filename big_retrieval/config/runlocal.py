@@ -84,7 +84,7 @@ def _left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         small = json.loads(json.dumps(after["fields"][name]))
         changed = [key for key, *_ in schema.differences(kept, small, path)]
         lost += [key for key in changed if not key.endswith(".column")]
-    if before["best_metric"] and not _data(before).generated:
+    if before["best_metric"]:
         lost.append("config.best_metric")
     if before["negatives"]["count"] and not after["negatives"]["count"]:
         lost.append("config.negatives")

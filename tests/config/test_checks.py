@@ -10,6 +10,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check, mesh_shape
 from big_retrieval.config.checks.evals import metrics_of
+from big_retrieval.config.foreign import make_foreign
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import Ranks
 from big_retrieval.evals.retrieval import summarise
@@ -269,6 +270,11 @@ def test_impossible_meshes(
         mesh_shape(tiny(batch_size=batch, **changes), devices)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_a_loss_whose_file_is_missing_stops_no_evaluation() -> None:
+    loss = make_foreign(configs.Loss, {"type": "gone"}, configs.Plugin(), "config.losses.main")
+    check(dataclasses.replace(tiny(), losses={"main": loss}), trains=False)
 
 
 def test_embedding_shape() -> None:

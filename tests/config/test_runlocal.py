@@ -108,6 +108,10 @@ def test_what_shrinking_leaves_out_is_named(said: list[str]) -> None:
     small = configs.load(recipe.runlocal(c.copy_and_resolve_references(), keep_data=True))
     assert small.fields["text"].title == "name"
     assert "config.init.image, config.tokenizer.path, config.best_metric: " in said[-1]
+    generated = recipe.small()
+    generated.best_metric = "retrieval/test/rsum"
+    recipe.runlocal(generated, keep_data=True)
+    assert "leaves out config.best_metric: " in said[-1]
     c.evals.test.data = recipe.entry(configs.Pairs(), path="mine.csv")
     recipe.runlocal(c, keep_data=False)
     assert ":runlocal leaves out config.data, config.init.image, " in said[-1]
