@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class HardNegatives:
     """Further documents of every training pair, non-relevant for its query."""
 
-    count: AtLeast0 = 0  # K, of a pair; drawn from its record's list, padded where that is shorter
+    count: AtLeast0 = 0  # K per pair, drawn from its record's list; a shorter list is padded
     # column of a list of texts, or of {"title": ..., "text": ..., "pool": 0}: lower pools first
     column: str = "negatives"
-    field: str = ""  # the text field of the documents that they are read like; empty: the only one
+    field: str = ""  # the document's text field that reads them; empty for the only one
 
     def check(self, config: "Config") -> Iterator[str]:
         """Yields an error message for every bad key."""
@@ -52,10 +52,10 @@ class Loader:
     """Reading of records, and the limit of damaged records."""
 
     threads: AtLeast1 = 2
-    workers: AtLeast0 = 0  # processes; 0: threads only
+    workers: AtLeast0 = 0  # processes; 0 for threads only
     prefetch: AtLeast1 = 4  # batches
     decoder: Literal["pillow", "opencv"] = "pillow"  # opencv: faster, other pixels
-    reduced: bool = True  # decode JPEG files at half, a quarter, ... where that is large enough
+    reduced: bool = True  # decode JPEG files at half, a quarter, ... if that is large enough
     max_damaged: Share = 0.01  # share of damaged records that ends a run
 
     def check(self) -> Iterator[str]:

@@ -139,8 +139,8 @@ class EncodedField(Field):
 
     weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
-    shares_head: str = ""  # another field, whose head is this one's, too
-    # another field, whose drawn value and pass of the tower this one shares
+    shares_head: str = ""  # another field, whose head this one uses
+    # another field, whose drawn value and run of the tower this one shares
     same_input_as: str = ""
     head: Head = field(default_factory=_default_head)
 
@@ -157,10 +157,10 @@ class Tokenizer:
 
     # words: whole words of English captions, lower-cased and split as by nltk
     type: Literal["wordpiece", "clip", "auto", "words"] = "wordpiece"
-    path: str = ""  # file, folder or hub name; empty: learned from captions
-    vocab_size: int = 8192  # of learned word pieces, at most
-    threshold: AtLeast0 = 0  # of learned words: those that occur less often are <unk>
-    # whose captions the vocabulary is learned from: "data" (training), "evals.NAME"
+    path: str = ""  # file, folder or hub name; empty to learn it from captions
+    vocab_size: int = 8192  # maximum number of learned word pieces
+    threshold: AtLeast0 = 0  # occurrences of learned words; rarer words are <unk>
+    # sources of the captions that teach the vocabulary: "data" (training), "evals.NAME"
     sources: tuple[str, ...] = ("data",)
 
     @property

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 class PairLabels:
     """Columns with the ids and the score of a record's pair; empty for none."""
 
-    query: str = ""  # column of the query's id: equal ones are the same query
-    document: str = ""  # column of the document's id; empty: the record is the document
-    # where neither is named: records that share a text or an image are right answers of each other,
-    # no negatives in training and right in evaluations
+    query: str = ""  # column of the query's id; equal ids are the same query
+    document: str = ""  # column of the document's id; empty if the record is the document
+    # without both columns, records that share a text or an image are positives of each other: not
+    # negatives in training, and relevant in evaluations
     duplicates: bool = True
-    # Where the column has one id for each text of a field: that text field, so that the id of the
-    # text that was drawn counts. Empty: the only text field of the side.
+    # If the column has one id for each text of a field: that text field, so that the id of the
+    # drawn text counts. Empty for the only text field of the side.
     query_field: str = ""
     document_field: str = ""
-    score: str = ""  # column of how well the two fit; empty: all pairs weigh 1
-    # from score to weight (GCL, Eqs. 1 to 3); "table": what `table` says
+    score: str = ""  # column of the relevance; empty if all pairs weigh 1
+    # weight of a score (GCL, Eqs. 1 to 3); "table" reads it from `table`
     weight: Literal["constant", "linear", "inverse", "inverse_sqrt", "piecewise", "table"] = (
         "constant"
     )
-    s_max: float = 100.0  # the best score that there can be
+    s_max: float = 100.0  # highest possible score
     table: tuple[tuple[float, float], ...] = ()  # (score, weight); linear in between
     normalise: bool = False  # divide the weights of a batch by their mean
 

@@ -28,7 +28,7 @@ class Constraint:
     Retrieval", Eq. 9. See `losses/constraint.py` for the update of lambda.
     """
 
-    bound: Positive | None = None  # the largest L that is wanted; None: no constraint
+    bound: Positive | None = None  # upper bound of L; None for no constraint
     start: float = 1.0  # of lambda
     min: float = 0.0  # lambda in the loss is never below,
     max: float | None = 100.0  # nor above these

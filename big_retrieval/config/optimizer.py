@@ -35,12 +35,12 @@ BatchStats = Literal["tower", "update", "batch", "running"]
 class Schedule:
     """The learning rate over the steps, as a share of its peak (`lr`)."""
 
-    # "same": of a group or a phase, which then has no schedule of its own
+    # "same" in a group or a phase keeps the schedule of the run
     type: Literal["cosine", "linear", "rsqrt", "constant", "same"] = "cosine"
     warmup_steps: AtLeast0 = 0  # linear from 0
     cooldown_steps: AtLeast0 = 0  # linear to `end` at the end of the run
     end: Share = 0.0  # share of the peak that cosine, linear and the cool-down end at
-    floor: float = 0.0  # behind the warm-up the share never falls below
+    floor: float = 0.0  # lowest share after the warm-up
     timescale: AtLeast1 = 10_000  # of rsqrt, in steps
     interval: Literal["step", "epoch"] = "step"  # how often the share changes
 
@@ -74,13 +74,13 @@ class ParameterGroup:
     pattern: str = ""  # regular expression over names such as image/layers_3/mlp/fc1/kernel
     order: int = 0  # lower numbers first; two groups of one order must not share a parameter
     frozen: bool = False  # never trained, without optimizer state
-    lr: Positive | None = None  # None: that of the phase or the run
-    lr_factor: NotNegative = 1.0  # times that of the phase or the run
+    lr: Positive | None = None  # None for the rate of the phase or the run
+    lr_factor: NotNegative = 1.0  # times the rate of the phase or the run
     schedule: Schedule = field(default_factory=_same_schedule)  # over the whole run
     rule: UpdateRule = field(default_factory=Same)
-    weight_decay: NotNegative | None = None  # None: the run's
+    weight_decay: NotNegative | None = None  # None for the run's
     decay_vectors: bool = False  # decay biases, norms, scalars, class and position tables, too
-    clip: bool = True  # whether it counts for `clip_norm` and is scaled by it
+    clip: bool = True  # `clip_norm` counts and scales its gradient
 
     def check(self, path: str) -> Iterator[str]:
         """Yields an error message for every bad key."""
@@ -96,7 +96,7 @@ class GroupRate:
     """Rates of a group in a phase; None and "same" keep the group's."""
 
     lr: Positive | None = None
-    lr_factor: NotNegative | None = None  # times the group's lr, or where that is None the phase's
+    lr_factor: NotNegative | None = None  # times the group's lr, or the phase's if that is None
     schedule: Schedule = field(default_factory=_same_schedule)  # over the phase
 
 
@@ -110,14 +110,14 @@ class Phase:
 
     start_step: AtLeast0 | None = None  # finished steps at which it begins; 0: with the run
     start_epoch: NotNegative | None = None  # or the same in passes over the records
-    trainable: str = ".*"  # regular expression over whole names: these are trained ...
-    frozen: str = ""  # ... but for these; frozen groups stay frozen
-    lr: Positive | None = None  # None: the run's
+    trainable: str = ".*"  # regular expression over whole names of trained parameters
+    frozen: str = ""  # exceptions from `trainable`; frozen groups stay frozen
+    lr: Positive | None = None  # None for the run's
     schedule: Schedule = field(default_factory=_same_schedule)
     groups: dict[str, GroupRate] = field(default_factory=dict)  # by names of `optimizer.groups`
-    # Batch norms go by the batch and their running averages move ("update") or stay ("batch"), or
-    # they go by the running averages, which stay ("running"); "tower": as the
-    # `frozen_stats` of their tower or head says.
+    # Batch norms use the batch and update their running averages ("update") or keep them ("batch"),
+    # or use the running averages and keep them ("running"); "tower" follows `frozen_stats` of their
+    # tower or head.
     batch_stats: BatchStats = "tower"
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -209,7 +209,9 @@ class Swa:
 
     type: Literal["swa"] = "swa"
     start: ShareBelow1 = 0.9  # share of an epoch's steps after which parameters enter the mean
-    count: AtLeast1 = 5  # how many enter, about: every (1 - start) L / count steps of an epoch of L
+    count: AtLeast1 = (
+        5  # parameters in a mean, about one per (1 - start) L / count steps of an epoch of L
+    )
 
 
 @dataclass(frozen=True)

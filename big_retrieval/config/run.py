@@ -24,7 +24,7 @@ from big_retrieval.config.trackers import Tracker
 
 @dataclass(frozen=True)
 class Mesh:
-    """Devices along each axis; -1 takes all that the other axes leave."""
+    """Devices along each axis; -1 takes the remaining devices."""
 
     data: int = -1  # rows of the batch
     fsdp: int = 1  # rows of the batch, and every parameter split along its width
@@ -33,27 +33,27 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Profile:
-    """Steps whose trace goes into the folder profile of the run folder."""
+    """Steps whose trace is written to the folder profile of the run folder."""
 
-    first: AtLeast0 = 0  # 0: none
-    last: AtLeast0 = 0  # 0: four behind the first
+    first: AtLeast0 = 0  # 0 disables
+    last: AtLeast0 = 0  # 0 for the fourth step after the first
 
 
 @dataclass(frozen=True)
 class Init:
-    """Published or own weights that a tower starts from instead of random ones."""
+    """Weights of a file that a tower starts from instead of random ones."""
 
     path: str = ""  # file, folder, or a name on the hub
-    tower: str = ""  # of a checkpoint that has several; empty: the one that reads the same
-    head: bool = True  # the head behind it, too, where the checkpoint has one of the kind
-    fresh: tuple[str, ...] = ()  # our parameters (patterns such as ln_final/*) that it may lack
-    skip: tuple[str, ...] = ()  # its parameters (patterns) that are not wanted
-    first_layers: bool = False  # of more layers than the tower has, only the first ones
+    tower: str = ""  # of a checkpoint with several; empty for the one of the same modality
+    head: bool = True  # also load the head after it, if the checkpoint has one of the kind
+    fresh: tuple[str, ...] = ()  # parameters (patterns such as ln_final/*) that the file may lack
+    skip: tuple[str, ...] = ()  # parameters of the file (patterns) to leave out
+    first_layers: bool = False  # if the file has more layers than the tower, load the first ones
 
 
 @dataclass(frozen=True)
 class Config:
-    """A run. `total_steps` wins over `total_examples`, that over `total_epochs`."""
+    """A run. `total_steps` overrides `total_examples` and `total_epochs`."""
 
     seed: Seed = 0
     total_steps: Steps | None = None
@@ -64,28 +64,28 @@ class Config:
     # rows of the batch that are encoded at a time; same loss and gradient
     microbatch: AtLeast1 | None = None
     log_every: Steps = 10
-    eval_every: AtLeast0 = 0  # steps; 0: at the end only
-    eval_every_epochs: NotNegative = 0.0  # and at the end of every so many epochs; 0: not
+    eval_every: AtLeast0 = 0  # steps between evaluations; 0 evaluates only at the end
+    eval_every_epochs: NotNegative = 0.0  # epochs between further evaluations; 0 disables
     checkpoint_every: Steps = 1000
-    checkpoint_every_epochs: NotNegative = 0.0  # and at the end of every so many epochs; 0: not
-    hang_after: NotNegative = 900.0  # seconds without a step that end a run; 0: never
+    checkpoint_every_epochs: NotNegative = 0.0  # epochs between further checkpoints; 0 disables
+    hang_after: NotNegative = 900.0  # seconds without progress before the run ends; 0 disables
     report: bool = True  # write report.html at the end
-    # where curves go besides the run folder's metrics.jsonl
+    # where curves go in addition to the run folder's metrics.jsonl
     trackers: dict[str, Tracker] = field(
         default_factory=lambda: {"tensorboard": registry.default("tracker", "tensorboard")()}
     )
     profile: Profile = field(default_factory=Profile)
-    best_metric: str = ""  # its best checkpoint is kept besides the newest two
+    best_metric: str = ""  # its best checkpoint is kept in addition to the newest two
     best_mode: Literal["max", "min"] = "max"
-    # which checkpoint the evaluators at the end, results.json and the report are of
+    # checkpoint of the final evaluation, results.json and the report
     final_weights: Literal["last", "best"] = "last"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
     towers: dict[str, Tower] = field(default_factory=dict)
     fields: dict[str, Field] = field(default_factory=dict)
-    # by tower; "model": all of them, and the logit scale of the losses
+    # by tower; "model" for all towers and the logit scale of the losses
     init: dict[str, Init] = field(default_factory=dict)
-    # how embeddings are scored: the type of a topology, or the group of its keys if it has some
+    # score of embeddings: the type of a topology, or the group of its keys if it has some
     topology: TopologyKey = "sphere"
     labels: PairLabels = field(default_factory=PairLabels)
     losses: dict[str, Loss] = field(  # added up
@@ -97,7 +97,7 @@ class Config:
     negatives: HardNegatives = field(default_factory=HardNegatives)
     loader: Loader = field(default_factory=Loader)
     evals: dict[str, Evaluator] = field(default_factory=dict)
-    # <kind>/<type> of parts from a user's own files -> the file; found by itself
+    # <kind>/<type> of users' parts -> their file; filled in automatically
     plugins: dict[str, Plugin] = field(default_factory=dict)
 
     def side(self, side: str, modality: str = "") -> tuple[str, ...]:
