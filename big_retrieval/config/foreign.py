@@ -1,10 +1,9 @@
 """Parts of saved runs whose file is not imported."""
 
 import abc
-import dataclasses
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, NoReturn
 
 from big_retrieval.config.registry import Plugin
@@ -58,8 +57,9 @@ def make_foreign(kind: Any, saved_form: Mapping[str, Any], plugin: Plugin, path:
 
 @functools.cache
 def _foreign_class(kind: Any) -> Any:
-    own = dict.fromkeys(kind.__abstractmethods__ - {"shapes"}, Foreign.work)
-    if dataclasses.is_dataclass(kind):  # keys that all parts of the kind have, as a `constraint`
-        made = {key.name: key.default_factory for key in dataclasses.fields(kind)}
-        own |= {name: make() for name, make in made.items() if make is not dataclasses.MISSING}
-    return abc.ABCMeta(f"Foreign{kind.__name__}", (Foreign, kind), own)
+    attributes = dict.fromkeys(kind.__abstractmethods__ - {"shapes"}, Foreign.work)
+    # Keys of all parts of the kind, such as `constraint`, have no default on the class.
+    for key in getattr(kind, "__dataclass_fields__", {}).values():
+        if key.default_factory is not MISSING:
+            attributes[key.name] = key.default_factory()
+    return abc.ABCMeta(f"Foreign{kind.__name__}", (Foreign, kind), attributes)
