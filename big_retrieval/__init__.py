@@ -5,6 +5,7 @@ library, `export` writes one for another library, and `push` uploads such an exp
 from the command line (`python -m big_retrieval.main`) or from `big_retrieval.train.loop.train`.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,22 +18,16 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "export", "import_model", "load", "push"]
 
 
+_MODULES = {
+    "export": "big_retrieval.exporting.export",
+    "import_model": "big_retrieval.interop.model",
+    "load": "big_retrieval.inference.load",
+    "push": "big_retrieval.exporting.push",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # Not imported at the top: reading a config must not cost the import of jax.
-    if name == "export":
-        from big_retrieval.exporting.export import export
-
-        return export
-    if name == "load":
-        from big_retrieval.inference.load import load
-
-        return load
-    if name == "import_model":
-        from big_retrieval.interop.model import import_model
-
-        return import_model
-    if name == "push":
-        from big_retrieval.exporting.push import push
-
-        return push
-    raise AttributeError(f"module 'big_retrieval' has no attribute {name!r}")
+    # Not imported at the top: a command that needs none of them starts faster.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'big_retrieval' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
