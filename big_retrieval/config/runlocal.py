@@ -84,7 +84,9 @@ def _left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         small = json.loads(json.dumps(after["fields"][name]))
         changed = [key for key, *_ in schema.differences(kept, small, path)]
         lost += [key for key in changed if not key.endswith(".column")]
-    if before["best_metric"]:
+    kept_evals = [n for n, part in before["evals"].items() if after["evals"].get(n) == part]
+    best_metric, generated = before["best_metric"], _data(before).generated
+    if best_metric and (not generated or any(f"/{n}/" in best_metric for n in kept_evals)):
         lost.append("config.best_metric")
     if before["negatives"]["count"] and not after["negatives"]["count"]:
         lost.append("config.negatives")
