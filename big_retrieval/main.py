@@ -114,7 +114,7 @@ def main() -> None:
         plan(config, workdir)
         return
     process, processes = distributed.join(DISTRIBUTED.value)
-    log.info("importing jax and the trainer ...")
+    log.info("importing the trainer ...")
     from big_retrieval.runtime.watchdog import Watchdog
     from big_retrieval.train.loop import train
 

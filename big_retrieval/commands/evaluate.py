@@ -93,7 +93,8 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     from big_retrieval.train.logging import table
 
     with tempfile.TemporaryDirectory() as scratch:
-        given = cli.load_config() if mode else None  # once: it removes evaluators
+        # Read once: it takes the evaluators that are set to None out of the flag's value.
+        given = cli.load_config() if mode else None
         system = _system(mode, given, Path(scratch))
         found = system.run(folder, rankings=RANKINGS.value, shown=SHOW.value)
     table(found)

@@ -19,5 +19,5 @@ WITHOUT = ("plan", "distributed", "beir", "beir_sets")  # evaluators cost no mem
 def main() -> None:
     """Checks the configuration and plans."""
     config, workdir = cli.load_config(), cli.workdir()
-    check(config)  # before jax is imported: mistakes show at once
+    check(config)
     training.plan(config, workdir)

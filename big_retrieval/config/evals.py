@@ -91,16 +91,17 @@ class Evaluator(Part):
 def once(
     method: Callable[[Any, "EvaluatorContext"], T],
 ) -> Callable[[Any, "EvaluatorContext"], T]:
-    """Decorator of an evaluator's method(self, context) that is computed once per start.
+    """Decorator of an evaluator's `method(self, context)`: the first call computes the value.
 
-    `check_data` and every `run` then get the same value.
+    Later calls with the same evaluator and its context return this value, so it must not depend on
+    the weights.
     """
 
     @functools.wraps(method)
     def cached(self: Any, context: "EvaluatorContext") -> T:
-        name = method.__qualname__
-        if name not in context.computed:
-            context.computed[name] = method(self, context)
-        return context.computed[name]
+        key = method.__qualname__, id(self)
+        if key not in context.computed:
+            context.computed[key] = self, method(self, context)  # keeps the id of `self` in use
+        return context.computed[key][1]
 
     return cached

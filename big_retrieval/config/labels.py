@@ -33,15 +33,18 @@ class PairLabels:
     normalise: bool = False  # divide the weights of a batch by their mean
 
     def check_fields(self, config: "Config") -> Iterator[str]:
-        """Yields an error message if `query_field` or `document_field` is not a text field."""
+        """Yields an error message for a bad `query_field` or `document_field`."""
         texts = [name for name, field in config.fields.items() if field.modality == "text"]
-        for key in ("query_field", "document_field"):
-            name = getattr(self, key)
+        for side in ("query", "document"):
+            key = f"config.labels.{side}_field"
+            name = getattr(self, f"{side}_field")
             if name and name not in texts:
                 yield (
-                    f"config.labels.{key} {name!r} is no text field; the text fields are: "
+                    f"{key} {name!r} is no text field; the text fields are: "
                     f"{', '.join(texts) or 'none'}."
                 )
+            elif name and not getattr(self, side):
+                yield f"{key} is {name!r}, but config.labels.{side} names no column; name it."
 
     def check(self) -> Iterator[str]:
         """Yields an error message for every bad key of the weight; scores are checked when read."""
@@ -73,5 +76,7 @@ class PairLabels:
                 )
         if not all(math.isfinite(score) and 0 <= weight < math.inf for score, weight in table):
             yield f"{key}: scores and weights must be finite, weights not < 0."
-        if table and not any(weight for _, weight in table):
+        # Weights are linear between entries, so scores reach the entry after the last one below.
+        below = sum(score < self.s_max for score, _ in table)
+        if table and not any(weight for _, weight in table[: below + 1]):
             yield f"{key} is 0 for every score; no pair would count."

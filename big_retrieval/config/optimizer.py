@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from big_retrieval.config import schema
 from big_retrieval.config.ranges import (
@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 PATH = "config.optimizer"
 SAME = "same"  # a type: what the phase, or the run, has
 BatchStats = Literal["tower", "update", "batch", "running"]
+
+
+def has_frozen_stats(part: Any) -> bool:
+    """Returns True for a tower or head with batch norms whose running averages can be frozen."""
+    return part.normed and hasattr(part, "frozen_stats")
+
+
+def in_mode(part: Any, mode: BatchStats) -> Any:
+    """Returns a tower or head with the `frozen_stats` of a phase's `batch_stats`."""
+    if mode == "tower" or not has_frozen_stats(part):
+        return part
+    return dataclasses.replace(part, frozen_stats=mode == "running")
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,7 @@ class Phase:
 
     def _check_batch_stats(self, config: "Config", path: str) -> Iterator[str]:
         parts = config.towers_and_heads().items()
-        normed = {key: x for key, x in parts if x.normed and hasattr(x, "frozen_stats")}
+        normed = {key: part for key, part in parts if has_frozen_stats(part)}
         if not normed:
             yield (
                 f"{path}.batch_stats is {self.batch_stats!r}, but no tower or head has batch "
@@ -145,7 +157,7 @@ class Phase:
         if config.microbatch in (None, config.batch_size):
             return
         for key, part in normed.items():
-            if dataclasses.replace(part, frozen_stats=self.batch_stats == "running").whole_batch:
+            if in_mode(part, self.batch_stats).whole_batch:
                 yield (
                     f"{path}.batch_stats is {self.batch_stats!r}: the batch norms of {key} then "
                     f"need the whole batch at once; set {key}.batch_stats to 'slice', or drop "
@@ -209,9 +221,8 @@ class Swa:
 
     type: Literal["swa"] = "swa"
     start: ShareBelow1 = 0.9  # share of an epoch's steps after which parameters enter the mean
-    count: AtLeast1 = (
-        5  # parameters in a mean, about one per (1 - start) L / count steps of an epoch of L
-    )
+    # parameters in a mean, about one per (1 - start) L / count steps of an epoch of L
+    count: AtLeast1 = 5
 
 
 @dataclass(frozen=True)

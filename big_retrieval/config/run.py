@@ -200,15 +200,15 @@ def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Any:
     Raises:
       PluginNeeded: the model cannot be used without the part.
     """
-    listed, part = raw.get("plugins"), f"{getattr(kind, 'kind', '')}/{group.get('type')}"
-    if not isinstance(listed, dict) or part not in listed:
+    listed, tag = raw.get("plugins"), f"{getattr(kind, 'kind', '')}/{group.get('type')}"
+    if not isinstance(listed, dict) or tag not in listed:
         return group
-    plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
-    part = make_foreign(kind, group, plugin, path)
+    plugin = schema.parse(Plugin, listed[tag], f"config.plugins.{tag}")
+    foreign = make_foreign(kind, group, plugin, path)
     is_target = kind.kind == "field" and group.get("side") == "target"
     if kind.kind in ("field", "head", "topology", "tower") and not is_target:
-        part.work()
-    return part
+        foreign.work()
+    return foreign
 
 
 def _check_topology(saved: Any) -> None:

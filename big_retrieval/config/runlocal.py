@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -81,19 +80,20 @@ def _left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
             lost += [path] if isinstance(old, str) and old and not new else []
     for name, field in _parts(Field, before, "fields").items():
         path, kept = f"config.fields.{name}", schema.to_plain(field.shrunk())
-        small = json.loads(json.dumps(after["fields"][name]))
+        small = schema.to_plain(after["fields"][name])
         changed = [key for key, *_ in schema.differences(kept, small, path)]
         lost += [key for key in changed if not key.endswith(".column")]
-    kept_evals = [n for n, part in before["evals"].items() if after["evals"].get(n) == part]
-    best_metric, generated = before["best_metric"], _data(before).generated
-    if best_metric and (not generated or any(f"/{n}/" in best_metric for n in kept_evals)):
+    evaluators, best_metric = _parts(Evaluator, before, "evals"), before["best_metric"]
+    kept = [name for name, group in before["evals"].items() if after["evals"].get(name) == group]
+    measured = any(best_metric.startswith(f"{evaluators[name].prefix(name)}/") for name in kept)
+    if best_metric and (measured or not _data(before).generated):
         lost.append("config.best_metric")
     if before["negatives"]["count"] and not after["negatives"]["count"]:
         lost.append("config.negatives")
     if _other_data(before, after):
         lost.insert(0, "config.data")
     if _data(after).generated:
-        for name, part in _parts(Evaluator, before, "evals").items():
+        for name, part in evaluators.items():
             small = after["evals"].get(name, {})
             generated = part.data is not None and part.data.generated
             if _other_data(before["evals"][name], small) and (small or not generated):
@@ -118,7 +118,7 @@ def _data(c: Mapping[str, Any]) -> Source:
 
 
 def _shrink(c: Editable, keep_data: bool | None) -> None:
-    """Changes the config as `runlocal` says."""
+    """Shrinks the config in place, see `runlocal`."""
     keep, keys = ARGUMENT in _given.get() if keep_data is None else keep_data, _file_keys()
     named = {key.split(".")[1] for key in keys if key.startswith("evals.")} & set(c.evals)
     named = set(c.evals) if keep else named
@@ -143,11 +143,12 @@ def _shrink(c: Editable, keep_data: bool | None) -> None:
         small = small.in_graded_scenes() if graded else small
         c.fields[name] = schema.to_config_dict(small)
     if data is None:
-        return _drop_evaluators(c, set(c.evals) - named)
+        _drop_evaluators(c, set(c.evals) - named)
+        return
     c.data = schema.to_config_dict(data)
     if not generated:
         c.evals = _evaluators_with_data(c)
-        return None
+        return
     kept = {name: part.runlocal() for name, part in _parts(Evaluator, c, "evals").items()}
     kept = {name: schema.to_config_dict(part) for name, part in kept.items() if part is not None}
     kept |= {name: c.evals[name] for name in named}
@@ -159,7 +160,6 @@ def _shrink(c: Editable, keep_data: bool | None) -> None:
         c.labels.update(query="query_id", document="document_id")
         if c.labels.score:
             c.labels.update(score="score", s_max=100.0)
-    return None
 
 
 def _shrink_run(c: Editable) -> None:

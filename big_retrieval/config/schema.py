@@ -126,9 +126,8 @@ def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "c
         return complete(kind, raw, unknown, path)
     if choices and isinstance(raw, Mapping):
         tag, known = tag_of(choices[0]), named(choices)
-        raw = (
-            raw if tag in raw else {**raw, tag: next(iter(known))}
-        )  # older files had one kind only
+        if tag not in raw:  # older files had one kind only
+            raw = {**raw, tag: next(iter(known))}
         if raw[tag] in list(known):
             return complete(known[raw[tag]], raw, unknown, path)
         return unknown(hint, raw, path) if unknown else raw

@@ -49,7 +49,7 @@ class Tower(Part):
       whole_batch: True if a row's vectors depend on all rows of the batch in training.
       by_slice: True if they depend on the rows of the micro-batch.
       remat: what the backward pass computes again; "none" for nothing.
-      scan: True if equal layers run as one compiled layer.
+      scan: True if equal layers run as one compiled layer (on GPUs only with remat=block).
       depth: blocks that `remat` computes again one at a time.
     """
 

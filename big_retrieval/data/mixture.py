@@ -2,6 +2,7 @@
 
 import bisect
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from big_retrieval.data.sources import (
     texts_of,
     value_of,
 )
+from big_retrieval.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Mixture(Source):
         if not self.parts:
             yield f"{path}.parts is empty; give it at least one source."
         weights = {name: part.weight for name, part in self.parts.items()}
+        for name, weight in weights.items():
+            if weight == math.inf:
+                yield f"{path}.parts.{name}.weight is inf; it must be finite."
         without = [name for name, weight in weights.items() if weight is None]
         if without and len(without) < len(weights):
             yield f"{path}.parts.{without[0]}.weight is None; give all parts a weight, or none."
@@ -77,6 +82,9 @@ class MixedSource(BaseSource):
         units = [
             size if weights[x] is None else weights[x] for x, size in zip(parts, sizes, strict=True)
         ]
+        if 0 in units:
+            empty = list(self.parts)[units.index(0)]
+            raise UserError(f"part {empty!r} of the mixture has no records; remove it.")
         shares = np.array(units, float)
         self.shares = dict(zip(self.parts, (shares / shares.sum()).tolist(), strict=True))
         self._ends = list(itertools.accumulate(sizes))

@@ -10,8 +10,7 @@ from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.modes import Mode, Side
-from big_retrieval.inference.encoder import Embeddings, concatenate
-from big_retrieval.sparse.terms import Terms
+from big_retrieval.inference.encoder import Embeddings, Encoder, concatenate
 
 CHUNK = 4096  # texts tokenized at a time
 
@@ -64,20 +63,19 @@ def narrowed(
     return scipy.sparse.csr_array(entries, shape=matrix.shape)
 
 
-def bags_of(
-    terms: Terms,
-    source: RecordSource,
-    reader: FieldReader,
-    items: np.ndarray,
-    normalise: bool = False,
+def bags_of_texts(
+    encoder: Encoder, field: str, source: RecordSource, reader: FieldReader, items: np.ndarray
 ) -> scipy.sparse.csr_array:
     """Builds the bags of words of texts, CSR [n, V], without the model.
 
+    They have norm 1 if the representations of the field have (VDR, section 4.3).
+
     Args:
-      terms: terms of the field.
+      field: a lexical text field.
       items: int64 [n, 2]: record, and text in the record.
-      normalise: scales to norm 1, as the representations are (VDR, section 4.3).
     """
+    terms, normalise = encoder.terms(field), encoder.normalises(field)
+    assert terms is not None  # the caller has lexical embeddings of the field
     chunks: list[Any] = [scipy.sparse.csr_array((0, len(terms)), dtype=np.float32)]
     for start in range(0, len(items), CHUNK):
         rows = items[start : start + CHUNK].tolist()

@@ -52,7 +52,7 @@ class CaptionNdcg(Evaluator):
     every: int | None = 0  # None for `eval_every`; 0 evaluates only at the end
 
     def check(self, config: Config, path: str) -> Iterator[str]:
-        yield from one_text(config, path, self.query, self.document)
+        yield from check_one_text(config, path, self.query, self.document)
         text = config.fields.get(self.query)
         if text is not None and text.modality != "text":
             yield f"{path}.query is {self.query!r}; it must be the field of the captions."
@@ -140,7 +140,7 @@ class CaptionNdcg(Evaluator):
         return np.concatenate(out)
 
 
-def one_text(config: Config, path: str, query: str, document: str) -> Iterator[str]:
+def check_one_text(config: Config, path: str, query: str, document: str) -> Iterator[str]:
     """Yields an error message unless exactly one of the two fields is a text field."""
     fields = [config.fields[name].modality for name in (query, document) if name in config.fields]
     if len(fields) == 2 and fields.count("text") != 1:

@@ -15,7 +15,7 @@ from big_retrieval.config.evals import once
 from big_retrieval.data.formats.open_files import expand
 from big_retrieval.data.sources import is_absent, place_of, value_of
 from big_retrieval.errors import UserError
-from big_retrieval.evals.caption_ndcg import one_text
+from big_retrieval.evals.caption_ndcg import check_one_text
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.retrieval import Retrieval
@@ -47,7 +47,7 @@ class CrisscrossedCaptions(Retrieval):
         yield from super().check(config, path)
         if not self.files:
             yield f"{path}.files is empty; name the files of pairs, such as sits_test.csv."
-        yield from one_text(config, path, self.query, self.document)
+        yield from check_one_text(config, path, self.query, self.document)
 
     def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first record, and the pairs of the files.

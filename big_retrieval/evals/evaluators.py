@@ -54,7 +54,7 @@ class EvaluatorContext:
     show: example_files.Show | None = None
     rankings: Path | None = None
     extras: Extras | None = None
-    computed: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    computed: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def path(self) -> str:
@@ -69,15 +69,13 @@ class EvaluatorContext:
         """
         try_record(self._records(source), {name: self.readers[name] for name in names})
 
-    def encode(
-        self, weights: Any, field: str, source: RecordSource | None = None
-    ) -> tuple[Embeddings, np.ndarray]:
-        """Encodes a field of all records of the data or of `source`.
+    def encode(self, weights: Any, field: str) -> tuple[Embeddings, np.ndarray]:
+        """Encodes a field of all records of the data.
 
         Returns:
           Embeddings [n, M, N] or CSR [n, V], and their record indices [n].
         """
-        reader, records = self.readers[field], self._records(source)
+        reader, records = self.readers[field], self._records(None)
         return encode_source(self.encoder, weights, records, field, reader, self.reading)
 
     def _records(self, source: RecordSource | None) -> RecordSource:
@@ -245,15 +243,11 @@ def with_rankings(evaluators: Mapping[str, BoundEvaluator]) -> dict[str, BoundEv
     Raises:
       UserError: no evaluator has it.
     """
-    out = {
-        prefix: BoundEvaluator(
-            dataclasses.replace(part, rankings=True)  # type: ignore
-            if "rankings" in getattr(part, "__dataclass_fields__", ())
-            else part,
-            context,
-        )
-        for prefix, (part, context) in evaluators.items()
-    }
+    out = dict(evaluators)
+    for prefix, (part, context) in evaluators.items():
+        if "rankings" in getattr(part, "__dataclass_fields__", ()):
+            writing = dataclasses.replace(part, rankings=True)  # type: ignore
+            out[prefix] = BoundEvaluator(writing, context)
     if not any(part.rankings for part, _ in out.values()):
         names = ", ".join(evaluators) or "none at all"
         raise UserError(

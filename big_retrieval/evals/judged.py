@@ -50,7 +50,7 @@ class Ranked:
 class JudgedQueries:
     """Queries and relevance of a ranking evaluator, for any system that ranks."""
 
-    config: "Ranking"
+    part: "Ranking"
     source: JudgedSource
 
     @cached_property
@@ -58,29 +58,29 @@ class JudgedQueries:
         """Indices of the queries that are searched, ascending, [q].
 
         Raises:
-          UserError: `config.query_file` cannot be read, or has other queries.
+          UserError: `query_file` cannot be read, or has other queries.
         """
-        indices = chosen_queries(self.config, len(self.source.queries))
-        if not self.config.query_file:
+        indices = chosen_queries(self.part, len(self.source.queries))
+        if not self.part.query_file:
             return indices
-        return np.intersect1d(indices, queries_of_file(self.config.query_file, self.source.queries))
+        return np.intersect1d(indices, queries_of_file(self.part.query_file, self.source.queries))
 
     @cached_property
     def same_id(self) -> np.ndarray:
         """Index of the document with the query's id, which the search skips, [Q]; -1 for none."""
-        return same_id_documents(self.config, self.source)
+        return same_id_documents(self.part, self.source)
 
     @property
     def search_depth(self) -> int:
         """Number of documents to search, so that `depth` remain without the query's own id."""
-        return self.config.depth + int((self.same_id >= 0).any())
+        return self.part.depth + int((self.same_id >= 0).any())
 
     @property
     def metric_depth(self) -> int:
         """As `search_depth`, but at most the largest k of the metrics if all have an @k."""
-        cuts = [parse_metric(name).k for name in self.config.metrics]
-        depth = min(self.config.depth, max(k or self.config.depth for k in cuts))
-        return depth + self.search_depth - self.config.depth
+        cuts = [parse_metric(name).k for name in self.part.metrics]
+        depth = min(self.part.depth, max(k or self.part.depth for k in cuts))
+        return depth + self.search_depth - self.part.depth
 
     def ranked(self, queries: np.ndarray, found: np.ndarray, scores: np.ndarray) -> Ranked:
         """Adds the relevance to rankings, and removes documents with the query's own id.
@@ -90,13 +90,13 @@ class JudgedQueries:
           found: document indices, best first, [q, at most `search_depth`]; -1 for none.
           scores: scores of these documents, of the same shape.
         """
-        found, scores = without(found, scores, self.same_id[queries], self.config.depth)
+        found, scores = without(found, scores, self.same_id[queries], self.part.depth)
         documents, judged = self.source.qrels.of(queries)  # [q, J] each
         return Ranked(queries, found, scores, relevance_of(found, documents, judged), judged)
 
     def values(self, ranked: Ranked) -> dict[str, np.ndarray]:
         """Computes the metrics of each query, [q], by name."""
-        c = self.config
+        c = self.part
         return graded_metrics(ranked.relevance, ranked.judged, c.metrics, c.err_gain)
 
     def summary(self, by: str, notes: str) -> str:
@@ -122,13 +122,13 @@ def lacking(counts: dict[str, int]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def chosen_queries(config: "Ranking", count: int) -> np.ndarray:
+def chosen_queries(part: "Ranking", count: int) -> np.ndarray:
     """Selects from `count` queries by `queries`, `dev_share` and `dev_seed`; ascending indices."""
-    if config.queries == "all":
+    if part.queries == "all":
         return np.arange(count)
-    order = np.random.default_rng(config.dev_seed).permutation(count)
-    dev = max(1, round(config.dev_share * count))
-    return np.sort(order[:dev] if config.queries == "dev" else order[dev:])
+    order = np.random.default_rng(part.dev_seed).permutation(count)
+    dev = max(1, round(part.dev_share * count))
+    return np.sort(order[:dev] if part.queries == "dev" else order[dev:])
 
 
 def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
@@ -161,9 +161,9 @@ def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
     return np.unique(indices[indices >= 0])
 
 
-def same_id_documents(config: "Ranking", source: JudgedSource) -> np.ndarray:
+def same_id_documents(part: "Ranking", source: JudgedSource) -> np.ndarray:
     """Returns the document with each query's id, int64 [Q]; -1 if none is to be skipped."""
-    drops = config.data.same_ids if config.same_id == "auto" else config.same_id == "drop"
+    drops = part.data.same_ids if part.same_id == "auto" else part.same_id == "drop"
     queries, documents = (getattr(side, "ids", None) for side in (source.queries, source.documents))
     if not drops or queries is None or documents is None:
         return np.full(len(source.queries), -1)

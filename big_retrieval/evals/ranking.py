@@ -18,7 +18,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals import graded_examples
-from big_retrieval.evals.bags import bags_of, in_mode
+from big_retrieval.evals.bags import bags_of_texts, in_mode
 from big_retrieval.evals.encoding import EncodedFields, average, encode_fields, placed
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.graded import mean_metrics, parse_metric
@@ -110,7 +110,7 @@ class Ranking(Evaluator):
         Raises:
           UserError: a field does not fit the record, or `query_file` has other queries.
         """
-        assert self.judgements(context).asked is not None
+        _ = self.judgements(context).asked  # reads `query_file`
         context.try_fields(*readers_of(context, "query"), source=context.source.queries)
         context.try_fields(*readers_of(context, "document"), source=context.source.documents)
 
@@ -123,11 +123,11 @@ class Ranking(Evaluator):
           Metrics as in `metric_names`.
         """
         judged = self.judgements(context)
-        queries, documents = (encode(context, weights, side) for side in SIDES)
+        queries, documents = (encode_side(context, weights, side) for side in SIDES)
         present = {**queries.present, **documents.present}
         notes = lacking({f"without {name}": int(np.sum(~x)) for name, x in present.items()})
         log.info(judged.summary("", notes))
-        embeddings = averaged(context, queries, "query")
+        embeddings = average_side(context, queries, "query")
         shown: list[Ranked] = []
         with _writer(context) as writer:
             values = []
@@ -165,11 +165,11 @@ class Ranking(Evaluator):
             yield text, self.rank(context, embeddings, queries, documents, weighting)
         modes = [parse_mode(text, f"{context.path}.modes") for text in self.modes]
         bow = [
-            words_of_side(context, encoded, side, modes)
+            bags_of_side(context, encoded, side, modes)
             for encoded, side in zip((queries, documents), SIDES, strict=True)
         ]
         for mode in modes:
-            changed = averaged(context, queries, "query", mode, bow[0])
+            changed = average_side(context, queries, "query", mode, bow[0])
             fields = fields_in_mode(documents, "document", mode, bow[1])
             yield mode.name, self.rank(context, changed, queries, fields, config_weights)
 
@@ -241,7 +241,7 @@ def weights_of(context: EvaluatorContext, side: Side) -> dict[str, float]:
     return {name: reader.field.weight for name, reader in readers_of(context, side).items()}
 
 
-def encode(context: EvaluatorContext, weights: Any, side: Side) -> EncodedFields:
+def encode_side(context: EvaluatorContext, weights: Any, side: Side) -> EncodedFields:
     """Encodes the fields of all queries, or of all documents."""
     readers = readers_of(context, side)
     return encode_fields(
@@ -249,7 +249,7 @@ def encode(context: EvaluatorContext, weights: Any, side: Side) -> EncodedFields
     )
 
 
-def words_of_side(
+def bags_of_side(
     context: EvaluatorContext, encoded: EncodedFields, side: Side, modes: Iterable[Mode]
 ) -> dict[str, scipy.sparse.csr_array]:
     """Returns the bags of words [n, V] of a side's text fields; empty if no mode needs them."""
@@ -257,13 +257,11 @@ def words_of_side(
     if not any(mode.needs_words(side) for mode in modes):
         return out
     for name, present in encoded.present.items():
-        terms, reader = context.encoder.terms(name), context.readers[name]
-        assert terms is not None  # checks.evals saw to it
+        reader = context.readers[name]
         if reader.field.modality == "text":
             records = np.flatnonzero(present)
             items = np.stack([records, np.zeros_like(records)], axis=1)
-            normalise = context.encoder.normalises(name)
-            bags = bags_of(terms, records_of(context, side), reader, items, normalise)
+            bags = bags_of_texts(context.encoder, name, records_of(context, side), reader, items)
             out[name] = placed(bags, records, len(present))
     return out
 
@@ -271,13 +269,13 @@ def words_of_side(
 def fields_in_mode(
     encoded: EncodedFields, side: Side, mode: Mode, bow: Mapping[str, scipy.sparse.csr_array]
 ) -> EncodedFields:
-    """Converts a side's lexical fields to a mode; `bow` is from `words_of_side`."""
+    """Converts a side's lexical fields to a mode; `bow` is from `bags_of_side`."""
     fields = encoded.embeddings.items()
     embeddings = {name: in_mode(x, mode, side, bow.get(name)) for name, x in fields}
     return EncodedFields(embeddings, encoded.present)
 
 
-def averaged(
+def average_side(
     context: EvaluatorContext,
     encoded: EncodedFields,
     side: Side,
@@ -288,7 +286,7 @@ def averaged(
 
     Args:
       mode: None for the fields as encoded.
-      bow: from `words_of_side`, if there is a mode.
+      bow: from `bags_of_side`, if there is a mode.
     """
     if mode is not None:
         encoded = fields_in_mode(encoded, side, mode, bow or {})

@@ -14,7 +14,7 @@ from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.data.duplicates import OFF, Duplicates, SharedValues
 from big_retrieval.evals import examples
 from big_retrieval.evals.attributions import of_records
-from big_retrieval.evals.bags import bags_of, in_mode, words_shared
+from big_retrieval.evals.bags import bags_of_texts, in_mode, words_shared
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
 from big_retrieval.evals.intervals import few_queries_note
@@ -75,8 +75,8 @@ class Retrieval(Evaluator):
     def metric_names(self, config: Config) -> Sequence[str]:
         """`image_to_text/R@1`, ..., `rsum`, `R-mean`; `words@5` of lexical models with images."""
         directions = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
-        ranks = ("MRR@10", "nDCG@10", "mean_rank", "median_rank")
-        metrics = (*self.search_metrics, "R-precision", *ranks)
+        other = (MRR, NDCG, "mean_rank", "median_rank")
+        metrics = (*self.search_metrics, "R-precision", *other)
         modes = ("", *(f"{mode}/" for mode in self.modes))
         found = [
             f"{mode}{direction}/{metric}"
@@ -88,7 +88,7 @@ class Retrieval(Evaluator):
         fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
         lexical = all(field.head.lexical for field in fields)
         if lexical and {field.modality for field in fields} == {"image", "text"}:
-            found.append("words@5")
+            found.append(f"words@{STRONGEST}")
         return found
 
     def runlocal(self) -> None:
@@ -217,7 +217,7 @@ class Retrieval(Evaluator):
         if not lexical or not (images or self.modes):
             return {}
         bow = {
-            name: words_of(context.encoder, side)
+            name: bags_of_items(context.encoder, side)
             for name, side in fields.items()
             if side.reader.field.modality == "text"
         }
@@ -242,11 +242,9 @@ class Retrieval(Evaluator):
         return out
 
 
-def words_of(encoder: Encoder, side: FieldItems) -> scipy.sparse.csr_array:
+def bags_of_items(encoder: Encoder, side: FieldItems) -> scipy.sparse.csr_array:
     """Returns the bags of words of a lexical side's texts, [n, V]."""
-    terms = encoder.terms(side.field)
-    assert terms is not None  # checks.evals saw to it
-    return bags_of(terms, side.source, side.reader, side.items, encoder.normalises(side.field))
+    return bags_of_texts(encoder, side.field, side.source, side.reader, side.items)
 
 
 def by_query(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:

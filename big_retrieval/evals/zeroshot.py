@@ -17,7 +17,7 @@ from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.config.topologies import Topology
 from big_retrieval.data.sources import TextRecords, value_of
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bags import bags_of, in_mode
+from big_retrieval.evals.bags import bags_of_texts, in_mode
 from big_retrieval.evals.class_names import (
     Class,
     ListedClasses,
@@ -222,12 +222,9 @@ class ZeroShot(Evaluator):
         modes = [parse_mode(text, f"{context.path}.modes") for text in self.modes]
         if not modes:
             return
-        terms, items = context.encoder.terms(self.text), np.arange(len(texts))
-        assert terms is not None  # checks.evals saw to it
-        bow = bags_of(
-            terms, texts, context.readers[self.text], np.stack([items, 0 * items], axis=1),
-            context.encoder.normalises(self.text),
-        )  # fmt: skip
+        items, reader = np.arange(len(texts)), context.readers[self.text]
+        items = np.stack([items, 0 * items], axis=1)
+        bow = bags_of_texts(context.encoder, self.text, texts, reader, items)
         for mode in modes:
             changed = in_mode(of_texts, mode, "query", bow)
             yield mode.name, in_mode(images, mode, "document", None), changed

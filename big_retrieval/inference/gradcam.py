@@ -131,17 +131,18 @@ def _gradcam(
 ) -> GradCam:
     """Computes the result of `program`; traced by jax."""
     rows, length = arrays[text]["ids"].shape
-    tower, size = _tower(model, image), model.fields[image].size  # type: ignore
+    text_tower, image_tower = _tower(model, text), _tower(model, image)
+    count = (model.fields[image].size // image_tower.patch) ** 2  # type: ignore
     layers = {
-        text: _layer(model, text, length + _tower(model, text).class_tokens - 1),
-        image: _layer(model, image, tower.class_tokens + (size // tower.patch) ** 2),
+        text: _layer(model, text, length + text_tower.class_tokens - 1),
+        image: _layer(model, image, image_tower.class_tokens + count),
     }
     deltas = {name: jnp.zeros((rows, *layer.shape), model.dtype) for name, layer in layers.items()}
     compute = functools.partial(_scores, model, layers, variables, arrays)
     scores, pull, activations = jax.vjp(compute, deltas, has_aux=True)  # scores [n, 1 + M]
     words = _words(model, text, arrays)  # [n, L']
     tokens = {text: words, image: jnp.ones(deltas[image].shape[:2], bool)}
-    tokens[image] = tokens[image].at[:, : tower.class_tokens].set(False)
+    tokens[image] = tokens[image].at[:, : image_tower.class_tokens].set(False)
 
     def relevance(one_hot: jax.Array) -> dict[str, jax.Array]:
         """Computes the relevances [n, L'] of each field for one of the 1 + M scores."""
@@ -150,9 +151,9 @@ def _gradcam(
 
     # One score at a time: the slopes of all scores would be 1 + M arrays [n, L', W].
     relevances = jax.lax.map(relevance, jnp.eye(scores.shape[1], dtype=scores.dtype))
-    patches = relevances[image][:, :, tower.class_tokens :]  # [1 + M, n, patches]
+    patches = relevances[image][:, :, image_tower.class_tokens :]  # [1 + M, n, patches]
     side = round(patches.shape[-1] ** 0.5)
-    start = 0 if _tower(model, text).pool == "last" else _tower(model, text).class_tokens - 1
+    start = 0 if text_tower.pool == "last" else text_tower.class_tokens - 1
     return GradCam(
         Relevance(scores[:, 0], scores[:, 1:]),
         _split(patches.reshape(*patches.shape[:2], side, side)),

@@ -113,7 +113,11 @@ class Objective:
 
     def _prefix(self, name: str) -> str:
         """Returns the prefix of a loss's metric names; empty for a single loss."""
-        return f"{name}/" if len(self.config.losses) > 1 or name in self.constraints else ""
+        return (
+            f"{name}/"
+            if len(self.config.losses) > 1 or self.config.losses[name].constraint.bound is not None
+            else ""
+        )
 
 
 def join_metrics(*groups: Mapping[str, Any]) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class PairLoss(Loss):
         return PairBatch(
             queries[0],
             documents[0],
-            topology=self._scores_by(config),
+            topology=self._topology_of(config),
             logit_scale=self.multiplier(context),
             weight=pair_weights(batch, config.labels.normalise),
             valid=batch.valid,
@@ -200,7 +200,7 @@ class PairLoss(Loss):
             jnp.full(rows, config.fields[name].weight, dtype) * (1 if mask is None else mask)
             for name, mask in zip(names, present, strict=True)
         ]
-        weights, topology = jnp.stack(weights), self._scores_by(config)  # [F, B]
+        weights, topology = jnp.stack(weights), self._topology_of(config)  # [F, B]
         average = topology.combine(embeddings, weights)  # [B, M, N]
         if self.renormalise:
             average = topology.project(average)
@@ -221,14 +221,14 @@ class PairLoss(Loss):
             (words["negatives"],) = reps.negatives.bow.values()
         return words
 
-    def _scores_by(self, config: Config) -> Topology:
+    def _topology_of(self, config: Config) -> Topology:
         other = self.other_topology(config)
         return topology_part(other or config.topology_of(*self.compares(config)))
 
     def _embedding(self, config: Config, reps: Reps, name: str) -> jax.Array:
         """Returns the embeddings of a field, [B, M, N], or of hard negatives, [B, K, M, N]."""
         if self.other_topology(config):
-            return self._scores_by(config).project(reps.raw[name])
+            return self._topology_of(config).project(reps.raw[name])
         return reps.embeddings[name]
 
     def _negatives(self, context: Context) -> Negatives | None:

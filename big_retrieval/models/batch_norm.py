@@ -8,7 +8,6 @@ these rows (`counting`), so no tower or head passes them to its batch norms.
 
 import contextlib
 import contextvars
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -19,7 +18,6 @@ from flax import linen as nn
 from jax.nn import initializers
 
 from big_retrieval.config import Config
-from big_retrieval.config.optimizer import BatchStats
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype, Initializer, parameter, wide
 
@@ -31,7 +29,11 @@ _COUNTED: contextvars.ContextVar[jax.Array | None] = contextvars.ContextVar("row
 
 @dataclass(frozen=True)
 class BatchNormed:
-    """Keys of a tower or head with batch norms; listed before `Tower` or `Head` among the bases."""
+    """Keys of a tower or head with batch norms.
+
+    List it before `Tower` or `Head` among the bases: it overrides their `normed`, `whole_batch` and
+    `by_slice`.
+    """
 
     normed: ClassVar[bool] = True
     frozen_stats: bool = False  # training uses the running averages and does not change them
@@ -56,13 +58,6 @@ class BatchNormed:
                 f"once; give {path}.batch_stats 'slice' (they then go by {size} rows each, "
                 f"which is not the same training), {path}.frozen_stats, or no config.microbatch."
             )
-
-
-def in_mode(part: Any, mode: BatchStats) -> Any:
-    """Returns a tower or head with the `frozen_stats` of a phase's `batch_stats`."""
-    if mode == "tower" or not isinstance(part, BatchNormed) or not part.normed:
-        return part
-    return dataclasses.replace(part, frozen_stats=mode == "running")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ id instead, because only the last position has seen the text.
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
+from big_retrieval.config import Config
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation, AttentionChoice, Remat
@@ -24,9 +25,6 @@ from big_retrieval.models.attention import relative_buckets
 from big_retrieval.models.class_tokens import Tiled, pooled, tile_first, tile_last, weigh_as_one
 from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
 from big_retrieval.models.transformer import Transformer, run_layers, stored_rows
-
-if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
 
 
 @register("tower")
@@ -65,7 +63,7 @@ class Bert(Transformer):
     attention: AttentionChoice = "auto"
     vocab_size: int | None = None  # None for the tokenizer's
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
+    def check(self, config: Config, path: str) -> Iterator[str]:
         yield from super().check(config, path)
         if self.attention == "kernel" and self.relative_positions:
             yield (

@@ -53,7 +53,8 @@ def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:
         return x
     if pool == "mean":
         return mean_of_positions(x, tiled.mask)
-    first = jnp.argmax(tiled.copy == 0, axis=1)[:, None]  # [B, 1], of "last"
+    assert pool == "last", pool
+    first = jnp.argmax(tiled.copy == 0, axis=1)[:, None]  # [B, 1]
     return jnp.take_along_axis(x, (first + jnp.arange(times))[:, :, None], axis=1)
 
 

@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
+from big_retrieval.config import Config
 from big_retrieval.config.heads import Head
 from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
@@ -27,10 +28,7 @@ from big_retrieval.models.layers import (
     wide,
 )
 from big_retrieval.models.transformer import Layers, run_layers
-
-if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
-    from big_retrieval.sparse.terms import Terms
+from big_retrieval.sparse.terms import Terms
 
 
 @register("head")
@@ -54,7 +52,7 @@ class Projection(Head):
     def reads_positions(self) -> bool:  # type: ignore
         return self.pool != "tower"
 
-    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+    def check(self, config: Config, field: str, path: str) -> Iterator[str]:
         name = config.fields[field].tower
         tower, spheres = config.towers[name], self.spheres
         dim = self.dim or tower.width
@@ -68,12 +66,12 @@ class Projection(Head):
         elif spheres < 1 or dim % spheres:
             yield f"{path}.dim {dim} is no multiple of {path}.spheres {spheres}."
 
-    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+    def embedding_shape(self, config: Config, field: str, vocab_size: int) -> tuple[int, int]:
         tokens, dim = super().embedding_shape(config, field, vocab_size)
         tokens = tokens if self.pool == "tower" else 1
         return (self.spheres, dim // self.spheres) if self.spheres else (tokens, dim)
 
-    def build(self, terms: "Terms | None", **module: Any) -> nn.Module:
+    def build(self, terms: Terms | None, **module: Any) -> nn.Module:
         return ProjectionHead(self, **module)
 
     def embed(
@@ -137,10 +135,10 @@ class Mlp(BatchNormed, Head):
     def normed(self) -> bool:  # type: ignore
         return self.batch_norm
 
-    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+    def check(self, config: Config, field: str, path: str) -> Iterator[str]:
         yield from self.check_slices(config, path)
 
-    def build(self, terms: "Terms | None", **module: Any) -> nn.Module:
+    def build(self, terms: Terms | None, **module: Any) -> nn.Module:
         return MlpHead(self, **module)
 
     def embed(
@@ -204,14 +202,14 @@ class SharedTransformer(Layers, Head):
     epsilon: Positive = 1e-5  # of the norms
     dropout: ShareBelow1 = 0.1
 
-    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+    def check(self, config: Config, field: str, path: str) -> Iterator[str]:
         if self.dim % self.heads:
             yield f"{path}.dim {self.dim} must be a multiple of {path}.heads {self.heads}."
 
-    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+    def embedding_shape(self, config: Config, field: str, vocab_size: int) -> tuple[int, int]:
         return 1, self.dim
 
-    def build(self, terms: "Terms | None", **module: Any) -> nn.Module:
+    def build(self, terms: Terms | None, **module: Any) -> nn.Module:
         return SharedTransformerHead(self, **module)
 
     def embed(

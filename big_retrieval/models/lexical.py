@@ -10,13 +10,14 @@ activation before it.
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
+from big_retrieval.config import Config
 from big_retrieval.config.heads import LOCAL_TOP_K, Head
 from big_retrieval.config.ranges import AtLeast0, Positive
 from big_retrieval.config.registry import register
@@ -26,9 +27,6 @@ from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
 from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
 from big_retrieval.similarity import unit
 from big_retrieval.sparse.terms import Terms, check_rule, terms_of_size
-
-if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
 
 
 def elu1p(x: jax.Array) -> jax.Array:
@@ -84,7 +82,7 @@ class Lexical(Head):
     top_k: AtLeast0 | None = None
     keep_input_terms: bool = True
 
-    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+    def check(self, config: Config, field: str, path: str) -> Iterator[str]:
         spec = config.fields[field]
         only_lexical = all(other.head.lexical for other in config.encoded.values())
         if only_lexical and config.topology != "inner":
@@ -109,7 +107,7 @@ class Lexical(Head):
         if reason := check_rule(self.terms):
             yield f"{path}.terms is {reason}."
 
-    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+    def embedding_shape(self, config: Config, field: str, vocab_size: int) -> tuple[int, int]:
         """Returns (1, V); V is 0 if neither the config nor `vocab_size` gives it."""
         # Images have the terms of the texts that they are compared with.
         towers = (config.towers[config.fields[field].tower], *config.towers.values())

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,13 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
+from big_retrieval.config import Config
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Fitted, Tower
 from big_retrieval.models.class_tokens import mean_of_positions
 from big_retrieval.models.layers import Dtype, flat_matmul, parameter, uniform, wide
 from big_retrieval.models.word_vectors import fit_words
-
-if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
 
 
 class GruLayer(nn.Module):
@@ -108,7 +106,7 @@ class Gru(Tower):
     # word (PCME, LTD); "mean": the mean of the states at all words (VSE++)
     read: Literal["last", "mean"] = "last"
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
+    def check(self, config: Config, path: str) -> Iterator[str]:
         if self.width % 2:
             yield f"{path}.width is {self.width}; it must be even, for two directions."
 

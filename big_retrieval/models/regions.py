@@ -6,7 +6,7 @@ Boxes are x1, y1, x2, y2, divided by the image's width and height: values from 0
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
+from big_retrieval.config import Config
 from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation, Remat, Tower
@@ -22,9 +23,6 @@ from big_retrieval.models.layers import BlockInit, Dense, Dtype, uniform, wide
 from big_retrieval.models.recurrent import GruLayer
 from big_retrieval.models.transformer import Transformer, run_layers
 from big_retrieval.similarity import unit
-
-if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
 
 
 class GraphLayer(nn.Module):
@@ -71,7 +69,7 @@ class RegionGraph(BatchNormed, Tower):
     # scale projected regions to length 1 before the graph; VSRN's code does not for Flickr30k
     normalise_regions: bool = True
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
+    def check(self, config: Config, path: str) -> Iterator[str]:
         yield from self.check_slices(config, path)
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
@@ -147,7 +145,7 @@ class RegionTransformer(Transformer):
     epsilon: Positive = 1e-5  # of all norms
     dropout: ShareBelow1 = 0.1
     remat: Remat = "none"  # parts that the backward pass computes again
-    scan: bool = False  # one compiled layer instead of `depth` (same values and parameter names)
+    scan: bool = False  # one compiled layer instead of `depth`; see `ViT`
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
         if not head.reads_positions:

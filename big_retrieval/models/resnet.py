@@ -7,7 +7,7 @@ bottleneck block has its stride. All arrays are [B, height, width, channels].
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +15,12 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
+from big_retrieval.config import Config
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Tower
 from big_retrieval.models.batch_norm import BatchNorm, BatchNormed
 from big_retrieval.models.layers import Dtype, parameter, wide
-
-if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
 
 KERNEL = ("kernel_row", "kernel_column", "channel", "embed")
 _he = initializers.variance_scaling(2.0, "fan_out", "normal")
@@ -109,7 +107,7 @@ class ResNet(BatchNormed, Tower):
         """Channels of the last stage: size of the vector."""
         return self.stem * 2 ** (len(self.blocks) - 1) * (4 if self.bottleneck else 1)
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
+    def check(self, config: Config, path: str) -> Iterator[str]:
         if not self.blocks:
             yield f"{path}.blocks is (); it needs at least 1 stage."
         yield from self.check_slices(config, path)

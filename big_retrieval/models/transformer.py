@@ -6,22 +6,20 @@ In all forms, the module that calls `run_layers` owns the parameters of layer i:
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 
+from big_retrieval.config import Config
 from big_retrieval.config.towers import Tower
 from big_retrieval.models.attention import Attention, join_parts
 from big_retrieval.models.attention_choice import TILES, Kernel, choose_kernel, pad_tokens
 from big_retrieval.models.layer_loop import loop_layers, stack_layers
 from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
 from big_retrieval.runtime.platform import traced_platform
-
-if TYPE_CHECKING:
-    from big_retrieval.config.run import Config
 
 # Arrays of a block that are kept for the backward pass; None keeps only its input.
 _POLICIES: dict[str, Callable[..., bool] | None] = {
@@ -72,7 +70,7 @@ class Transformer(Layers, Tower):
     def tokens(self) -> int:
         return 1 if self.pool == "mean" else self.class_tokens
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
+    def check(self, config: Config, path: str) -> Iterator[str]:
         count = self.class_tokens
         if count < self.least_tokens:
             yield f"{path}.class_tokens is {count}; it must be at least {self.least_tokens}."
@@ -180,6 +178,7 @@ class Block(nn.Module):
         if spec.norm == "pre":
             x = x + drop(attention(ln_1(x), mask, rows, bias))
             return x + drop(mlp(ln_2(x), rows))
+        assert spec.norm == "post", spec.norm
         x = ln_1(x + drop(attention(x, mask, rows, bias)))
         return ln_2(x + drop(mlp(x, rows)))
 

@@ -1,4 +1,4 @@
-"""Makes jax see the devices that a plan is asked for. Runs before jax is imported."""
+"""Makes jax see the devices that a plan is asked for. Runs before jax starts its backend."""
 
 import atexit
 import os
@@ -23,7 +23,6 @@ _COUNT = "xla_force_host_platform_device_count"
 # it asks for. Which slice a program is compiled for is said when it is compiled.
 _COMPILE_ONLY = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    "JAX_PLATFORMS": "cpu",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -46,6 +45,7 @@ def prepare(chip: Chip, count: int) -> None:
         virtual_cpus(count)
     else:
         os.environ.update(_COMPILE_ONLY)
+        _use_cpu()
         if chip.platform == "tpu" and schedules_folder() is None:
             folder = tempfile.mkdtemp(prefix="tpu_schedules_")
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -91,7 +91,15 @@ def available(chip: Chip, count: int) -> bool:
 def virtual_cpus(count: int) -> None:
     """So many virtual CPU devices in this process."""
     flags = re.sub(rf"--{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", ""))
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    _use_cpu()
     os.environ["XLA_FLAGS"] = f"{flags} --{_COUNT}={count}".strip()
     # Virtual devices deadlock on few cores without threads for all of them.
     os.environ["NPROC"] = str(max(16, count))
+
+
+def _use_cpu() -> None:
+    """Makes CPUs the only devices of this process, which may have imported jax already."""
+    import jax
+
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    jax.config.update("jax_platforms", "cpu")

@@ -35,7 +35,8 @@ def with_words(config: Config, size: int) -> Config:
     """
     towers: dict[str, Any] = dict(config.towers)
     for name, tower in towers.items():
-        if tower.vocab_size is None and "vocab_size" in vars(tower):
+        keys = {key.name for key in dataclasses.fields(tower)}  # type: ignore
+        if "vocab_size" in keys and not tower.vocab_size:
             towers[name] = dataclasses.replace(tower, vocab_size=size)
     return with_vocabulary(dataclasses.replace(config, towers=towers), size)
 

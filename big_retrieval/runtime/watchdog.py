@@ -143,7 +143,8 @@ class Watchdog:
         patience = max(START, 2 * self._hang_after)
         while not self._closed.wait(tick):
             now = time.monotonic()
-            passed, before = min(now - before, 10 * tick), now  # suspended
+            # A longer gap means that this process was suspended; it does not count.
+            passed, before = min(now - before, 10 * tick), now
             if heartbeat.PROGRESS.beats != last:
                 longest = max(longest, self._silent) if last else 0.0
                 self._silent, starting, warned, last = 0.0, 0.0, False, heartbeat.PROGRESS.beats

@@ -23,12 +23,12 @@ from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import SIDES, Mode, Side
 from big_retrieval.evals.ranking import (
     Ranking,
-    averaged,
-    encode,
+    average_side,
+    bags_of_side,
+    encode_side,
     weights_of,
-    words_of_side,
 )
-from big_retrieval.evals.retrieval import Retrieval, words_of
+from big_retrieval.evals.retrieval import Retrieval, bags_of_items
 from big_retrieval.evals.same import common
 from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.inference.load import TrainedModel
@@ -132,16 +132,14 @@ def judged_system(
     judged = part.judgements(context)
     source, asked = judged.source, judged.asked
     log.info(f"encoding {len(source.queries):,} queries and {len(source.documents):,} documents")
-    encoded = {side: encode(context, weights, side) for side in SIDES}
-    bow = {
-        side: words_of_side(context, encoded[side], side, gates[side].values()) for side in SIDES
-    }
+    encoded = {side: encode_side(context, weights, side) for side in SIDES}
+    bow = {side: bags_of_side(context, encoded[side], side, gates[side].values()) for side in SIDES}
     present = {side: encoded[side].any(weights_of(context, side)) for side in SIDES}
     findable, sayable = np.flatnonzero(present["document"]), present["query"][asked][:, None]
     kept = {"query": asked, "document": findable}
 
     def rows(side: Side, mode: Mode) -> Embeddings:
-        return averaged(context, encoded[side], side, mode, bow[side])[kept[side]]
+        return average_side(context, encoded[side], side, mode, bow[side])[kept[side]]
 
     def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         return judged_scores(judged, np.where((found >= 0) & sayable, findable[found], -1), scores)
@@ -162,7 +160,7 @@ def plain_topology(config: Config) -> str | Mapping[str, Any]:
 
 def judged_task(name: str, judged: JudgedQueries) -> SearchTask:
     """The judged queries of an evaluator against all documents."""
-    metrics, documents = judged.config.search_metrics, len(judged.source.documents)
+    metrics, documents = judged.part.search_metrics, len(judged.source.documents)
     return SearchTask(name, metrics, judged.metric_depth, len(judged.asked), documents)
 
 
@@ -187,7 +185,7 @@ def paired_system(
     encoded = part.encode(context, weights)
     sides = {"query": encoded[part.query], "document": encoded[part.document]}
     bow = {
-        side: words_of(context.encoder, sides[side])
+        side: bags_of_items(context.encoder, sides[side])
         for side in SIDES
         if sides[side].reader.field.modality == "text"
         and any(mode.needs_words(side) for mode in gates[side].values())

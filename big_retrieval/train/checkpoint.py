@@ -1,6 +1,7 @@
 """Checkpoints of a run: Orbax writes the arrays, `io/manifest.py` marks complete folders."""
 
 import contextlib
+import dataclasses
 import logging
 import math
 import threading
@@ -251,7 +252,10 @@ class Checkpoints:
         """
         folder = (self.root / str(step) / "state").resolve()
         saved: Any = self._orbax.metadata(folder)
-        problem = _misfit(saved.item_metadata.tree, abstract)
+        tree = saved.item_metadata.tree
+        parts = (part.name for part in dataclasses.fields(abstract))
+        missing = next((f"it has no {name}" for name in parts if name not in tree), None)
+        problem = missing or _misfit(tree, abstract)
         if problem is not None:
             raise UserError(
                 f"{folder.parent} does not fit this run: {problem}. Use the version of the code "

@@ -66,6 +66,12 @@ def by_name(name: str, arguments: Mapping[str, Any], path: str) -> optax.Gradien
     if "learning_rate" in arguments:
         raise UserError(f"{path}.arguments.learning_rate: set config.optimizer.lr instead.")
     accepted = inspect.signature(make).parameters
+    names = [key for key in accepted if key != "learning_rate"]
+    for key in arguments:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}."
+            raise UserError(f"{path}.arguments.{key} is no argument of optax's {name}; {hint}")
     given = dict(arguments)
     if "weight_decay" in accepted:
         given.setdefault("weight_decay", 0.0)  # config.optimizer.weight_decay applies instead

@@ -14,6 +14,7 @@ from jax.experimental import multihost_utils
 from big_retrieval import config as configs
 from big_retrieval.config import Config, Phase, registry, schema
 from big_retrieval.config.older_runs import as_before
+from big_retrieval.config.optimizer import in_mode
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
@@ -24,7 +25,6 @@ from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
-from big_retrieval.models.batch_norm import in_mode
 from big_retrieval.runtime import distributed
 
 log = logging.getLogger(__name__)

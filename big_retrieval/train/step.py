@@ -13,11 +13,11 @@ from jax.sharding import Mesh
 from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, Phase, negatives_field
+from big_retrieval.config.optimizer import in_mode
 from big_retrieval.data.fields.contents import ContentIds
 from big_retrieval.data.fields.labels import label_types
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import Objective, join_metrics
-from big_retrieval.models.batch_norm import in_mode
 from big_retrieval.models.towers import RetrievalModel, of_model
 from big_retrieval.train.averaging import Average
 from big_retrieval.train.compiler_options import compiler_options

@@ -18,6 +18,7 @@ from big_retrieval.config import Config
 from big_retrieval.config.registry import register
 from big_retrieval.config.trackers import Tracker
 from big_retrieval.report.numbers import is_number
+from big_retrieval.report.settings import flat
 from big_retrieval.train.tracking import OpenTracker, TrackedRun
 
 WANDB_SECONDS = 20.0  # for W&B's server to answer, at the start and at the end
@@ -252,7 +253,7 @@ class _MlflowRun:
         have = self._client.get_run(self._id).data.params
         found = [
             self._entities.Param(_allowed_name(name), str(value)[:MLFLOW_LETTERS])
-            for name, value in _leaves(config)
+            for name, value in flat(config).items()
             if _allowed_name(name) not in have
         ]
         for start in range(0, len(found), MLFLOW_PARAMS):
@@ -262,15 +263,6 @@ class _MlflowRun:
 def _allowed_name(name: str) -> str:
     """Returns a name that MLflow allows: R@1 as R_at_1, and underscores for other characters."""
     return re.sub(r"[^\w\-./: ]", "_", name.replace("@", "_at_"), flags=re.ASCII)
-
-
-def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the leaves of nested dictionaries with their dotted paths."""
-    if isinstance(tree, Mapping) and tree:
-        for key, value in tree.items():
-            yield from _leaves(value, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, tree
 
 
 def _missing_package(package: str, path: str, least: int = 0) -> Iterator[str]:

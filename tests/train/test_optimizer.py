@@ -484,7 +484,7 @@ def test_steps_of_all_that_optax_has_are_proportional_to_the_rate() -> None:
         ({"rule": configs.Optax(name="fromage")}, ["rule.name 'fromage'", "not proportional"]),
         (
             {"rule": configs.Optax(name="sgd", arguments={"momentun": 0.1})},
-            ["rule.arguments: optax's sgd says", "'momentun'"],
+            ["rule.arguments.momentun", "optax's sgd", "did you mean 'momentum'?"],
         ),
         (
             {"rule": configs.Optax(name="lion", arguments={"learning_rate": 0.1})},

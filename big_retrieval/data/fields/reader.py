@@ -74,6 +74,8 @@ class FieldReader:
     def __getstate__(self) -> dict[str, Any]:
         # Workers need no heads, whose modules take a second to import.
         state = dict(vars(self))
+        if "head" in state:  # the reader is the field
+            state["head"] = None
         if "field" in state:
             state["field"] = part = copy.copy(self.field)
             object.__setattr__(part, "head", None)
