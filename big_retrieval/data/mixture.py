@@ -139,7 +139,7 @@ class MixedOrder(Order):
     """
 
     def __init__(self, mixture: MixedSource, seed: int):
-        import grain  # its import takes a second
+        import grain  # takes a second, which reading a config would pay
 
         super().__init__(len(mixture), seed)
         parts, start = [], 0

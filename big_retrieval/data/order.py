@@ -22,13 +22,13 @@ class Order:
     """
 
     def __init__(self, length: int, seed: int):
+        import grain  # takes a second, which reading a config would pay
+
         if length < 1:
             raise UserError("The source has no records; training needs at least one.")
         if seed < 0:
             raise UserError(f"seed {seed} is negative; use 0 or more.")
         self.length, self.seed = length, seed
-        import grain  # takes a second, and reading a config needs none
-
         # repeat() gives every epoch another shuffle; a position is looked up without those before.
         self._shuffled = grain.MapDataset.range(length).seed(seed).shuffle().repeat()
 

@@ -26,9 +26,8 @@ class RecordSource(Protocol):
 
     Optional methods, which the functions of this module call if they exist:
 
-    * `texts(index, column) -> tuple[str, ...]` and `value(index, column) -> Any`, which read no
-    image
-      (`texts_of`, `value_of`)
+    * `texts(index, column) -> tuple[str, ...]` and `value(index, column) -> Any`, without reading
+      images (`texts_of`, `value_of`)
     * `cell(index, column) -> Any` (`cell_of`)
     * `title(index, column)`, of a source of single texts (`title_of`)
     * `place(index) -> str`, the location of a record for messages (`place_of`)

@@ -224,7 +224,7 @@ def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype)
 
     Operands are cast to `dtype`; accumulation and result are in `out_dtype`. On CPUs, one product
     of [B*L, I] rows is faster. On TPUs the rows keep their axes: joined rows prevent the fusion
-    with the following activation, in whole steps even if L is a multiple of 8.
+    with the following activation (in whole training steps even if L is a multiple of 8).
     """
     if traced_platform() == "tpu":
         return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=out_dtype)

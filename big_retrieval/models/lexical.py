@@ -64,7 +64,8 @@ class Lexical(Head):
     reads_positions: ClassVar[bool] = True
     type: Literal["lexical"] = "lexical"
     tied: bool = True  # terms are the rows of the tower's word table; False for a separate kernel
-    transform: Literal["none", Activation] = "none"  # activation of a dense layer before, as BERT's
+    # activation of a dense layer before the terms, as in BERT's masked-language head
+    transform: Literal["none", Activation] = "none"
     layer_norm: bool = True  # before the terms; False if the tower ends with one
     epsilon: Positive = 1e-5  # of that norm
     use_bias: bool = False  # of the terms

@@ -72,8 +72,8 @@ class GruLayer(nn.Module):
         kernel, bias = kernel.astype(dtype), param("hidden_bias", gates).astype(dtype)
         keep = jnp.ones(x.shape[:2], bool) if mask is None else mask.astype(bool)
 
-        def step(h: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            of_x, counts = row  # [B, 3 H], [B]
+        def step(h: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            of_x, counts = at  # one position, [B, 3 H], [B]
             of_h = h @ kernel + bias
             r, z, n = jnp.split(of_x, 3, axis=-1)
             r_h, z_h, n_h = jnp.split(of_h, 3, axis=-1)

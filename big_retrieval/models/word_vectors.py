@@ -23,7 +23,7 @@ def fit_words(path: str, name: str, table: np.ndarray, tokenizer: Any) -> Fitted
     spellings = {spelling for word in words for spelling in _spellings(word)}
     vectors, count = read_vectors(path, spellings, table.shape[1]), 0
     for word, ids in words.items():
-        vector = next((vectors[name] for name in _spellings(word) if name in vectors), None)
+        vector = next((vectors[x] for x in _spellings(word) if x in vectors), None)
         if vector is not None:
             table[ids] = vector
             count += 1

@@ -7,10 +7,10 @@ import pytest
 
 from big_retrieval import config
 from big_retrieval.data.build import make_source
+from big_retrieval.data.judged.four_way import SPLITS
 from big_retrieval.data.synthetic.graded_scenes import (
     LEAST,
     MOST,
-    SPLITS,
     GradedScenes,
     SceneTable,
     _words,

@@ -9,6 +9,7 @@ from big_retrieval.data.build import make_order, make_source
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.sources import TextRecords, texts_of, value_of
 from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.errors import UserError
 
 SIZES = {"a": 30, "b": 6, "c": 100}
 
@@ -74,6 +75,12 @@ def test_classes_are_kept_where_all_parts_agree():
     )
     assert same.classes == colours.classes
     assert MixedSource({"a": colours, "b": shapes}, {"a": None, "b": None}).classes == {}
+
+
+def test_an_empty_part_without_a_weight_is_named():
+    parts = {"a": TextRecords(["x"]), "b": TextRecords([])}
+    with pytest.raises(UserError, match="part 'b' of the mixture has no records"):
+        MixedSource(parts, {"a": None, "b": None})
 
 
 def test_from_the_configuration():

@@ -44,6 +44,7 @@ def test_a_table_is_linear_in_between_and_constant_beyond() -> None:
 
 WRONG = [
     ({"weight": "table", "table": ((1, 0.0),)}, "is 0 for every score"),
+    ({"weight": "table", "table": ((1, 0.0), (100, 0.0), (200, 1.0))}, "is 0 for every score"),
     ({"weight": "linear", "score": ""}, "config.labels.score is empty"),
     ({"weight": "linear", "s_max": 0.0}, "config.labels.s_max is 0.0; it must be positive"),
     ({"weight": "linear", "s_max": math.nan}, "config.labels.s_max is nan"),

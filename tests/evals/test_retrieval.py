@@ -1,5 +1,7 @@
 """Retrieval in both directions, on embeddings that are known."""
 
+import dataclasses
+import types
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +132,16 @@ def test_data_that_do_not_fit_are_named_before_anything_is_encoded() -> None:
     task = bound(configs.Retrieval(), SOURCE, specs, TOPOLOGIES["euclidean"], Preset(0.0))
     with pytest.raises(UserError, match="no column 'words'"):
         task.check()
+
+
+def test_a_value_that_is_kept_belongs_to_its_evaluator() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Kept(configs.Retrieval):
+        @configs.once
+        def value(self, context: Any) -> list[str]:
+            return [self.group]
+
+    context: Any = types.SimpleNamespace(computed={})
+    one, two = Kept(group="a"), Kept(group="b")
+    assert (one.value(context), two.value(context)) == (["a"], ["b"])
+    assert one.value(context) is one.value(context)

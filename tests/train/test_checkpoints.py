@@ -36,6 +36,13 @@ class State:
     params: Any
 
 
+@flax.struct.dataclass
+class LaterState(State):
+    """A state with a part that older checkpoints do not have."""
+
+    stats: Any
+
+
 def state(width: int = 3, **more: Any) -> State:
     """A state; further parameters by name."""
     return State(np.int32(0), {"kernel": np.zeros((2, width), np.float32), **more})
@@ -241,6 +248,7 @@ def test_a_file_on_bad_blocks_is_damage_and_a_file_without_permission_is_a_sente
     [
         (state(4), "params/kernel has shape (2, 3) instead of (2, 4)"),
         (state(bias=np.zeros(3, np.float32)), "it has no params/bias"),
+        (LaterState(np.int32(0), state().params, {}), "it has no stats"),
         (State(np.int32(0), {}), "it has params/kernel, which the run does not have"),
         (
             State(np.int32(0), {"kernel": np.zeros((2, 3), np.float16)}),

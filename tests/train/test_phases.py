@@ -1,8 +1,9 @@
 """Phases, groups and averages in whole runs: resumed = uninterrupted, on screen, in use."""
 
+import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
+from big_retrieval.config.optimizer import in_mode
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
 from big_retrieval.io import manifest
@@ -207,6 +209,16 @@ def test_modes_that_cannot_work(change: dict[str, Any], words: list[str]) -> Non
         check(resnet(towers__image__frozen_stats=True, **change))
     for word in words:
         assert word in str(problem.value), problem.value
+
+
+def test_batch_norms_of_ones_own_follow_the_phase() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class OwnNorms:
+        frozen_stats: bool = False
+        normed: ClassVar[bool] = True
+
+    assert in_mode(OwnNorms(), "running") == OwnNorms(frozen_stats=True)
+    assert in_mode(OwnNorms(), "tower") == OwnNorms()
 
 
 def test_a_plan_counts_the_phases_that_differ_in_memory() -> None:

@@ -32,7 +32,7 @@ class ClassFolders(Source):
         yield from not_empty(self, path, "folder with a folder for each class")
 
     def build(self) -> Records:
-        """The images, sorted by class and name.
+        """Returns the images, sorted by class and name.
 
         Raises:
           UserError: the folder is missing, or holds no images in folders.

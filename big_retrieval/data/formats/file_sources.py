@@ -85,7 +85,7 @@ class Pairs(Source):
         return EachCaption(records) if self.each == "captions" else records
 
     def without_texts(self) -> "Pairs":
-        """Without the texts, unless there are no images."""
+        """Returns a version without texts, unless there are no images."""
         return dataclasses.replace(self, text="") if self.image else self
 
 

@@ -106,11 +106,12 @@ def _several(cell: Any, keys: bool) -> list[Any]:
 
 
 def place_of_images(config: "Graded") -> str:
+    """Returns the file that has the images, or the paths or keys of images."""
     return config.images or config.documents or config.path
 
 
 def images_of(config: "Graded") -> ImageColumn | None:
-    """The images of the documents, wherever they are."""
+    """Returns the images of the documents; None without an image column."""
     if not config.image:
         return None
     where = place_of_images(config)

@@ -1,4 +1,4 @@
-"""From the configuration of judged pairs to their source."""
+"""Judged pairs in files, as a source."""
 
 import logging
 import math
@@ -81,7 +81,7 @@ class Graded(Source):
         yield from self.check_columns(path)
 
     def check_columns(self, path: str) -> Iterator[str]:
-        """What is wrong with all keys but `path`, a sentence each."""
+        """Yields an error message for every bad key except `path`."""
         names = {key: getattr(self, key) for key in ("query", "document", "score")}
         for key, name in names.items():
             if not name:

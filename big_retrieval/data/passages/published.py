@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]  # title, text and perhaps document_id
 
 POSITIVES = "positive_ctxs"
-COLUMNS = ("query", "text", "title")  # of the records of all three sources
+COLUMNS = ("query", "text", "title")  # of Dpr and Triples, and by default of Beir
 PASSAGE_IDS = ("passage_id", "psg_id")  # of a passage of DPR's
 DPR_ADVICE = (
     'write one {"question": ..., "answers": [...], "positive_ctxs": [{"title": ..., "text": ...}], '
@@ -248,7 +248,7 @@ class Beir(TextSource):
         yield from super().check_training(config)
 
     def judged_pairs(self) -> Graded:
-        """The judged pairs of a folder with corpus.jsonl, queries.jsonl and qrels/<split>.tsv."""
+        """Returns the source of a folder with corpus, queries and qrels/<split>.tsv."""
         folder, qrels = Path(self.path), f"qrels/{self.split}.tsv"
         advice = f"give a folder in BEIR's form, with corpus.jsonl, queries.jsonl and {qrels}"
         query, text, titles = self.query_column, self.text_column, has_titles(folder)
@@ -271,7 +271,7 @@ class Beir(TextSource):
             how_to_get=self.how_to_get or advice,
         )
 
-    def build(self) -> "GradedPairs":
+    def build(self) -> GradedPairs:
         return self.judged_pairs().build()
 
 

@@ -31,6 +31,7 @@ from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.sources import Record
+from big_retrieval.data.synthetic.scene_parameters import KINDS
 from big_retrieval.data.synthetic.scenes import COLOURS, RELATIONS, SHAPES, SIZES, SceneRecords
 
 if TYPE_CHECKING:
@@ -38,14 +39,12 @@ if TYPE_CHECKING:
 
 MOST_DOCUMENTS = 1_000_000  # every query is compared with all documents at the start
 SCENE_TEXTS = ("query", "title")
-SPLITS = ("in_domain", "novel_query", "novel_document", "zero_shot")
 LEAST, MOST = 10, 30  # judged documents per query, of 400; MOST grows with their number
 OTHERS = 4  # arbitrary ones among the judged documents
 NOVEL = 0.2  # share of the queries
 TWO = 100  # maximum number of queries that name two objects
 _IMAGE = 0.75  # share of the score
 _ANY = -1  # a size that the query does not name
-_KINDS = len(SHAPES) * len(COLOURS)  # kind = shape * len(COLOURS) + colour, as in scenes
 
 
 @register("source")
@@ -208,7 +207,7 @@ def most_judged(documents: int) -> int:
 
 def _queries(seed: int) -> list[Query]:
     """Returns all queries of all splits: every kind in every size, and pairs of objects."""
-    single = [(size, kind) for size in (_ANY, 0, 1) for kind in range(_KINDS)]
+    single = [(size, kind) for size in (_ANY, 0, 1) for kind in range(KINDS)]
     queries: list[tuple[tuple[tuple[int, int], ...], int, str]]
     queries = [((item,), -1, _words(*item)) for item in single]
     for first, second, *_, relation in SceneRecords("train", count=TWO, seed=seed).objects.tolist():
@@ -281,9 +280,9 @@ def _share(text: str) -> float:
 @functools.cache
 def _half_of_pairs() -> np.ndarray:
     """Returns the half of each pair of kinds, in any order: int64 [kinds, kinds]."""
-    halves = np.zeros((_KINDS, _KINDS), np.int64)
-    for first in range(_KINDS):
-        for second in range(first, _KINDS):
+    halves = np.zeros((KINDS, KINDS), np.int64)
+    for first in range(KINDS):
+        for second in range(first, KINDS):
             half = int(_share(f"{first}:{second}") < 0.5)
             halves[first, second] = halves[second, first] = half
     return halves

@@ -14,7 +14,7 @@ COUNTS = {"train": 20_000, "validation": 500, "test": 1_000, "colours": 400, "sh
 # zero-shot split -> column, names of its classes
 LABELS = {"colours": ("colour", COLOURS), "shapes": ("shape", SHAPES)}
 
-_KINDS = len(SHAPES) * len(COLOURS)  # kind = shape * len(COLOURS) + colour
+KINDS = len(SHAPES) * len(COLOURS)  # kind = shape * len(COLOURS) + colour
 _BLOCK = 1024  # records that are drawn at a time
 _SALT = "scenes-8"  # chosen so that every class has several test pairs
 
@@ -27,8 +27,8 @@ def pairs_of(part: str) -> np.ndarray:
       int64 [pairs, 2], kind = shape * 8 + colour, first <= second; read-only.
     """
     chosen = []
-    for first in range(_KINDS):
-        for second in range(first, _KINDS):
+    for first in range(KINDS):
+        for second in range(first, KINDS):
             digest = hashlib.sha256(f"{_SALT}:{first}:{second}".encode()).digest()
             share = int.from_bytes(digest[:8], "big") / 2**64
             home = "test" if share < 0.10 else "validation" if share < 0.13 else "train"
