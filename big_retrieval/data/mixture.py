@@ -2,7 +2,6 @@
 
 import bisect
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -47,9 +46,6 @@ class Mixture(Source):
         if not self.parts:
             yield f"{path}.parts is empty; give it at least one source."
         weights = {name: part.weight for name, part in self.parts.items()}
-        for name, weight in weights.items():
-            if weight == math.inf:
-                yield f"{path}.parts.{name}.weight is inf; it must be finite."
         without = [name for name, weight in weights.items() if weight is None]
         if without and len(without) < len(weights):
             yield f"{path}.parts.{without[0]}.weight is None; give all parts a weight, or none."

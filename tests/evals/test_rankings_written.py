@@ -22,7 +22,7 @@ from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.bm25 import Bm25Ranking
 from big_retrieval.evals.comparison import values_of_run
 from big_retrieval.evals.modes import SIDES
-from big_retrieval.evals.ranking import encode
+from big_retrieval.evals.ranking import encode_side
 from big_retrieval.evals.rankings import read_values
 from big_retrieval.evals.trec import RunWriter, read_qrels, read_run
 from big_retrieval.runtime.extras import Extras
@@ -181,7 +181,7 @@ def test_scores_that_differ_by_less_than_a_float32_tie_as_in_trec_eval(tmp_path:
 
 def test_the_evaluators_scores_are_float32_so_that_its_run_has_its_order() -> None:
     part, context = bound(Ranking(depth=5), judged(), SPECS, TOPOLOGIES["sphere"], Preset())
-    queries, documents = (encode(context, {}, side) for side in SIDES)
+    queries, documents = (encode_side(context, {}, side) for side in SIDES)
     embeddings = queries.embeddings["query"]
     (ranked,) = part.rank(context, embeddings, queries, documents, {"image": 1.0})
     assert ranked.scores.dtype == np.float32
