@@ -16,7 +16,6 @@ first step, such as a published BERT. The last line is of a dense model: which p
 score of every text with every image comes from.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +93,9 @@ def _explain() -> None:
     other = None
     if WITH.value is not None:
         other = listings.partner(model, WITH.value, WITH_FIELD.value, items[0])
-    listings.check_asked(model, items, other, MAP.value)
     how = {"patches": PATCHES.value, "maps": MAP.value, "draw": OUT.value is not None}
     parts = list(listings.explain(model, items, other, mode=MODE.value, **how))
-    images = [each for each in (*items, other) if each is not None and each.kind == "image"]
-    _print(parts, [listings.map_tables(model, x, MAP.value) for x in images if MAP.value])
-    _write(parts, "Explanations", listings.READING)
+    _show(parts, "Explanations", listings.READING)
 
 
 def _explain_dense(model: Any) -> None:
@@ -129,8 +125,8 @@ def _explain_dense(model: Any) -> None:
 
 
 def _examples() -> None:
-    from big_retrieval.explain import gallery
     from big_retrieval.explain.examples import ExampleOptions, examples
+    from big_retrieval.explain.pages import summary, write_examples
     from big_retrieval.inference.load import load
 
     if not DATA.value or OUT.value is None:
@@ -143,8 +139,8 @@ def _examples() -> None:
     drawn = f"{len(found):,} of {len(source):,} records of {source.name}"
     note = f"{drawn}, drawn with seed {SEED.value}; model {model.folder}, mode {MODE.value}."
     words = LISTED.value if FLAGS["words"].present else FEW
-    path = gallery.write(found, words, Path(OUT.value), f"Examples: {DATA.value}", note)
-    print(f"{gallery.summary(found)} words of the texts that go with them")
+    path = write_examples(found, words, Path(OUT.value), f"Examples: {DATA.value}", note)
+    print(f"{summary(found)} words of the texts that go with them")
     print(f"written to {path}")
 
 
@@ -158,24 +154,18 @@ def _vocabulary() -> None:
     start = UNTRAINED.value
     model = untrained(cli.load_config(), batch_size=BATCH) if start else load(RUN.value)
     parts = vocabulary(model, DATA.value, FIELD.value, COUNT.value, OUT.value is not None)
-    _print(parts)
-    _write(parts, "Use of the vocabulary")
+    _show(parts, "Use of the vocabulary")
 
 
-def _print(parts: list, maps: Sequence[list[str]] = ()) -> None:
-    """Prints listings, then the lines of maps of images, with an empty line behind each."""
-    from big_retrieval.explain.pages import table
+def _show(parts: list, title: str, reading: str = "") -> None:
+    """Prints listings, and writes them into the folder of --out."""
+    from big_retrieval.explain import pictures
+    from big_retrieval.explain.pages import listing_table, write_listings
 
-    blocks = [table(part, LISTED.value) for part in parts] + ["\n".join(each) for each in maps]
-    print("\n\n".join(blocks) + "\n")
-
-
-def _write(parts: list, title: str, reading: str = "") -> None:
+    print("\n\n".join(listing_table(part, LISTED.value) for part in parts) + "\n")
     if OUT.value is None:
         return
-    from big_retrieval.explain import pictures
-    from big_retrieval.explain.pages import write
-
     if absent := pictures.missing():
         print(absent)
-    print(f"written to {write(parts, LISTED.value, Path(OUT.value), title, reading)}")
+    page = write_listings(parts, LISTED.value, Path(OUT.value), title, reading)
+    print(f"written to {page}")

@@ -8,9 +8,8 @@ from big_retrieval.demo.explaining import Explanation
 from big_retrieval.demo.opening import Demo
 from big_retrieval.demo.service import FoundDocument, SearchQuery, WayAnswers
 from big_retrieval.demo.ways import ModelWay
-from big_retrieval.explain.pictures import percent
 from big_retrieval.report.html import Html, tag
-from big_retrieval.report.numbers import number
+from big_retrieval.report.numbers import number, percent
 
 MAPPED = 8  # terms of a document that have a heat map
 LISTED = 4  # terms of an answer in a list

@@ -4,21 +4,25 @@ As in VDR, section 6.2 and Figure 4: a picture, its strongest words, and the sha
 each word of a caption.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.data.damage import SkippedRecords
+from big_retrieval.config import Config, Pairs
+from big_retrieval.data.build import make_readers, make_source
+from big_retrieval.data.damage import SkippedRecords, record_at
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
-from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.images import transforms
+from big_retrieval.data.sources import RecordSource, column_of, place_of
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.explain.items import open_data, reader_of, values_of
 from big_retrieval.explain.words import (
     bags_of,
-    check_field,
     check_mode,
+    choose_field,
     lexical_fields,
     represent,
     words_of,
@@ -38,7 +42,7 @@ class ExampleOptions:
     """Selection of examples.
 
     Attributes:
-      data: as in `items.open_data`.
+      data: as in `open_data`.
       field: field of the items; None for the first lexical image field, else document field.
       other: field of the texts; None for the first other lexical text field.
       count: maximum number of records to draw.
@@ -99,23 +103,73 @@ def examples(
     field, other = fields_of(model, options)
     check_mode(model, other, field, options.mode)
     source = open_data(model.config, options.data)
+    readers = make_readers(model.config, model.tokenizer)
     rng = np.random.default_rng(options.seed)
     count = min(options.count, len(source))
-    records = np.sort(rng.choice(len(source), count, replace=False))
-    items: dict[int, Any] = {}
-    texts: dict[int, list[Any]] = {}
+    records = np.sort(rng.choice(len(source), count, replace=False)).tolist()
     skipped = SkippedRecords("records")
-    for record, value in values_of(source, reader_of(model, field), records, skipped):
-        items.setdefault(record, value)  # the first of several texts
-    for record in [*items]:
+    items = dict(values_of(source, readers[field], records, skipped))
+    texts = dict(values_of(source, readers[other], items, skipped))
+    skipped.close()
+    first = {record: items[record][0] for record in texts}  # of several texts, the first one
+    return source, _explained(model, (field, other), first, [*texts.values()], options.mode)
+
+
+def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
+    """Opens the source of --data.
+
+    Args:
+      data: "data" or "evals.NAME" for a source of the config, else a file or folder of pairs.
+      texts: True to read the captions of pairs; records without captions are then damaged.
+
+    Raises:
+      UserError: the source or file is missing.
+    """
+    group, _, name = data.partition(".")
+    if data == "data":
+        source = config.data
+    elif group == "evals" and name in config.evals and config.evals[name].data:
+        source = config.evals[name].data
+    elif data and (Path(data).exists() or any(sign in data for sign in "*{")):
+        # A file of only texts has no images, and texts under the names of their fields.
+        fields = config.encoded.values()
+        image = "image" if any(field.modality == "image" for field in fields) else ""
+        text = "captions" if any(field.column == "captions" for field in fields) else ""
+        source = Pairs(path=data, image=image, text=text)
+    else:
+        choices = ", ".join(["data", *(f"evals.{name}" for name in sorted(config.evals))])
+        raise UserError(
+            f"--data is {data!r}, which is no file; give a file of pairs, or a source of the "
+            f"model's configuration: {choices}."
+        )
+    return make_source(source if texts else source.without_texts())
+
+
+def values_of(
+    source: RecordSource, reader: FieldReader, records: Iterable[int], skipped: SkippedRecords
+) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Yields the index and the image or the texts of records; damaged ones go to `skipped`.
+
+    Raises:
+      UserError: a record does not have the column, or all records are damaged.
+    """
+    used = 0
+    for record in records:
+        place = place_of(source, record)
         try:
-            texts[record] = list(source_texts(source, record, reader_of(model, other)))
+            with record_at(place):
+                if reader.field.modality == "text":
+                    values = source_texts(source, record, reader)
+                else:
+                    column = column_of(source[record], reader.field.column, source.name)
+                    values = (transforms.picture(column, place),)
         except Damaged as error:
             skipped.add(error)
-            del items[record]
-    skipped.check(count)
-    skipped.close()
-    return source, _explained(model, (field, other), items, [*texts.values()], options.mode)
+        else:
+            used += 1
+            yield record, values
+    if not used:
+        skipped.check(skipped.count)
 
 
 def fields_of(model: "TrainedModel", options: ExampleOptions) -> tuple[str, str]:
@@ -127,13 +181,10 @@ def fields_of(model: "TrainedModel", options: ExampleOptions) -> tuple[str, str]
     config = model.config
     # Document fields are the last ones.
     fields = lexical_fields(config, "image") or lexical_fields(config)[::-1]
-    field = options.field or next(iter(fields), "")
-    check_field(config, field)
-    texts = [name for name in lexical_fields(config, "text") if name != field]
-    other = options.other or next(iter(texts), "")
-    if not other:
+    field = choose_field(config, options.field or next(iter(fields), None))
+    other = choose_field(config, options.other, "text", other=field)
+    if options.other is None and other == field:
         raise UserError(f"the model has no lexical text field besides {field!r} to compare with.")
-    check_field(config, other, "text")
     return field, other
 
 
@@ -162,7 +213,7 @@ def _explained(
     for index, (record, item) in enumerate(items.items()):
         row, pairs = documents[[index]], []
         for text in texts[index][:TEXTS]:
-            pairs.append((shown(text), listing.shared(queries[[query]], row, names)))
+            pairs.append((full_text(text), listing.shared(queries[[query]], row, names)))
             query += 1
         terms = np.unique(bags[starts[index] : starts[index + 1]].indices)  # of all texts
         words = frozenset(names[int(term)] for term in terms)
@@ -170,6 +221,6 @@ def _explained(
     return out
 
 
-def shown(text: Any) -> str:
+def full_text(text: Any) -> str:
     """Joins title and text, if there is a title."""
     return text if isinstance(text, str) else " · ".join(filter(None, text))

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -12,17 +12,17 @@ from PIL import Image
 from big_retrieval.errors import UserError
 from big_retrieval.evals import heat_maps
 from big_retrieval.explain import pictures
-from big_retrieval.explain.pages import Listing
-from big_retrieval.explain.patches import Patches, check_word, look, rectangle
+from big_retrieval.explain.pages import Drawing, Listing
+from big_retrieval.explain.patches import Patches, look, rectangle
 from big_retrieval.explain.words import (
     Side,
-    bag_side,
     bags_of,
-    check_field,
     check_mode,
+    choose_field,
     lexical_fields,
     represent,
     shared,
+    strongest,
     words_of,
 )
 from big_retrieval.report.numbers import count_of, number
@@ -62,9 +62,6 @@ class Asked:
         return f"{self.field}: {self.value}"
 
 
-Seeing = Callable[[Asked], Patches]
-
-
 def asked(
     model: "TrainedModel", value: str, kind: str, field: str | None, other: str = ""
 ) -> Asked:
@@ -77,18 +74,11 @@ def asked(
       other: field to avoid if there is another one.
 
     Raises:
-      UserError: the field is missing.
+      UserError: the field is missing, or the text is empty.
     """
-    if field is None:
-        fields = lexical_fields(model.config, kind)
-        preferred = [name for name in fields if name != other] or fields
-        field = preferred[0] if preferred else ""
-        if not preferred and lexical_fields(model.config):
-            have = ", ".join(lexical_fields(model.config))
-            raise UserError(
-                f"the model has no lexical {kind} field; its lexical fields are {have}."
-            )
-    check_field(model.config, field, kind)
+    field = choose_field(model.config, field, kind, other)
+    if kind == "text" and not value.strip():
+        raise UserError(f"the text for field {field!r} is empty; give it a word.")
     return Asked(value, kind, field)
 
 
@@ -110,21 +100,6 @@ def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) 
     return asked(model, value, kind, field, other=first.field)
 
 
-def check_asked(
-    model: "TrainedModel", items: Sequence[Asked], other: Asked | None, maps: Sequence[str] = ()
-) -> None:
-    """Checks the items before anything is encoded.
-
-    Raises:
-      UserError: a text is empty, or a word of `maps` is not a term.
-    """
-    for item in (*items, *([other] if other else [])):
-        if item.kind == "text" and not item.value.strip():
-            raise UserError(f"the text for field {item.field!r} is empty; give it a word.")
-        for word in maps if item.kind == "image" else ():
-            check_word(word, words_of(model, item.field))
-
-
 def explain(
     model: "TrainedModel",
     items: Sequence[Asked],
@@ -141,102 +116,113 @@ def explain(
       items: items to explain; they are the queries if there is `other`.
       other: document to compare each item with, listed once.
       patches: rectangles of patches, with a listing each.
-      maps: words to draw on images; empty for the strongest, or for those shared with `other`.
+      maps: words whose values at each patch of images are listed, and drawn instead of the
+        strongest words and those shared with `other`.
       draw: True for pictures.
       mode: search mode; "bag" and "binary" list one side as a bag of words.
 
     Raises:
       UserError: an image cannot be read, or a rectangle or a word does not exist.
     """
-    bag = bag_side(mode) if other is not None else None
+    bag = None
     if other is not None:
         for item in items:
-            check_mode(model, item.field, other.field, mode)
+            bag = check_mode(model, item.field, other.field, mode)
 
     @functools.lru_cache(maxsize=2)  # images of a query and its document
-    def seeing(item: Asked) -> Patches:
+    def see(item: Asked) -> Patches:
         return look(model, item.value, item.field)
 
-    options: dict[str, Any] = {"patches": patches, "maps": maps, "draw": draw, "seeing": seeing}
+    def list_item(item: Asked, side: Side) -> Iterator[Listing]:
+        if item.kind == "text":
+            yield _list_text(model, item, side if side == bag else None)
+        else:
+            seen = see(item) if draw or patches or maps else None
+            yield from _list_image(model, item, seen, patches, maps, draw)
+
     for index, item in enumerate(items):
-        yield from _alone(model, item, bag="query" if bag == "query" else None, **options)
-        if other is None:
-            continue
-        if index == 0:
-            side = "document" if bag == "document" else None
-            yield from _alone(model, other, bag=side, **options)
-        yield _pair(model, item, other, mode, seeing if draw and not maps else None)
+        yield from list_item(item, "query")
+        if other is not None:
+            if index == 0:
+                yield from list_item(other, "document")
+            yield _list_shared(model, item, other, mode, see if draw and not maps else None)
 
 
-def _alone(
+def _list_text(model: "TrainedModel", item: Asked, bag: Side | None) -> Listing:
+    """Lists the words of a text's embedding, or of its bag of words."""
+    names = words_of(model, item.field)
+    bow = bags_of(model, [item.value], item.field, bag or "document")
+    row = bow if bag else represent(model, [item.value], item.field)
+    words = listing.strongest(row, names, None)
+    title, note = item.title, f"{len(words):,} of {len(names):,} terms are not 0"
+    if bag:
+        title += ", bag of words"
+    elif bow.nnz:
+        note += f", {len(np.intersect1d(row.indices, bow.indices)):,} of them words of the text"
+    else:
+        note += ", none a word of the text: the vocabulary has none of its words"
+    return Listing("text", title, words, note=note)
+
+
+def _list_image(
     model: "TrainedModel",
     item: Asked,
-    *,
-    bag: Side | None,
+    seen: Patches | None,
     patches: Sequence[str],
     maps: Sequence[str],
     draw: bool,
-    seeing: Seeing,
 ) -> Iterator[Listing]:
-    """Yields the words of a text or an image, and of its patches."""
-    names = words_of(model, item.field)
-    bow = None
-    if item.kind == "text":
-        bow = bags_of(model, [item.value], item.field, bag or "document")
-    row = represent(model, [item.value], item.field) if bag is None else bow
-    words = listing.strongest(row, names, None)
-    note = f"{len(words):,} of {len(names):,} terms are not 0"
-    if bow is not None and bag is None:
-        note += _input_terms(row, bow)
-    title = f"{item.title}, bag of words" if bag else item.title
-    if item.kind == "text" or not (draw or patches):
-        yield Listing(item.kind, title, words, note=note)
+    """Lists the words of an image, and of rectangles of its patches; None to see no patches."""
+    words = strongest(model, item.value, item.field, None)
+    note = f"{len(words):,} of {len(words_of(model, item.field)):,} terms are not 0"
+    if seen is None:
+        yield Listing("image", item.title, words, note=note)
         return
-    seen, drawings = seeing(item), []
+    drawings = []
     if draw:
         picture = Image.fromarray(heat_maps.enlarged(seen.picture))
         drawings = [("picture", "as the model sees it", picture)]
         drawings += _heat_maps(seen, maps or [word for word, _ in words[:MAPS]])
-    yield Listing(item.kind, title, words, note=note, drawings=drawings)
+    lines = []
+    for word in maps:
+        lines.append(f"{word!r} at each patch")
+        lines += ["  " + " ".join(f"{x:8.4f}" for x in row) for row in seen.map(word).tolist()]
+    yield Listing("image", item.title, words, note=note, lines=lines, drawings=drawings)
     for text in patches:
-        yield _group(seen, item, text, draw)
+        mask = rectangle(text, seen.side)
+        note = f"{int(mask.sum())} of {mask.size} patches"
+        marked = pictures.marked(seen.picture, mask)
+        yield Listing(
+            "patches",
+            f"{item.title}, patches {text}",
+            seen.strongest(mask, None),
+            note=note,
+            drawings=[("patches", "the chosen patches", marked)] if draw else [],
+        )
 
 
-def _input_terms(row: Any, bow: Any) -> str:
-    """Formats the number of an embedding's terms that are words of the text."""
-    if not bow.nnz:
-        return ", none a word of the text: the vocabulary has none of its words"
-    return f", {len(np.intersect1d(row.indices, bow.indices)):,} of them words of the text"
-
-
-def _pair(
-    model: "TrainedModel", item: Asked, other: Asked, mode: str, seeing: Seeing | None
+def _list_shared(
+    model: "TrainedModel",
+    item: Asked,
+    other: Asked,
+    mode: str,
+    see: Callable[[Asked], Patches] | None,
 ) -> Listing:
     """Lists the shared words of a query and a document, with heat maps of the strongest."""
     common = shared(model, item.value, other.value, item.field, other.field, mode=mode)
-    listed = [(word, value) for word, value, _ in common.words]
-    drawings: list[tuple[str, str, Image.Image]] = []
+    words = [(word, product) for word, product, _ in common.words]
+    drawings: list[Drawing] = []
     for side in (item, other):
-        if seeing is not None and side.kind == "image":
-            drawings += _heat_maps(seeing(side), [word for word, _ in listed[:MAPS]])
+        if see is not None and side.kind == "image":
+            drawings += _heat_maps(see(side), [word for word, _ in words[:MAPS]])
     suffix = "" if mode == "parametric" else f" (mode {mode})"
-    note = f"{count_of(len(listed), 'word')} in common; the score is {number(common.score)}{suffix}"
+    note = f"{count_of(len(words), 'word')} in common; the score is {number(common.score)}{suffix}"
     title = f"shared: {item.value} × {other.value}"
     shares = [share for *_, share in common.words]
-    return Listing("shared", title, listed, shares, log=True, note=note, drawings=drawings)
+    return Listing("shared", title, words, shares, note=note, drawings=drawings)
 
 
-def map_tables(model: "TrainedModel", item: Asked, words: Sequence[str]) -> list[str]:
-    """Formats the values of words at the patches of an image as lines of text."""
-    seen = look(model, item.value, item.field)
-    out = []
-    for word in words:
-        rows = [" ".join(f"{value:8.4f}" for value in row) for row in seen.map(word).tolist()]
-        out.append("\n  ".join([f"{item.title}: {word!r} at each patch", *rows]))
-    return out
-
-
-def _heat_maps(seen: Patches, words: Sequence[str]) -> list[tuple[str, str, Image.Image]]:
+def _heat_maps(seen: Patches, words: Sequence[str]) -> list[Drawing]:
     """Draws the heat maps of words; weak words are pale."""
     full = float(seen.values.max()) / FAINT
     out = []
@@ -246,14 +232,3 @@ def _heat_maps(seen: Patches, words: Sequence[str]) -> list[tuple[str, str, Imag
         picture = heat_maps.heat(seen.picture, values, max(largest, full))
         out.append((f"heat-{word}", f"{word}: at most {number(largest, 3)}", picture))
     return out
-
-
-def _group(seen: Patches, item: Asked, text: str, draw: bool) -> Listing:
-    """Lists the words of a rectangle of patches."""
-    mask = rectangle(text, seen.side)
-    drawings = []
-    if draw:
-        drawings = [("patches", "the chosen patches", pictures.marked(seen.picture, mask))]
-    title = f"{item.title}, patches {text}"
-    note = f"{int(mask.sum())} of {mask.size} patches"
-    return Listing("patches", title, seen.strongest(mask, None), note=note, drawings=drawings)

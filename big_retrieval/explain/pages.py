@@ -1,4 +1,4 @@
-"""Listings of words as tables, files and a page; common parts of pages of explanations."""
+"""Pages of explanations: listings of words, and examples of a data set."""
 
 import base64
 import io
@@ -8,18 +8,28 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from big_retrieval.errors import UserError
+from big_retrieval.evals.thumbnails import data_uri
 from big_retrieval.explain import pictures
+from big_retrieval.explain.examples import TOP, ExplainedRecord, full_text
 from big_retrieval.io.durable import write_bytes
+from big_retrieval.report.examples import matched
 from big_retrieval.report.html import Html, document, style, tag
-from big_retrieval.report.numbers import number
-from big_retrieval.sparse.listing import Listed
+from big_retrieval.report.numbers import count_of, number, percent
+from big_retrieval.sparse.listing import Listed, Shared
 
-PAGE = "explain.html"
 CLOUD = "The larger a word, the larger its value."
 LOG_CLOUD = "The larger a word, the larger its part of the score."
+SIDE = 224  # maximum pixels of an example's longer side
+UNSEEN = 12  # maximum number of listed words of the texts that are no terms of the item
+MATCHED = 5  # words per pair
+MOST_CHARACTERS = 400  # of a text
+
+
+Drawing = tuple[str, str, Image.Image]  # name, caption, picture
 
 
 @dataclass(frozen=True)
@@ -30,45 +40,54 @@ class Listing:
       name: name of its files.
       words: all words with their values, strongest first.
       shares: share of the score of each word; empty if the values are not products.
-      log: True if sizes in the cloud are log(1 + value).
       note: text below the title.
-      drawings: further pictures (name, caption, picture).
+      lines: further lines for the terminal.
+      drawings: further pictures.
     """
 
     name: str
     title: str
     words: Listed
     shares: Sequence[float] = ()
-    log: bool = False
     note: str = ""
-    drawings: Sequence[tuple[str, str, Image.Image]] = ()
+    lines: Sequence[str] = ()
+    drawings: Sequence[Drawing] = ()
 
     def rows(self, count: int) -> list[tuple[str, float, str]]:
         """Returns (word, value, value or share as text) of the first `count` words."""
-        texts = [pictures.percent(share) for share in self.shares]
+        texts = [percent(share) for share in self.shares]
         texts = texts or [number(value, 3) for _, value in self.words]
         return [(*pair, text) for pair, text in zip(self.words, texts, strict=True)][:count]
 
 
-def table(part: Listing, count: int) -> str:
+def listing_table(part: Listing, count: int) -> str:
     """Formats a listing with its first `count` words as lines of text."""
     lines = [part.title] + ([f"  {part.note}"] if part.note else [])
+    lines += _value_lines(part, count) or ["  none"]
+    remaining = len(part.words) - count
+    if remaining > 0:
+        lines.append(f"  and {remaining:,} more")
+    return "\n".join([*lines, *(f"  {line}" for line in part.lines)])
+
+
+def _value_lines(part: Listing, count: int) -> list[str]:
     words = part.words[:count]
     if not words:
-        return "\n".join([*lines, "  none"])
-    word_width = max(len(word) for word, _ in words)
-    digits = min(max(3 - math.floor(math.log10(words[0][1])), 0), 9) if words[0][1] > 0 else 4
-    values = [f"{value:.{digits}f}" for _, value in words]  # four digits of the largest
+        return []
+    word_width, largest = max(len(word) for word, _ in words), words[0][1]
+    # Four digits of the largest value.
+    digits = min(max(3 - math.floor(math.log10(largest)), 0), 9) if largest > 0 else 4
+    values = [f"{value:.{digits}f}" for _, value in words]
     value_width = max(map(len, values))
-    for index, (word, _) in enumerate(words):
-        share = f"  {pictures.percent(part.shares[index]):>6}" if part.shares else ""
-        value = f"{values[index]:>{value_width}}"
-        lines.append(f"  {index + 1:>3}  {word:<{word_width}}  {value}{share}")
-    remaining = len(part.words) - len(words)
-    return "\n".join([*lines, f"  and {remaining:,} more" if remaining else ""]).rstrip()
+    lines = []
+    for index, ((word, _), value) in enumerate(zip(words, values, strict=True)):
+        share = f"  {percent(part.shares[index]):>6}" if part.shares else ""
+        padded = f"{word:<{word_width}}  {value:>{value_width}}"
+        lines.append(f"  {index + 1:>3}  {padded}{share}")
+    return lines
 
 
-def write(
+def write_listings(
     parts: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
 ) -> Path:
     """Writes bars (SVG), other pictures (PNG) and a page with all of them, whose path it returns.
@@ -86,8 +105,8 @@ def write(
         name = f"{index:02}-{_plain(part.name)}"
         drawn = list(part.drawings)
         if not missing and len({value for _, value in part.words if value > 0}) > 1:
-            caption = LOG_CLOUD if part.log else CLOUD
-            drawn.append(("cloud", caption, pictures.cloud(part.words, log=part.log)))
+            caption, is_log = (LOG_CLOUD, True) if part.shares else (CLOUD, False)
+            drawn.append(("cloud", caption, pictures.cloud(part.words, log=is_log)))
         if part.words:
             write_bytes(folder / f"{name}-bars.svg", pictures.bars(part.title, part.rows(count)))
         encoded = [(suffix, caption, _png(image)) for suffix, caption, image in drawn]
@@ -95,8 +114,9 @@ def write(
             write_bytes(folder / f"{name}-{_plain(suffix)}.png", png)
         sections.append(_section(part, count, encoded))
     notes = [tag("p", note, class_="note") for note in (reading, missing.capitalize()) if note]
-    write_bytes(folder / PAGE, page(title, [*notes, *sections]).encode())
-    return folder / PAGE
+    file = folder / "explain.html"
+    write_bytes(file, page(title, [*notes, *sections]).encode())
+    return file
 
 
 def make_folder(folder: Path) -> None:
@@ -108,21 +128,17 @@ def make_folder(folder: Path) -> None:
 
 def _section(part: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]]) -> Html:
     """Builds the section of a listing with `count` bars and (name, caption, PNG) of pictures."""
-    figures = [
-        tag(
-            "figure",
-            tag("img", src=_uri(png), alt=f"{name} of {part.title}", class_=name.split("-")[0]),
-            tag("figcaption", caption) if caption else None,
-            class_=name.split("-")[0],
-        )
-        for name, caption, png in drawn
-    ]
-    clouds = [x for x, (name, *_) in zip(figures, drawn, strict=True) if name == "cloud"]
-    others = [figure for figure in figures if figure not in clouds]
+    figures = {}
+    for name, caption, png in drawn:
+        look, data = name.split("-")[0], base64.b64encode(png).decode()
+        uri, alt = f"data:image/png;base64,{data}", f"{name} of {part.title}"
+        image = tag("img", src=uri, alt=alt, class_=look)
+        figures[name] = tag("figure", image, tag("figcaption", caption), class_=look)
+    cloud = figures.pop("cloud", None)
     remaining = len(part.words) - count
     more = tag("p", f"and {remaining:,} more", class_="note") if remaining > 0 else None
-    left = tag("div", value_bars(part.rows(count)), more, clouds)
-    right = tag("div", others, class_="pictures") if others else None
+    left = tag("div", value_bars(part.rows(count)), more, cloud)
+    right = tag("div", figures.values(), class_="pictures") if figures else None
     note = tag("p", part.note, class_="note") if part.note else None
     head = tag("h2", tag("bdi", part.title))
     return tag("section", head, note, tag("div", left, right, class_="parts"))
@@ -164,10 +180,83 @@ def _png(image: Image.Image) -> bytes:
     return stream.getvalue()
 
 
-def _uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
-
-
 def _plain(name: str) -> str:
     """Converts a name to a file name that is valid on any file system."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "x"
+
+
+def write_examples(
+    examples: Sequence[ExplainedRecord], count: int, folder: Path, title: str, note: str
+) -> Path:
+    """Writes the page of examples and returns its path.
+
+    Args:
+      count: number of strongest words per example.
+      folder: created if it is missing.
+      note: text about the examples.
+
+    Raises:
+      UserError: the folder is a file.
+    """
+    make_folder(folder)
+    reading = (
+        "Beside each item its strongest words with their values. ✓: a word of the texts that go "
+        f"with it, as {summary(examples)}. Below, the score of each text and the words that "
+        "matched, with their shares of the score."
+    )
+    cards = tag("div", (_card(example, count) for example in examples), class_="gallery")
+    file = folder / "examples.html"
+    write_bytes(
+        file, page(title, [tag("p", note), tag("p", reading, class_="note"), cards]).encode()
+    )
+    return file
+
+
+def summary(examples: Sequence[ExplainedRecord]) -> str:
+    """Formats the share of the strongest words that occur in the record's texts."""
+    share = float(np.mean([example.right for example in examples]))
+    records = count_of(len(examples), "record")
+    return f"{percent(share)} of the {TOP} strongest words of {records} are"
+
+
+def _card(example: ExplainedRecord, count: int) -> Html:
+    rows = [(word, value, number(value, 3)) for word, value in example.words[:count]]
+    is_text = isinstance(example.item, str | tuple)
+    return tag(
+        "article",
+        _text(full_text(example.item)) if is_text else _picture(example),
+        value_bars(rows, example.own),
+        tag("ol", (_pair(text, shared) for text, shared in example.pairs), class_="pairs"),
+        _unseen(example.unseen),
+        class_="seen text" if is_text else "seen",
+    )
+
+
+def _picture(example: ExplainedRecord) -> Html:
+    image = Image.fromarray(np.ascontiguousarray(example.item))
+    small = max(image.size) <= SIDE / 2
+    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    name = f"record {example.record:,}"
+    drawn = tag("img", src=data_uri(image), alt=name, class_="small" if small else None)
+    return tag("figure", drawn, tag("figcaption", name, class_="note"))
+
+
+def _pair(text: str, shared: Shared) -> Html:
+    shares = [[word, share] for word, _, share in shared.words[:MATCHED]]
+    none = tag("p", "no word in common", class_="note")
+    score = tag("span", "score ", number(shared.score, 4), class_="score")
+    return tag("li", score, _text(text), matched(shares) or none)
+
+
+def _text(text: str) -> Html:
+    cut = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+    return tag("span", tag("bdi", cut), class_="words", dir="auto")
+
+
+def _unseen(words: Sequence[str]) -> Html | None:
+    if not words:
+        return None
+    remaining = len(words) - UNSEEN
+    more = f" and {remaining:,} more" if remaining > 0 else ""
+    listed = f"In its texts, not among its terms: {' · '.join(words[:UNSEEN])}{more}"
+    return tag("p", listed, class_="note")

@@ -18,7 +18,7 @@ import numpy as np
 from big_retrieval.data.at_hand import read_image
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.errors import UserError
-from big_retrieval.explain.words import check_field, words_of
+from big_retrieval.explain.words import choose_field, words_of
 from big_retrieval.models.lexical import LexicalHead
 from big_retrieval.models.towers import DTYPES, variables
 from big_retrieval.sparse import gate, listing
@@ -127,7 +127,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
       UserError: the field is missing or not lexical, or the image cannot be read.
     """
     c = model.config
-    check_field(c, field, "image")
+    choose_field(c, field, "image")
     part: Any = c.fields[field]
     owner = part.shares_head or field
     config: Any = c.fields[owner].head

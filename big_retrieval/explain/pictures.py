@@ -143,8 +143,3 @@ def apart(values: Sequence[float], gap: float) -> list[float]:
     for value in values:
         out.append(min(value, out[-1] - gap) if out else value)
     return out
-
-
-def percent(share: float) -> str:
-    """Formats a share as a percentage."""
-    return f"{100 * share:.1f}%"

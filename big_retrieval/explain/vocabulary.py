@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from big_retrieval.data.build import make_readers
 from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
-from big_retrieval.explain.items import open_data, reader_of, values_of
+from big_retrieval.explain.examples import open_data, values_of
 from big_retrieval.explain.pages import Listing
-from big_retrieval.explain.words import check_field, lexical_fields, represent, words_of
-from big_retrieval.report.numbers import count_of, number
+from big_retrieval.explain.words import choose_field, represent, words_of
+from big_retrieval.report.numbers import count_of, number, percent
 from big_retrieval.sparse.listing import named, terms_of
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def vocabulary(
     """Lists the averages of all terms over a data set, and the terms outside the box plot.
 
     Args:
-      data: as in `items.open_data`.
+      data: as in `examples.open_data`.
       field: a lexical field; None for the first one.
       count: number of records, evenly spaced; None for all.
       draw: True to draw the box plot.
@@ -146,19 +147,19 @@ def vocabulary(
     Raises:
       UserError: the field or data are missing, no record can be used, or all values are 0.
     """
-    name = field or next(iter(lexical_fields(model.config)), "")
-    check_field(model.config, name)
-    reader, skipped = reader_of(model, name), SkippedRecords("records")
+    name, skipped = choose_field(model.config, field), SkippedRecords("records")
+    reader = make_readers(model.config, model.tokenizer)[name]
     source = open_data(model.config, data, texts=reader.field.modality == "text")
-    records = evenly_spaced(len(source), len(source) if count is None else count)
-    values = (value for _, value in values_of(source, reader, records, skipped))
-    averages, words = usage(model, values, name), words_of(model, name)
+    records = evenly_spaced(len(source), len(source) if count is None else count).tolist()
+    rows = (values for _, values in values_of(source, reader, records, skipped))
+    averages = usage(model, itertools.chain.from_iterable(rows), name)
+    words = words_of(model, name)
     terms, means = terms_of(averages.means)
     strong, boxed = box(averages.means, BOXED), min(BOXED, averages.coverage)
     note = (
         f"{count_of(averages.rows, reader.field.modality)}; {averages.coverage:,} of "
         f"{len(words):,} terms are not 0 somewhere, {number(averages.nonzero, 4)} in an average "
-        f"{name}; the strongest {boxed} terms have {pictures.percent(averages.weight(BOXED))} of "
+        f"{name}; the strongest {boxed} terms have {percent(averages.weight(BOXED))} of "
         "all value"
     )
     if skipped.count:

@@ -46,19 +46,18 @@ def represent(
       items: texts or pairs of title and text for a text field; images as in
         `TrainedModel.encode_images` for an image field.
       side: "query" or "document"; None for gated embeddings in any mode.
-      mode: as in `shared`.
+      mode: as in `shared`; `check_mode` has accepted it.
 
     Raises:
-      UserError: the field or mode is missing, the field has no lexical head, or an image cannot be
-        read.
+      UserError: the field is missing, the field has no lexical head, or an image cannot be read.
     """
     model.terms(field)
-    if side is not None and bag_side(mode) == side:
+    if side is not None and BAG_SIDE[mode] == side:
         return bags_of(model, items, field, side)
     if model.config.fields[field].modality == "image":
         return model.encode_images(items, field)
-    texts, titles = _texts_and_titles(items)
-    return model.encode_texts(texts, field, titles)
+    titles, texts = zip(*(("", x) if isinstance(x, str) else x for x in items), strict=True)
+    return model.encode_texts(texts, field, titles if any(titles) else ())
 
 
 def bags_of(
@@ -75,13 +74,6 @@ def bags_of(
     part: Any = model.config.fields[field]
     normalise = side == "document" and normalises(model.config, field)
     return words.bag(items, part.length, normalise=normalise)
-
-
-def _texts_and_titles(items: Sequence[Any]) -> tuple[list[str], Sequence[str]]:
-    """Splits items into texts and titles; no titles if all are empty."""
-    pairs = [("", item) if isinstance(item, str) else item for item in items]
-    titles = [title for title, _ in pairs]
-    return [text for _, text in pairs], titles if any(titles) else ()
 
 
 def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 20) -> Listed:
@@ -129,55 +121,66 @@ def shared(
     return listing.shared(*sides, words_of(model, query_field), count)
 
 
-def bag_side(mode: str) -> Side | None:
+def check_mode(
+    model: "TrainedModel", query_field: str, document_field: str, mode: str
+) -> Side | None:
     """Returns the side that a search mode represents by a bag of words; None for no side.
 
     Raises:
-      UserError: the mode is unknown.
+      UserError: the mode or field is missing, or the side has images.
     """
     if mode not in BAG_SIDE:
         raise UserError(f"the mode is {mode!r}; it must be one of {', '.join(BAG_SIDE)}.")
-    return BAG_SIDE[mode]
+    side = BAG_SIDE[mode]
+    if side is not None:
+        field = query_field if side == "query" else document_field
+        model.terms(field)
+        if model.config.fields[field].modality != "text":
+            raise UserError(
+                f"mode {mode!r} makes a bag of the {side}'s words, and field {field!r} reads "
+                "images; give a text on this side, or another mode."
+            )
+    return side
 
 
-def check_mode(model: "TrainedModel", query_field: str, document_field: str, mode: str) -> None:
-    """Checks that the bag-of-words side of a mode, if any, has texts.
-
-    Raises:
-      UserError: the mode or field is missing, or the field has images.
-    """
-    side = bag_side(mode)
-    if side is None:
-        return
-    field = query_field if side == "query" else document_field
-    model.terms(field)
-    if model.config.fields[field].modality != "text":
-        raise UserError(
-            f"mode {mode!r} makes a bag of the {side}'s words, and field {field!r} reads "
-            "images; give a text on this side, or another mode."
-        )
-
-
-def lexical_fields(config: Config, kind: str = "") -> list[str]:
+def lexical_fields(config: Config, modality: str = "") -> list[str]:
     """Returns the names of the fields with a lexical head, queries first.
 
     Args:
-      kind: "image" or "text" for fields of this modality; "" for all.
+      modality: "image" or "text"; "" for all.
     """
     fields = [
         (field.side != "query", name)
         for name, field in config.encoded.items()
-        if field.head.lexical and kind in ("", field.modality)
+        if field.head.lexical and modality in ("", field.modality)
     ]
     return [name for _, name in sorted(fields)]
 
 
-def check_field(config: Config, field: str, kind: str = "") -> None:
-    """Raises a UserError unless a field is lexical and of a modality ("" for any)."""
-    fields = lexical_fields(config, kind)
-    if not lexical_fields(config):
+def choose_field(
+    config: Config, name: str | None = None, modality: str = "", other: str = ""
+) -> str:
+    """Returns the named lexical field, or by default the first one, queries first.
+
+    Args:
+      modality: as in `lexical_fields`.
+      other: field to avoid if there is another one.
+
+    Raises:
+      UserError: there is no such field.
+    """
+    fields, every = lexical_fields(config, modality), ", ".join(lexical_fields(config))
+    if not every:
         raise UserError("the model has no lexical head, so no words to explain it by.")
-    if field not in fields:
-        noun = f"{kind} fields" if kind else "fields"
-        choices = ", ".join(fields) or "none"
-        raise UserError(f"{field!r} is none of the model's lexical {noun} ({choices}); name one.")
+    if not fields:
+        raise UserError(
+            f"the model has no lexical {modality} field; its lexical fields are {every}."
+        )
+    if name is None:
+        return next((field for field in fields if field != other), fields[0])
+    if name not in fields:
+        noun = f"{modality} fields" if modality else "fields"
+        raise UserError(
+            f"{name!r} is none of the model's lexical {noun} ({', '.join(fields)}); name one."
+        )
+    return name

@@ -58,6 +58,11 @@ def metric(name: str, value: Any) -> str:
     return number(value)
 
 
+def percent(share: float) -> str:
+    """Formats a share as a percentage."""
+    return f"{100 * share:.1f}%"
+
+
 def labelled(name: str, value: Any) -> str:
     """As `metric`, with the percent sign, for where no heading says it."""
     unit = "%" if is_number(value) and math.isfinite(value) and is_fraction(name) else ""

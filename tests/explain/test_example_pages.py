@@ -11,8 +11,8 @@ from big_retrieval import explain
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import words_shared
-from big_retrieval.explain import gallery
 from big_retrieval.explain.examples import TEXTS, TOP, ExampleOptions, ExplainedRecord, examples
+from big_retrieval.explain.pages import write_examples
 from big_retrieval.explain.words import bags_of
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.sparse.listing import Shared
@@ -68,7 +68,7 @@ def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> No
     text = ExplainedRecord(
         9, attack, [(attack, 1.0), ("b", 0.5)], frozenset({"b", "c"}), [(attack, Shared(0, []))]
     )
-    page = check(gallery.write([*found, text], 4, tmp_path / "page", "Examples", "a note"))
+    page = check(write_examples([*found, text], 4, tmp_path / "page", "Examples", "a note"))
     assert page.pictures == 3
     words = " ".join(page.words)
     assert words.count("✓") == 1 + sum(w in e.own for e in [*found, text] for w, _ in e.words[:4])
@@ -76,7 +76,7 @@ def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> No
     assert "no word in common" in words
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is a file; name a folder"):
-        gallery.write(found, 4, tmp_path / "file", "Examples", "a note")
+        write_examples(found, 4, tmp_path / "file", "Examples", "a note")
 
 
 def test_damaged_records_are_no_examples(

@@ -114,6 +114,4 @@ def test_the_listing_of_a_bag(model: TrainedModel, scenes: SceneRecords, tmp_pat
     (part,) = listings.explain(model, [unknown])
     assert part.note.endswith("none a word of the text: the vocabulary has none of its words")
     with pytest.raises(UserError, match="the text for field 'text' is empty"):
-        listings.check_asked(model, [listings.asked(model, " ", "text", None)], None)
-    with pytest.raises(UserError, match="no term is called 'zebra'"):
-        listings.check_asked(model, [item], other, ["zebra"])
+        listings.asked(model, " ", "text", None)

@@ -78,19 +78,19 @@ def test_labels_do_not_overlap() -> None:
 
 PARTS = [
     Listing("text", f"text: {ATTACK}", [("dog", 0.5), (ATTACK, 0.25)], note="a note"),
-    Listing("shared", "shared", [("dog", 0.1)], [0.9], log=True),
+    Listing("shared", "shared", [("dog", 0.1)], [0.9]),
     Listing("none", "nothing", []),
 ]
 
 
 def test_tables_are_aligned() -> None:
-    assert pages.table(PARTS[0], 1) == (
+    assert pages.listing_table(PARTS[0], 1) == (
         f"text: {ATTACK}\n  a note\n    1  dog  0.5000\n  and 1 more"
     )
-    lines = pages.table(PARTS[0], 5).split("\n")
+    lines = pages.listing_table(PARTS[0], 5).split("\n")
     assert len(lines[2]) == len(lines[3])
-    assert pages.table(PARTS[1], 5).endswith("0.1000   90.0%")
-    assert pages.table(PARTS[2], 5) == "nothing\n  none"
+    assert pages.listing_table(PARTS[1], 5).endswith("0.1000   90.0%")
+    assert pages.listing_table(PARTS[2], 5) == "nothing\n  none"
 
 
 def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
@@ -98,7 +98,7 @@ def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
 ) -> None:
     monkeypatch.setattr(pictures, "EXTRA", ("no_such_library",))
     assert "no_such_library: pip install 'big_retrieval[explain]'" in pictures.missing()
-    found = check(pages.write(PARTS, 10, tmp_path, "Title"))
+    found = check(pages.write_listings(PARTS, 10, tmp_path, "Title"))
     words = " ".join(found.words)
     assert "no_such_library" in words
     assert "a note" in words
@@ -123,15 +123,17 @@ def test_an_image_and_a_text_from_end_to_end(
     assert names == ["picture", *(f"heat-{word}" for word, _ in parts[0].words[:4])]
     both = [name for name, *_ in parts[3].drawings]
     assert both == [f"heat-{word}" for word, _ in parts[3].words[:4]]
-    page = check(pages.write(parts, 5, tmp_path / "out", "Explanations", "how to read"))
+    page = check(pages.write_listings(parts, 5, tmp_path / "out", "Explanations", "how to read"))
     drawn = len(names) + 1 + len(both)
     assert len(names) == 5
     assert "how to read" in page.words
     twice = listings.explain(model, [other, other], item)
     assert [part.name for part in twice] == ["text", "image", "shared", "text", "shared"]
     assert page.pictures == (drawn if pictures.missing() else drawn + len(parts))
-    (lines,) = listings.map_tables(model, item, ["a"])
-    assert len(lines.split("\n")) == 5
+    (mapped,) = listings.explain(model, [item], maps=["a"])
+    assert len(mapped.lines) == 5
+    with pytest.raises(UserError, match="no term is called 'zebra'"):
+        list(listings.explain(model, [item], maps=["zebra"]))
     with pytest.raises(UserError, match="'text' is none of the model's lexical image fields"):
         listings.asked(model, str(file), "image", "text")
     with pytest.raises(UserError, match="called like an image, but there is no such file"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.explain.items import open_data
+from big_retrieval.explain.examples import open_data
 from tests.helpers import lexical_texts, tiny
 
 
