@@ -28,7 +28,6 @@ class Layers(nn.Module):
 
     spec: ViT = ViT(width=WIDTH, heads=HEADS, mlp=HIDDEN, depth=DEPTH, scan=True, remat="block")
     dtype: Any = jnp.bfloat16
-    param_dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:

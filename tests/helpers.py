@@ -97,9 +97,9 @@ def built(part: Any, *, max_length: int | None = None, **keys: Any) -> Any:
     Args:
       part: its class in `big_retrieval.config`.
       max_length: of a text tower's texts.
-      **keys: of the part; `dtype` and `param_dtype` are the module's.
+      **keys: of the part; `dtype` is the module's.
     """
-    types = {key: keys.pop(key) for key in ("dtype", "param_dtype") if key in keys}
+    types = {"dtype": keys.pop("dtype")} if "dtype" in keys else {}
     rest = (None,) if hasattr(part, "embed") else (0, ())
     module = part(**keys).build(*rest, **types)
     return module if max_length is None else module.clone(max_length=max_length)

@@ -231,7 +231,7 @@ class InputDecoder(nn.Module):
             axes = ("embed", "projection")
             state = Dense(hidden, axes, start, start, dtype=state.dtype, name="first_state")(state)
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
-        table = parameter(self, "words", initializers.normal(1.0), shape, axes, jnp.float32)
+        table = parameter(self, "words", initializers.normal(1.0), shape, axes)
         table = with_logical_constraint(table, (None, None))  # gathered for the look-up, as in BERT
         states, _ = GruLayer(hidden, dtype=state.dtype, name="gru")(
             jnp.take(table, ids, axis=0), mask, state

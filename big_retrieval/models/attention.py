@@ -47,7 +47,6 @@ class Attention(nn.Module):
     kernel: Kernel = "plain"  # see `choose_kernel`, whose `TILES` divide L
     tokens: int | None = None  # tokens before the padding; None for L
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -97,7 +96,7 @@ class Attention(nn.Module):
         else:
             width = x.shape[-1]
             tables = {
-                name: _Affine(width, self.inits.qkv, self.param_dtype, name=name)(width)
+                name: _Affine(width, self.inits.qkv, self.dtype, name=name)(width)
                 for name in _PARTS
             }
             joint = join_parts(tables, self.heads)["joint"]
@@ -155,7 +154,7 @@ class Attention(nn.Module):
 
     def _dense(self, name: str, axes: tuple[str, str], width: int) -> Dense:
         init = self.inits.out if name == "out" else self.inits.qkv
-        return Dense(width, axes, init, dtype=self.dtype, param_dtype=self.param_dtype, name=name)
+        return Dense(width, axes, init, dtype=self.dtype, name=name)
 
 
 class _Affine(nn.Module):
@@ -163,15 +162,15 @@ class _Affine(nn.Module):
 
     features: int
     kernel_init: Initializer
-    param_dtype: Dtype
+    dtype: Dtype
 
     @nn.compact
     def __call__(self, width: int) -> dict[str, jax.Array]:
         """Input width -> kernel [width, features] and bias [features]."""
         shape, axes = (width, self.features), ("embed", "heads")
-        kernel = parameter(self, "kernel", self.kernel_init, shape, axes, self.param_dtype)
+        kernel = parameter(self, "kernel", self.kernel_init, shape, axes)
         zeros = nn.initializers.zeros
-        bias = parameter(self, "bias", zeros, shape[1:], axes[1:], self.param_dtype)
+        bias = parameter(self, "bias", zeros, shape[1:], axes[1:])
         return {"kernel": kernel, "bias": bias}
 
 

@@ -152,15 +152,14 @@ class BatchNorm(nn.Module):
     average: bool
     scale_init: Initializer = initializers.ones
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, ..., C] -> [B, ..., C] in `dtype`."""
         shape, axes = x.shape[-1:], ("embed",)
-        scale = parameter(self, "scale", self.scale_init, shape, axes, self.param_dtype)
-        bias = parameter(self, "bias", initializers.zeros, shape, axes, self.param_dtype)
-        kind = wide(self.param_dtype)
+        scale = parameter(self, "scale", self.scale_init, shape, axes)
+        bias = parameter(self, "bias", initializers.zeros, shape, axes)
+        kind = wide(self.dtype)
         mean: Any = self.variable("batch_stats", "mean", jnp.zeros, shape, kind)
         var: Any = self.variable("batch_stats", "var", jnp.ones, shape, kind)
         if self.average:

@@ -108,7 +108,6 @@ class TextTransformer(nn.Module):
     vocab_size: int
     max_length: int | None = None
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -127,19 +126,18 @@ class TextTransformer(nn.Module):
         Raises:
           UserError: the text has more tokens than the tower has positions.
         """
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec = self.spec
         tile = tile_last if spec.pool == "last" else tile_first
         tiled = tile(ids, mask, spec.class_tokens)  # [B, L+M-1]
         x = self._embed(tiled)  # [B, L+M-1, W]
         if spec.norm == "post":
-            x = LayerNorm(spec.epsilon, name="ln_embedding", **types)(x)
+            x = LayerNorm(spec.epsilon, name="ln_embedding", dtype=self.dtype)(x)
         x = dropout(x, spec.dropout, not train, rows)
         self.sow("intermediates", "embedding", x)
         inits, bias = BlockInit.text(spec.width, spec.depth), self._bias(tiled)
         x = run_layers(self, inits, x, tiled.mask, rows=rows, bias=bias, train=train)
         if spec.final_norm:
-            x = LayerNorm(spec.epsilon, name="ln_final", **types)(x)
+            x = LayerNorm(spec.epsilon, name="ln_final", dtype=self.dtype)(x)
         self.sow("intermediates", "final", x)
         return pooled(x, tiled, spec.pool, spec.class_tokens)  # [B, M, W]
 
@@ -183,7 +181,7 @@ class TextTransformer(nn.Module):
         if count:
             init, axes = initializers.normal(0.02), ("relative", "heads_bias")
             shape = (count, self.spec.heads)
-            table = parameter(self, "relative_bias", init, shape, axes, self.param_dtype)
+            table = parameter(self, "relative_bias", init, shape, axes)
             bias = table[relative_buckets(length, count)].transpose(2, 0, 1)[None]  # [1, H, L, L]
         if self.spec.tokens_as_one and self.spec.class_tokens > 1:
             weight = weigh_as_one(tiled.copy, self.spec.class_tokens, self.spec.causal)
@@ -191,10 +189,10 @@ class TextTransformer(nn.Module):
         return bias
 
     def _table(self, name: str, rows: int, axis: str, std: float) -> jax.Array:
-        """Returns a learned [rows, W] table from N(0, std^2), in `param_dtype`."""
+        """Returns a learned [rows, W] table from N(0, std^2)."""
         init, shape = initializers.normal(std), (rows, self.spec.width)
-        return parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
+        return parameter(self, name, init, shape, (axis, "embed"))
 
     def word_table(self) -> jax.Array:
-        """Returns `token_embedding` [V, W] in `param_dtype` for tied heads, after the call."""
+        """Returns `token_embedding` [V, W] for tied heads, after the call."""
         return nn.unbox(self.get_variable("params", "token_embedding"))

@@ -96,7 +96,6 @@ class ProjectionHead(nn.Module):
 
     spec: Projection
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
@@ -108,7 +107,7 @@ class ProjectionHead(nn.Module):
         embeddings = tokens.astype(wide(self.dtype))
         if self.spec.dim is not None:
             init, axes = initializers.normal(width**-0.5), ("embed", "projection")
-            kernel = parameter(self, "kernel", init, (width, self.spec.dim), axes, self.param_dtype)
+            kernel = parameter(self, "kernel", init, (width, self.spec.dim), axes)
             embeddings = flat_matmul(tokens, kernel, self.dtype, wide(self.dtype))  # [B, M, dim]
         if spheres is None:
             return embeddings
@@ -159,7 +158,6 @@ class MlpHead(nn.Module):
 
     spec: Mlp
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, tokens: jax.Array, *, train: bool = False) -> jax.Array:
@@ -167,17 +165,18 @@ class MlpHead(nn.Module):
 
         `train`: the batch norm uses the batch's statistics and moves its running averages.
         """
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         hidden, out = self.spec.hidden or tokens.shape[-1], wide(self.dtype)
         init = initializers.xavier_uniform()
-        fc1 = Dense(hidden, ("embed", "mlp"), init, use_bias=False, name="fc1", **types)
+        fc1 = Dense(hidden, ("embed", "mlp"), init, use_bias=False, name="fc1", dtype=self.dtype)
         axes = ("mlp", "projection")
-        fc2 = Dense(self.spec.dim, axes, init, use_bias=False, out_dtype=out, name="fc2", **types)
+        fc2 = Dense(
+            self.spec.dim, axes, init, use_bias=False, out_dtype=out, name="fc2", dtype=self.dtype
+        )
         x = fc2(ACTIVATIONS[self.spec.activation](fc1(tokens)))  # [B, M, dim]
         if not self.spec.batch_norm:
             return x
         average = self.spec.frozen_stats or not train
-        return BatchNorm(average, name="bn", dtype=out, param_dtype=self.param_dtype)(x)
+        return BatchNorm(average, name="bn", dtype=out)(x)
 
 
 @register("head")
@@ -231,7 +230,6 @@ class SharedTransformerHead(nn.Module):
 
     spec: SharedTransformer
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -251,9 +249,8 @@ class SharedTransformerHead(nn.Module):
           train: turns dropout on.
           rows: see `layers.dropout`.
         """
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec, init = self.spec, uniform(x.shape[-1] ** -0.5)
         name, axes = f"{field}_projection", ("embed", "embed_act")
-        x = Dense(spec.dim, axes, init, init, name=name, **types)(x)  # [B, L, dim]
+        x = Dense(spec.dim, axes, init, init, name=name, dtype=self.dtype)(x)  # [B, L, dim]
         x = run_layers(self, BlockInit.vision(spec.dim, spec.mlp), x, mask, rows=rows, train=train)
         return x[:, :1].astype(wide(self.dtype))

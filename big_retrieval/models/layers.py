@@ -6,8 +6,8 @@ Conventions of the package:
   "embed" (model width), "mlp", "heads" (the joined H * d axis), "vocab", "position", "class_token",
   "patch_in", "projection". Activations between blocks carry ("batch", "length", "embed_act").
   Without logical axis rules, the names have no effect.
-* `dtype` is the type of the computation, `param_dtype` the type of the parameters. Statistics of
-  LayerNorm and softmax are in float32, or in `dtype` if it is wider.
+* `dtype` is the type of the computation. Parameters and the statistics of LayerNorm and softmax are
+  in float32, or in `dtype` if it is wider.
 * Random bits come from the rng collection "dropout", which is used only in training with a rate
   above 0. The bits of a row depend on its index in the global batch (`rows`) and on nothing else
   of the batch, so slices and meshes do not change them.
@@ -128,19 +128,18 @@ class Dense(nn.Module):
     use_bias: bool = True
     out_dtype: Dtype = None
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., I] -> [..., features] in `dtype`, or in `out_dtype`."""
         out = self.out_dtype or self.dtype
         shape = (x.shape[-1], self.features)
-        kernel = parameter(self, "kernel", self.kernel_init, shape, self.axes, self.param_dtype)
+        kernel = parameter(self, "kernel", self.kernel_init, shape, self.axes)
         y = flat_matmul(x, kernel, self.dtype, out)  # [..., features]
         if not self.use_bias:
             return y
         axes = self.axes[1:]
-        bias = parameter(self, "bias", self.bias_init, shape[1:], axes, self.param_dtype)
+        bias = parameter(self, "bias", self.bias_init, shape[1:], axes)
         return y + bias.astype(out)
 
 
@@ -149,14 +148,13 @@ class LayerNorm(nn.Module):
 
     epsilon: float = 1e-5
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., D] in `dtype`."""
         shape, axes = x.shape[-1:], ("embed",)
-        scale = parameter(self, "scale", initializers.ones, shape, axes, self.param_dtype)
-        bias = parameter(self, "bias", initializers.zeros, shape, axes, self.param_dtype)
+        scale = parameter(self, "scale", initializers.ones, shape, axes)
+        bias = parameter(self, "bias", initializers.zeros, shape, axes)
         one_pass = jnp.finfo(x.dtype).bits < 32 and traced_platform() != "cpu"
         x = x.astype(wide(jnp.promote_types(x.dtype, self.dtype)))
         x = standardize(x, self.epsilon, one_pass=one_pass)
@@ -190,17 +188,25 @@ class FeedForward(nn.Module):
     dropout: float = 0.0  # after the activation
     deterministic: bool = True
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array, rows: jax.Array | None = None) -> jax.Array:
         """[B, L, W] -> [B, L, W]; `rows`: see `dropout`."""
-        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         fc1 = Dense(
-            self.hidden, ("embed", "mlp"), self.inits.fc1, self.inits.fc1_bias, name="fc1", **types
+            self.hidden,
+            ("embed", "mlp"),
+            self.inits.fc1,
+            self.inits.fc1_bias,
+            name="fc1",
+            dtype=self.dtype,
         )
         fc2 = Dense(
-            x.shape[-1], ("mlp", "embed"), self.inits.fc2, self.inits.fc2_bias, name="fc2", **types
+            x.shape[-1],
+            ("mlp", "embed"),
+            self.inits.fc2,
+            self.inits.fc2_bias,
+            name="fc2",
+            dtype=self.dtype,
         )
         y = ACTIVATIONS[self.activation](fc1(x))  # [B, L, F]
         return fc2(dropout(y, self.dropout, self.deterministic, rows))
@@ -212,9 +218,12 @@ def parameter(
     init: Initializer,
     shape: tuple[int, ...],
     axes: tuple[str, ...],
-    dtype: Dtype,
 ) -> jax.Array:
-    """Returns a parameter of `module` with a logical name for each axis, as a plain array."""
+    """Returns a parameter of `module` with a logical name for each axis, as a plain array.
+
+    Its type is float32, or `module.dtype` if it is wider.
+    """
+    dtype = wide(getattr(module, "dtype", jnp.float32))
     value: Any = module.param(name, nn.with_logical_partitioning(init, axes), shape, dtype)
     return value
 

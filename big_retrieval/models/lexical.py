@@ -150,7 +150,6 @@ class LexicalHead(nn.Module):
     terms: Sequence[int]
     options: PoolingOptions = PoolingOptions()
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -170,22 +169,21 @@ class LexicalHead(nn.Module):
         """
         spec = self.spec
         width, count = hidden.shape[-1], len(self.terms)
-        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         if spec.transform != "none":
             init = initializers.normal(width**-0.5)
-            dense = Dense(width, ("embed", "mlp"), init, name="dense", **types)
+            dense = Dense(width, ("embed", "mlp"), init, name="dense", dtype=self.dtype)
             hidden = TRANSFORMS[spec.transform](dense(hidden))  # [B, L, D]
         if spec.layer_norm:
-            hidden = LayerNorm(spec.epsilon, name="ln", **types)(hidden)  # [B, L, D]
+            hidden = LayerNorm(spec.epsilon, name="ln", dtype=self.dtype)(hidden)  # [B, L, D]
         terms: Sequence[int] | None = self.terms
         if table is None:
             init, axes = initializers.normal(width**-0.5), ("vocab", "embed")
-            table = parameter(self, "kernel", init, (count, width), axes, self.param_dtype)
+            table = parameter(self, "kernel", init, (count, width), axes)
             terms = None  # this kernel has the rows of the terms only, in their order
         bias = None
         if spec.use_bias:
             init, axes = initializers.constant(spec.bias_init), ("vocab",)
-            bias = parameter(self, "bias", init, (count,), axes, self.param_dtype)
+            bias = parameter(self, "bias", init, (count,), axes)
         operands = (hidden, table, bias, None if spec.pool_padding else mask)
         activation = ACTIVATIONS[spec.activation]
         how: Any = {"columns": terms, "dtype": self.dtype, "options": self.options}

@@ -40,7 +40,6 @@ class GruLayer(nn.Module):
 
     features: int
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -63,7 +62,7 @@ class GruLayer(nn.Module):
 
         def param(name: str, *shape: int) -> jax.Array:
             axes = ("embed", "gate")[-len(shape) :]
-            return parameter(self, name, init, shape, axes, self.param_dtype)
+            return parameter(self, name, init, shape, axes)
 
         inputs = flat_matmul(x, param("input_kernel", x.shape[-1], gates), self.dtype, dtype)
         inputs = inputs + param("input_bias", gates).astype(dtype)  # [B, L, 3 H]
@@ -136,7 +135,6 @@ class RecurrentText(nn.Module):
     spec: Gru
     vocab_size: int
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -147,15 +145,15 @@ class RecurrentText(nn.Module):
         More padding does not change the result. A text without tokens gives 0.
         """
         del train, rows  # nothing is random
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
         init = initializers.normal(1.0)
-        table = parameter(self, self.spec.table, init, shape, axes, self.param_dtype)
+        table = parameter(self, self.spec.table, init, shape, axes)
         table = with_logical_constraint(table, (None, None))  # gathered for the look-up, as in BERT
         x = jnp.take(table, ids, axis=0)  # [B, L, words]
         mask = mask.astype(bool)
         forward, backward = (
-            GruLayer(self.spec.width // 2, name=name, **types) for name in ("forward", "backward")
+            GruLayer(self.spec.width // 2, name=name, dtype=self.dtype)
+            for name in ("forward", "backward")
         )
         states, last = forward(x, mask)
         if self.spec.read == "mean":

@@ -34,21 +34,19 @@ class GraphLayer(nn.Module):
 
     average: bool  # see `BatchNorm`
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, v: jax.Array) -> jax.Array:
         """[B, R, W] -> [B, R, W] in `dtype`."""
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         width, init = v.shape[-1], uniform(v.shape[-1] ** -0.5)
 
         def dense(name: str, x: jax.Array, axes: tuple[str, str]) -> jax.Array:
-            return Dense(width, axes, init, init, name=name, **types)(x)
+            return Dense(width, axes, init, init, name=name, dtype=self.dtype)(x)
 
         theta, phi, g = (dense(name, v, ("embed", "heads")) for name in ("theta", "phi", "g"))
         relation = jnp.einsum("bnw,bmw->bnm", theta, phi) / v.shape[1]  # [B, R, R]
         y = dense("out", jnp.einsum("bnm,bmw->bnw", relation, g), ("heads", "embed"))
-        y = BatchNorm(self.average, initializers.zeros, name="bn", **types)(y)
+        y = BatchNorm(self.average, initializers.zeros, name="bn", dtype=self.dtype)(y)
         return with_logical_constraint(y + v, ("batch", "length", "embed_act"))
 
 
@@ -94,7 +92,6 @@ class RegionGraphNetwork(nn.Module):
 
     spec: RegionGraph
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -106,16 +103,15 @@ class RegionGraphNetwork(nn.Module):
         """
         del boxes, rows  # nothing is random
         spec, average = self.spec, self.spec.frozen_stats or not train
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         init = initializers.xavier_uniform()
-        v = Dense(spec.width, ("embed", "embed_act"), init, name="fc", **types)(features)
+        v = Dense(spec.width, ("embed", "embed_act"), init, name="fc", dtype=self.dtype)(features)
         if spec.normalise_regions:
             v = unit(v, -1).astype(self.dtype)
         for i in range(spec.depth):
-            v = GraphLayer(average, name=f"layers_{i}", **types)(v)
+            v = GraphLayer(average, name=f"layers_{i}", dtype=self.dtype)(v)
             self.sow("intermediates", "layer_outputs", v)
-        _, last = GruLayer(spec.width, name="gru", **types)(unit(v, -1).astype(self.dtype))
-        x = BatchNorm(average, name="bn", **types)(last[:, None])  # [B, 1, W]
+        _, last = GruLayer(spec.width, name="gru", dtype=self.dtype)(unit(v, -1).astype(self.dtype))
+        x = BatchNorm(average, name="bn", dtype=self.dtype)(last[:, None])  # [B, 1, W]
         self.sow("intermediates", "final", x)
         return x
 
@@ -167,7 +163,6 @@ class RegionTransformerNetwork(nn.Module):
 
     spec: RegionTransformer
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -177,14 +172,14 @@ class RegionTransformerNetwork(nn.Module):
 
         `train` turns dropout on; `rows`: see `layers.dropout`.
         """
-        spec, types = self.spec, {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        spec = self.spec
         boxes = boxes.astype(wide(self.dtype))
         area = (boxes[..., 2:3] - boxes[..., :1]) * (boxes[..., 3:] - boxes[..., 1:2])
         x = jnp.concatenate([features, boxes, area], axis=-1, dtype=self.dtype)  # [B, R, F + 5]
         x = jnp.pad(x, [(0, 0), (1, 0), (0, 0)])  # the position of the full image
         for name, axes in (("fc1", ("embed", "mlp")), ("fc2", ("mlp", "embed"))):
             init = uniform(x.shape[-1] ** -0.5)
-            x = Dense(spec.width, axes, init, init, name=name, **types)(x)  # [B, R + 1, W]
+            x = Dense(spec.width, axes, init, init, name=name, dtype=self.dtype)(x)  # [B, R + 1, W]
             x = jax.nn.relu(x) if name == "fc1" else x
         x = run_layers(self, BlockInit.vision(spec.width, spec.mlp), x, rows=rows, train=train)
         self.sow("intermediates", "final", x)

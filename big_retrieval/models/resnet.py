@@ -33,13 +33,12 @@ class Convolution(nn.Module):
     size: int  # side of the window, odd
     stride: int = 1
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, h, w, I] -> [B, ceil(h / stride), ceil(w / stride), O] in `dtype`."""
         shape = (self.size, self.size, x.shape[-1], self.features)
-        kernel = parameter(self, "kernel", _he, shape, KERNEL, self.param_dtype)
+        kernel = parameter(self, "kernel", _he, shape, KERNEL)
         y = jax.lax.conv_general_dilated(
             x.astype(self.dtype),
             kernel.astype(self.dtype),
@@ -58,22 +57,22 @@ class ResidualBlock(nn.Module):
     bottleneck: bool  # see `convolutions`
     average: bool  # see `BatchNorm`
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, h, w, I] -> [B, ceil(h / stride), ceil(w / stride), O] in `dtype`."""
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         y = x
         for k, (size, features, stride) in enumerate(
             convolutions(self.inner, self.stride, self.bottleneck), 1
         ):
             y = jax.nn.relu(y) if k > 1 else y
-            y = Convolution(features, size, stride, name=f"conv{k}", **types)(y)
-            y = BatchNorm(self.average, name=f"bn{k}", **types)(y)
+            y = Convolution(features, size, stride, name=f"conv{k}", dtype=self.dtype)(y)
+            y = BatchNorm(self.average, name=f"bn{k}", dtype=self.dtype)(y)
         if x.shape != y.shape:
-            x = Convolution(y.shape[-1], 1, self.stride, name="downsample_conv", **types)(x)
-            x = BatchNorm(self.average, name="downsample_bn", **types)(x)
+            x = Convolution(y.shape[-1], 1, self.stride, name="downsample_conv", dtype=self.dtype)(
+                x
+            )
+            x = BatchNorm(self.average, name="downsample_bn", dtype=self.dtype)(x)
         return jax.nn.relu(x + y)
 
 
@@ -149,7 +148,6 @@ class ResidualNetwork(nn.Module):
 
     spec: ResNet
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -160,15 +158,16 @@ class ResidualNetwork(nn.Module):
         `train`: normalize by the batch and move the running averages, unless they are frozen.
         """
         del rows  # nothing is random
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec, average = self.spec, self.spec.frozen_stats or not train
-        x = Convolution(spec.stem, 7, 2, name="conv1", **types)(images)  # [B, S/2, S/2, stem]
-        x = jax.nn.relu(BatchNorm(average, name="bn1", **types)(x))
+        x = Convolution(spec.stem, 7, 2, name="conv1", dtype=self.dtype)(
+            images
+        )  # [B, S/2, S/2, stem]
+        x = jax.nn.relu(BatchNorm(average, name="bn1", dtype=self.dtype)(x))
         halo: Any = ((1, 1), (1, 1))
         x = nn.max_pool(x, (3, 3), (2, 2), halo)  # [B, S/4, S/4, stem]
         block = nn.remat(ResidualBlock) if spec.remat == "block" else ResidualBlock
         for name, inner, stride in self._layout():
-            x = block(inner, stride, spec.bottleneck, average, name=name, **types)(x)
+            x = block(inner, stride, spec.bottleneck, average, name=name, dtype=self.dtype)(x)
             self.sow("intermediates", "layer_outputs", x)
         x = jnp.mean(x, (1, 2), dtype=wide(self.dtype))[:, None].astype(self.dtype)  # [B, 1, W]
         self.sow("intermediates", "final", x)

@@ -137,7 +137,6 @@ class Block(nn.Module):
     tokens: int | None = None  # see `Attention`
     deterministic: bool = True
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -148,9 +147,10 @@ class Block(nn.Module):
         bias: jax.Array | None = None,
     ) -> jax.Array:
         """[B, L, W] -> [B, L, W] in `dtype`; other arguments as in `Attention`."""
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec = self.spec
-        ln_1, ln_2 = (LayerNorm(spec.epsilon, name=name, **types) for name in ("ln_1", "ln_2"))
+        ln_1, ln_2 = (
+            LayerNorm(spec.epsilon, name=name, dtype=self.dtype) for name in ("ln_1", "ln_2")
+        )
         attention = Attention(
             spec.heads,
             self.inits,
@@ -160,7 +160,7 @@ class Block(nn.Module):
             self.kernel,
             self.tokens,
             name="attention",
-            **types,
+            dtype=self.dtype,
         )
         mlp = FeedForward(
             spec.mlp,
@@ -169,7 +169,7 @@ class Block(nn.Module):
             spec.dropout if spec.inner_dropout else 0.0,
             self.deterministic,
             name="mlp",
-            **types,
+            dtype=self.dtype,
         )
 
         def drop(y: jax.Array) -> jax.Array:
@@ -204,13 +204,13 @@ def run_layers(
     The outputs of the blocks are sown as "layer_outputs", a tuple of `depth` arrays [B, L, W].
 
     Args:
-      module: Linen module with the attributes `spec` (`Layers`), `dtype` and `param_dtype`.
+      module: Linen module with the attributes `spec` (`Layers`) and `dtype`.
       mask: see `Attention`, as for `rows` and `bias`; the same in every layer.
       train: turns dropout on.
     """
     spec, length = module.spec, x.shape[1]
-    types = {"dtype": module.dtype, "param_dtype": module.param_dtype}
-    block: dict[str, Any] = {"spec": spec, "inits": inits, "deterministic": not train, **types}
+    block: dict[str, Any] = {"spec": spec, "inits": inits, "deterministic": not train}
+    block["dtype"] = module.dtype
     if not module.is_initializing():
         rate = spec.dropout if train else 0.0
         keys: dict[str, Any] = {"causal": spec.causal, "dropout": rate, "bias": bias}

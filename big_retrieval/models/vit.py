@@ -104,7 +104,6 @@ class VisionTransformer(nn.Module):
 
     spec: ViT
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -118,10 +117,9 @@ class VisionTransformer(nn.Module):
         Raises:
           UserError: the image size does not fit the position table.
         """
-        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         spec, m = self.spec, self.spec.class_tokens
         x = PatchEmbedding(
-            spec.width, spec.patch, spec.patch_bias, name="patch_embedding", **types
+            spec.width, spec.patch, spec.patch_bias, name="patch_embedding", dtype=self.dtype
         )(images.astype(self.dtype))  # [B, L-M, W]
         if m:
             tokens = self._table("class_embedding", m, "class_token")
@@ -136,7 +134,7 @@ class VisionTransformer(nn.Module):
         x = x + self._table("position_embedding", length, "position")
         x = dropout(x, spec.dropout, not train, rows)
         if spec.norm_first:
-            x = LayerNorm(spec.epsilon, name="ln_pre", **types)(x)
+            x = LayerNorm(spec.epsilon, name="ln_pre", dtype=self.dtype)(x)
         self.sow("intermediates", "embedding", x)
         bias = None
         if spec.tokens_as_one and m > 1:
@@ -144,7 +142,7 @@ class VisionTransformer(nn.Module):
             bias = weigh_as_one(jnp.where(index < m, index, -1), m)  # [1, 1, 1, L]
         inits = BlockInit.vision(spec.width, spec.mlp)
         x = run_layers(self, inits, x, rows=rows, bias=bias, train=train)
-        ln_post = LayerNorm(spec.epsilon, name="ln_post", **types)
+        ln_post = LayerNorm(spec.epsilon, name="ln_post", dtype=self.dtype)
         if spec.pool == "mean":
             x = jnp.mean(ln_post(x[:, m:]), axis=1, keepdims=True)  # [B, 1, W]
         elif spec.pool == "none":
@@ -158,7 +156,7 @@ class VisionTransformer(nn.Module):
         """Returns a learned [rows, W] table from N(0, embedding_std^2), in `dtype`."""
         std = self.spec.width**-0.5 if self.spec.embedding_std is None else self.spec.embedding_std
         init, shape = initializers.normal(std), (rows, self.spec.width)
-        table = parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
+        table = parameter(self, name, init, shape, (axis, "embed"))
         return table.astype(self.dtype)
 
 
@@ -172,19 +170,17 @@ class PatchEmbedding(nn.Module):
     patch: int
     use_bias: bool = False
     dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """[B, S, T, C] -> [B, (S / P) (T / P), width] in `dtype`, patches row-major."""
         size, axes = self.patch**2 * images.shape[-1], ("patch_in", "embed")
-        init, dtype = uniform(size**-0.5), self.param_dtype
-        kernel = parameter(self, "kernel", init, (size, self.width), axes, dtype)
+        kernel = parameter(self, "kernel", uniform(size**-0.5), (size, self.width), axes)
         embed = convolve_patches if traced_platform() == "tpu" else multiply_patches
         x = embed(images.astype(self.dtype), kernel.astype(self.dtype), self.patch)
         if not self.use_bias:
             return x
-        bias = parameter(self, "bias", initializers.zeros, (self.width,), axes[1:], dtype)
+        bias = parameter(self, "bias", initializers.zeros, (self.width,), axes[1:])
         return x + bias.astype(self.dtype)
 
 

@@ -79,7 +79,6 @@ class Model:
     def __init__(self, case: Case, dtype: Any) -> None:
         c = json.loads(str(case["config_json"]))
         m, flat = c["n_class_tokens"], to_ours(case, "param.")
-        types = {"dtype": dtype, "param_dtype": dtype}
         self.image = built(
             ViT,
             patch=c["vision_patch_size"],
@@ -88,7 +87,7 @@ class Model:
             heads=c["vision_heads"],
             mlp=flat["image/layers_0/mlp/fc1/bias"].size,
             class_tokens=m,
-            **types,
+            dtype=dtype,
         )
         self.text = built(
             Bert,
@@ -98,9 +97,9 @@ class Model:
             heads=c["transformer_heads"],
             mlp=flat["text/layers_0/mlp/fc1/bias"].size,
             class_tokens=m,
-            **types,
+            dtype=dtype,
         )
-        self.head = built(Projection, dim=c["output_dim"], **types)
+        self.head = built(Projection, dim=c["output_dim"], dtype=dtype)
         self.params = flax.traverse_util.unflatten_dict(
             {tuple(path.split("/")): jnp.asarray(x, dtype) for path, x in flat.items()}
         )

@@ -28,7 +28,6 @@ from tests.helpers import drawn, traced_for
 
 W, H, F = 12, 3, 20
 INITS = BlockInit.vision(W, F)
-WIDE: dict[str, Any] = {"dtype": jnp.float64, "param_dtype": jnp.float64}
 
 
 def draw(seed: int, *shape: int) -> np.ndarray:
@@ -58,7 +57,7 @@ def plain_attention(p: Any, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def test_attention_is_the_formula() -> None:
     with jax.enable_x64(True):
         x, mask = draw(0, 2, 5, W), np.array([[1, 1, 1, 1, 1], [1, 1, 0, 1, 0]])
-        layer = Attention(H, INITS, **WIDE)
+        layer = Attention(H, INITS, dtype=jnp.float64)
         params = randomised(jax.eval_shape(layer.init, jax.random.key(0), x)["params"])
         masked = layer.apply({"params": params}, x, jnp.asarray(mask))
         open_ = layer.apply({"params": params}, x)
@@ -128,7 +127,7 @@ def test_gelu_keeps_its_input_only() -> None:
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_mlp_is_the_formula(activation: str) -> None:
     with jax.enable_x64(True):
-        x, layer = draw(0, 2, 3, W), FeedForward(F, INITS, activation, **WIDE)
+        x, layer = draw(0, 2, 3, W), FeedForward(F, INITS, activation, dtype=jnp.float64)
         p = randomised(jax.eval_shape(layer.init, jax.random.key(0), x)["params"])
         inner = ACTIVATIONS[activation](x @ p["fc1"]["kernel"] + p["fc1"]["bias"])
         expected = inner @ p["fc2"]["kernel"] + p["fc2"]["bias"]
@@ -139,7 +138,7 @@ def test_mlp_is_the_formula(activation: str) -> None:
 
 def test_layer_norm_is_the_formula() -> None:
     with jax.enable_x64(True):
-        x, layer = 3 + draw(0, 2, 3, W), LayerNorm(**WIDE)
+        x, layer = 3 + draw(0, 2, 3, W), LayerNorm(dtype=jnp.float64)
         p = randomised(jax.eval_shape(layer.init, jax.random.key(0), x)["params"])
         got = layer.apply({"params": p}, x)
         normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)

@@ -110,7 +110,6 @@ def test_gradients(kind: str, mode: str) -> None:
             **KINDS[kind],
             frozen_stats=mode == "frozen",
             dtype=jnp.float64,
-            param_dtype=jnp.float64,
         )
 
         def loss(params: Any, x: Any) -> jax.Array:

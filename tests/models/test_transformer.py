@@ -49,10 +49,6 @@ class Stack(nn.Module):
         how: Any = {"norm": self.norm, "scan": self.scan, "remat": self.remat}
         return Bert(width=W, heads=H, mlp=F, depth=self.depth, dropout=self.dropout, **how)
 
-    @property
-    def param_dtype(self) -> Any:
-        return self.dtype
-
 
 def inputs(rows: int = 2, length: int = 5) -> tuple[np.ndarray, np.ndarray]:
     x = np.random.default_rng(0).normal(size=(rows, length, W))
@@ -68,8 +64,7 @@ def test_block_is_its_formula() -> None:
     with jax.enable_x64(True):
         x, mask = inputs()
         for norm in ("pre", "post"):
-            types = {"dtype": jnp.float64, "param_dtype": jnp.float64}
-            block = Block(Stack(norm).spec, BlockInit.text(W, 1), **types)
+            block = Block(Stack(norm).spec, BlockInit.text(W, 1), dtype=jnp.float64)
             params = drawn(block, x)
             y, state = jax.jit(partial(block.apply, capture_intermediates=True))(params, x, mask)
             inner = state["intermediates"]
