@@ -9,6 +9,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.cli.help import meanings_of
+from big_retrieval.config.ranges import out_of_range
 from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
@@ -63,7 +64,7 @@ def source_of_flags() -> Graded:
             "--data.path is missing: the file of the pairs (or give --config, whose config.data "
             "has judged pairs)."
         )
-    for sentence in source.check_columns("--data"):
+    for sentence in (*out_of_range(source, "--data"), *source.check_columns("--data")):
         raise UserError(sentence)
     return source
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from big_retrieval.config.ranges import Positive
+
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
@@ -28,12 +30,13 @@ class PairLabels:
     weight: Literal["constant", "linear", "inverse", "inverse_sqrt", "piecewise", "table"] = (
         "constant"
     )
-    s_max: float = 100.0  # highest possible score
+    s_max: Positive = 100.0  # highest possible score
     table: tuple[tuple[float, float], ...] = ()  # (score, weight); linear in between
     normalise: bool = False  # divide the weights of a batch by their mean
 
-    def check_fields(self, config: "Config") -> Iterator[str]:
-        """Yields an error message for a bad `query_field` or `document_field`."""
+    def check(self, config: "Config") -> Iterator[str]:
+        """Yields an error message for every bad key; scores are checked when they are read."""
+        yield from self._check_weight()
         texts = [name for name, field in config.fields.items() if field.modality == "text"]
         for side in ("query", "document"):
             key = f"config.labels.{side}_field"
@@ -46,16 +49,13 @@ class PairLabels:
             elif name and not getattr(self, side):
                 yield f"{key} is {name!r}, but config.labels.{side} names no column; name it."
 
-    def check(self) -> Iterator[str]:
-        """Yields an error message for every bad key of the weight; scores are checked when read."""
+    def _check_weight(self) -> Iterator[str]:
         key, table = "config.labels.table", self.table
         if self.weight != "constant" and not self.score:
             yield (
                 f"config.labels.weight is {self.weight!r}, but config.labels.score is empty; name "
                 "the column of the scores, or leave the weight 'constant'."
             )
-        if not 0 < self.s_max < math.inf:
-            yield f"config.labels.s_max is {self.s_max}; it must be positive and finite."
         if self.weight != "table":
             if table:
                 yield (

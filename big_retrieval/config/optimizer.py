@@ -6,6 +6,7 @@ and `Phase.start_*`.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,24 +57,17 @@ class Schedule:
     timescale: AtLeast1 = 10_000  # of rsqrt, in steps
     interval: Literal["step", "epoch"] = "step"  # how often the share changes
 
-    def check(self, path: str, *, may_be_same: bool) -> Iterator[str]:
-        """Yields an error message if the type "same" is out of place."""
-        if self.type != SAME:
-            return
-        if not may_be_same:
-            yield f"{path}.type is {SAME!r}, which only groups and phases can be; name a schedule."
-        plain = _same_schedule()
-        names = (key.name for key in dataclasses.fields(self))
-        changed = [name for name in names if getattr(self, name) != getattr(plain, name)]
-        if changed:
-            yield (
-                f"{path}.{changed[0]} is set, but {path}.type is {SAME!r}: set the type, too, such "
-                "as to 'cosine'."
-            )
+    def check(self, path: str) -> Iterator[str]:
+        """Yields an error message for every key of a schedule "same" that is set."""
+        for key in dataclasses.fields(self) if self.type == SAME else ():
+            if key.name != "type" and getattr(self, key.name) != key.default:
+                yield (
+                    f"{path}.{key.name} is set, but {path}.type is {SAME!r}: set the type, too, "
+                    "such as to 'cosine'."
+                )
 
 
-def _same_schedule() -> Schedule:
-    return Schedule(type=SAME)
+_same_schedule = functools.partial(Schedule, type=SAME)
 
 
 @dataclass(frozen=True)
@@ -94,8 +88,10 @@ class ParameterGroup:
     decay_vectors: bool = False  # decay biases, norms, scalars, class and position tables, too
     clip: bool = True  # `clip_norm` counts and scales its gradient
 
-    def check(self, path: str) -> Iterator[str]:
+    def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key."""
+        yield from self.rule.check(config, f"{path}.rule")
+        yield from self.schedule.check(f"{path}.schedule")
         if not self.pattern:
             yield f"{path}.pattern is empty; give a regular expression such as 'image/.*'."
         yield from _check_pattern(self.pattern, f"{path}.pattern")
@@ -133,7 +129,8 @@ class Phase:
     batch_stats: BatchStats = "tower"
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key, except for the start."""
+        """Yields an error message for every bad key."""
+        yield from self.schedule.check(f"{path}.schedule")
         yield from _check_pattern(self.trainable, f"{path}.trainable")
         yield from _check_pattern(self.frozen, f"{path}.frozen")
         groups = config.optimizer.groups
@@ -143,8 +140,10 @@ class Phase:
                 yield f"{path}.groups.{name} is no group of {PATH}.groups; known: {known}."
             if rate.lr is not None and rate.lr_factor is not None:
                 yield f"{path}.groups.{name} has both lr and lr_factor; keep one of them."
+            yield from rate.schedule.check(f"{path}.groups.{name}.schedule")
         if self.batch_stats != "tower":
             yield from self._check_batch_stats(config, path)
+        yield from self._check_start(config, path)
 
     def _check_batch_stats(self, config: "Config", path: str) -> Iterator[str]:
         parts = config.towers_and_heads().items()
@@ -164,7 +163,7 @@ class Phase:
                     "config.microbatch."
                 )
 
-    def check_start(self, config: "Config", path: str) -> Iterator[str]:
+    def _check_start(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message if it has no start, two, or one after the end of the run.
 
         If the length of the run has another unit, training checks the start when records are
@@ -243,36 +242,21 @@ class Optimizer:
         """Returns the groups in the order in which they are tried."""
         return sorted(self.groups.items(), key=lambda item: (item[1].order, item[0]))
 
-    def _rules(self) -> Iterator[tuple[str, UpdateRule]]:
-        yield f"{PATH}.rule", self.rule
-        for name, group in self.groups.items():
-            yield f"{PATH}.groups.{name}.rule", group.rule
-
-    def _schedules(self) -> Iterator[tuple[str, Schedule]]:
-        """Yields all schedules with their paths; the run's is the first."""
-        yield f"{PATH}.schedule", self.schedule
-        for name, group in self.groups.items():
-            yield f"{PATH}.groups.{name}.schedule", group.schedule
-        for name, phase in self.phases.items():
-            yield f"{PATH}.phases.{name}.schedule", phase.schedule
-            for key, rate in phase.groups.items():
-                yield f"{PATH}.phases.{name}.groups.{key}.schedule", rate.schedule
-
     def check(self, config: "Config") -> Iterator[str]:
         """Yields an error message for every bad key that needs no names of parameters."""
         if self.rule.type == SAME:
             yield f"{PATH}.rule.type is {SAME!r}, which only groups can be; name a rule."
-        for path, rule in self._rules():
-            yield from rule.check(config, path)
-        for path, schedule in self._schedules():
-            yield from schedule.check(path, may_be_same=schedule is not self.schedule)
+        if self.schedule.type == SAME:
+            yield (
+                f"{PATH}.schedule.type is {SAME!r}, which only groups and phases can be; name a "
+                "schedule."
+            )
+        yield from self.rule.check(config, f"{PATH}.rule")
         for name, group in self.groups.items():
-            yield from group.check(f"{PATH}.groups.{name}")
-        for name, phase in self.phases.items():
-            yield from phase.check(config, f"{PATH}.phases.{name}")
+            yield from group.check(config, f"{PATH}.groups.{name}")
         starts: dict[tuple[str, float], str] = {}
         for name, phase in self.phases.items():
-            yield from phase.check_start(config, f"{PATH}.phases.{name}")
+            yield from phase.check(config, f"{PATH}.phases.{name}")
             key, start = phase.start
             other = starts.get((key, start))
             if other is not None:

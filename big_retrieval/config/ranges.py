@@ -23,10 +23,10 @@ class Range:
     open: str = ""
 
     def holds(self, value: float) -> bool:
-        """Returns True if a number is in the range; NaN never is."""
+        """Returns True if a number is in the range, which NaN and infinity never are."""
         above = self.low < value if self.open in ("low", "both") else self.low <= value
         below = value < self.high if self.open in ("high", "both") else value <= self.high
-        return above and below
+        return math.isfinite(value) and above and below
 
     def __str__(self) -> str:
         if self.high == math.inf:

@@ -1,11 +1,9 @@
 """Base class of sources of records: `config.data`, and the data of evaluators."""
 
 import abc
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from big_retrieval.config.ranges import LIMIT
 from big_retrieval.config.registry import Part, default
 
 if TYPE_CHECKING:
@@ -90,20 +88,3 @@ def check_terms(source: Any, path: str, *keys: str) -> Iterator[str]:
         for term in getattr(source, key):
             if not term.partition("=")[0] or "=" not in term:
                 yield f"{path}.{key} has {term!r}; write column=value, such as split=train."
-
-
-def check_min_relevance(source: Any, path: str) -> Iterator[str]:
-    """Yields an error message if the lowest relevance of kept pairs is negative or infinite."""
-    if not (math.isfinite(source.min_relevance) and source.min_relevance >= 0):
-        given = source.min_relevance
-        yield f"{path}.min_relevance is {given}; it must be 0 (keep all pairs) or more."
-
-
-def check_drawn(source: Any, path: str, most: int, none: str = "") -> Iterator[str]:
-    """Checks `size`, `count` (at most `most`) and `seed` of generated images."""
-    if source.size < 16:
-        yield f"{path}.size is {source.size}; shapes need at least 16 pixels to differ."
-    if source.count is not None and not 1 <= source.count <= most:
-        yield f"{path}.count is {source.count}; it must be from 1 to {most}{none}."
-    if not 0 <= source.seed < LIMIT:
-        yield f"{path}.seed is {source.seed}; it must be from 0 to {LIMIT - 1}."

@@ -101,8 +101,12 @@ class Topology(Part):
 TopologyKey = str | Topology  # of a config: the type, or the part where it has keys
 
 
-def topology_part(name: TopologyKey | Mapping[str, Any]) -> Topology:
+def topology_part(name: TopologyKey | Mapping[str, Any], path: str = "") -> Topology:
     """Returns the topology of a type or of a saved group of keys; a part is returned as it is.
+
+    Args:
+      name: type, group of keys, or part.
+      path: place in the configuration, for messages.
 
     Raises:
       UserError: an unknown type, with the nearest one.
@@ -115,32 +119,20 @@ def topology_part(name: TopologyKey | Mapping[str, Any]) -> Topology:
         near = difflib.get_close_matches(tag, known, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise UserError(
-            f"topology {tag!r} is unknown{hint}; known: {', '.join(known)}. If it is your own, "
-            "give the file that defines it as --plugins=FILE."
+            f"{path}{': ' if path else ''}topology {tag!r} is unknown{hint}; known: "
+            f"{', '.join(known)}. If it is your own, give the file that defines it as "
+            "--plugins=FILE."
         )
     if isinstance(name, Mapping):
         return schema.parse_part(Topology, name, "config.topology")
     return known[tag]()
 
 
-def check_topology(name: TopologyKey, config: "Config", path: str) -> Iterator[str]:
-    """Yields an error message for every mistake in the topology of a key."""
-    try:
-        part = topology_part(name)
-    except UserError as problem:
-        yield f"{path}: {problem}"
-    else:
-        yield from part.check(config, path)
-
-
-def topology_key(name: TopologyKey, path: str = "config.topology") -> TopologyKey:
+def topology_key(name: TopologyKey) -> TopologyKey:
     """Returns the value for a config: the type of a topology without keys, else the part.
 
     Raises:
       UserError: an unknown type.
     """
-    try:
-        part = topology_part(name)
-    except UserError as problem:
-        raise UserError(f"{path}: {problem}") from None
+    part = topology_part(name, "config.topology")
     return part if part.has_keys() else part.type

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.config import Config, TextField, schema
+from big_retrieval.config.ranges import out_of_range
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.stores import open_store, save_texts, texts_sha256
 from big_retrieval.data.fields.texts import Text, TextReader, all_texts
@@ -58,9 +59,8 @@ def captions_of_config(config: Config, field: str) -> list[Text]:
       config: config of the run to train; its targets may be missing.
       field: its text field.
     """
-    errors = list(config.data.check("config.data"))
-    if errors:
-        raise UserError(errors[0])
+    for error in (*out_of_range(config.data, "config.data"), *config.data.check("config.data")):
+        raise UserError(error)
     source, part = make_source(config.data), config.fields[field]
     assert isinstance(part, TextField)  # `text_field` saw to it
     return _not_empty(all_texts(source, TextReader(part))[1], source.name)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import AtLeast1, Config, Loss, Positive, is_lexical
-from big_retrieval.config.topologies import Topology, check_topology, topology_part
+from big_retrieval.config.topologies import Topology, topology_part
 from big_retrieval.losses import activity
 from big_retrieval.losses.context import Context, Result, Scalars
 from big_retrieval.losses.core import Exchange
@@ -90,7 +90,8 @@ class PairLoss(Loss):
                         f"(there: {', '.join(available) or 'none'})."
                     )
         if self.topology:
-            yield from check_topology(self.topology, config, f"{path}.topology")
+            topology = topology_part(self.topology, f"{path}.topology")
+            yield from topology.check(config, f"{path}.topology")
         yield from self.logit_scale.check(f"{path}.logit_scale")
 
     def fields(self, config: Config, side: Side) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 import math
 import re
+from itertools import chain
 
 import numpy as np
 import pytest
 
 from big_retrieval import config
+from big_retrieval.config.ranges import out_of_range
 from big_retrieval.data.judged.weights import make_weight
 
 BY_HAND = {
@@ -20,7 +22,7 @@ BY_HAND = {
 
 def weights(name: str, scores: list[float], **keys) -> list[float]:
     labels = config.PairLabels(score="score", weight=name, **keys)
-    assert not list(labels.check())
+    assert not list(labels.check(config.Config()))
     return make_weight(labels)(np.array(scores)).tolist()
 
 
@@ -59,6 +61,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("keys", "message"), WRONG, ids=[str(k)[:60] for k, _ in WRONG])
 def test_mistakes_are_said_before_the_run(keys, message) -> None:
-    sentence = next(config.PairLabels(**{"score": "score", **keys}).check())
+    labels = config.PairLabels(**{"score": "score", **keys})
+    sentence = next(chain(out_of_range(labels, "config.labels"), labels.check(config.Config())))
     assert sentence.startswith("config.labels.")
     assert re.search(message, sentence), sentence

@@ -8,7 +8,7 @@ from big_retrieval.config.checks.evals import evals
 from big_retrieval.config.checks.fields import fields, heads, sides
 from big_retrieval.config.loss import check_losses
 from big_retrieval.config.ranges import out_of_range
-from big_retrieval.config.topologies import check_topology
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 
 
@@ -22,11 +22,33 @@ def check(config: Config, *, trains: bool = True) -> None:
     Raises:
       UserError: names the keys and a correction.
     """
-    for rule in CHECKS:
-        if rule in (_length, _observed) and not trains:
-            continue
-        for message in rule(config):
-            raise UserError(message)
+    for message in _messages(config, trains=trains):
+        raise UserError(message)
+
+
+def _messages(c: Config, *, trains: bool) -> Iterator[str]:
+    """Yields an error message for every mistake; checks rely on the checks before them."""
+    yield from _mesh(c)
+    yield from out_of_range(c, "config")
+    if trains:
+        yield from _length(c)
+    yield from _slices(c)
+    yield from c.optimizer.check(c)
+    for name, tower in c.towers.items():
+        yield from tower.check(c, f"config.towers.{name}")
+    yield from fields(c)
+    yield from topology_part(c.topology, "config.topology").check(c, "config.topology")
+    yield from _unused(c)
+    yield from _init(c)
+    yield from heads(c)
+    yield from sides(c)
+    yield from check_losses(c)
+    yield from c.labels.check(c)
+    yield from c.negatives.check(c)
+    yield from evals(c)
+    yield from _data(c)
+    if trains:
+        yield from _observed(c)
 
 
 def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
@@ -76,10 +98,6 @@ def _mesh(c: Config) -> Iterator[str]:
         yield f"config.mesh.{' and config.mesh.'.join(free)} are -1; only one can be."
 
 
-def _ranges(c: Config) -> Iterator[str]:
-    yield from out_of_range(c, "config")
-
-
 def _length(c: Config) -> Iterator[str]:
     if c.total_steps is None and c.total_examples is None and c.total_epochs is None:
         yield "the run has no length: set config.total_steps, total_examples or total_epochs."
@@ -100,19 +118,6 @@ def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def _optimizer(c: Config) -> Iterator[str]:
-    yield from c.optimizer.check(c)
-
-
-def _towers(c: Config) -> Iterator[str]:
-    for name, tower in c.towers.items():
-        yield from tower.check(c, f"config.towers.{name}")
-
-
-def _topology(c: Config) -> Iterator[str]:
-    yield from check_topology(c.topology, c, "config.topology")
-
-
 def _init(c: Config) -> Iterator[str]:
     for name, init in c.init.items():
         if name != "model" and name not in c.towers:
@@ -120,15 +125,6 @@ def _init(c: Config) -> Iterator[str]:
             yield f"config.init.{name} is no tower of this config; known: {known}."
         if not init.path:
             yield f"config.init.{name}.path is empty; give a file, a folder or a hub name."
-
-
-def _labels(c: Config) -> Iterator[str]:
-    yield from c.labels.check()
-    yield from c.labels.check_fields(c)
-
-
-def _negatives(c: Config) -> Iterator[str]:
-    yield from c.negatives.check(c)
 
 
 def _data(c: Config) -> Iterator[str]:
@@ -159,9 +155,3 @@ def _observed(c: Config) -> Iterator[str]:
             f"config.profile.first {c.profile.first} is not a step from 1 to config.profile.last "
             f"{c.profile.last}: give both, or the first alone."
         )
-
-
-CHECKS = (
-    _mesh, _ranges, _length, _slices, _optimizer, _towers, fields, _topology, _unused, _init,
-    heads, sides, check_losses, _labels, _negatives, evals, _data, _observed,
-)  # fmt: skip

@@ -1,16 +1,16 @@
 """Judged pairs in files, as a source."""
 
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 
+from big_retrieval.config.ranges import NotNegative, Range
 from big_retrieval.config.registry import register
-from big_retrieval.config.sources import Source, check_min_relevance, check_terms, not_empty
+from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
 from big_retrieval.data.formats.open_files import file_table, files_of, opened, table_of, terms_of
@@ -53,7 +53,7 @@ class Graded(Source):
     score: str = "score"  # column of the score, rank or clicks
     # what that column holds; the best rank, 1, is a score of s_max, as are the most clicks
     score_from: Literal["score", "rank", "clicks"] = "score"
-    s_max: float = 100.0  # of scores from ranks and clicks
+    s_max: Annotated[float, Range(1)] = 100.0  # of scores from ranks and clicks
     where: tuple[str, ...] = ()  # such as "split=train": only pairs with this value
     queries: str = ""  # file with a row a query; empty: its columns are those of the pairs
     query_key: str = ""  # column of ids in that file; empty: named as in the pairs
@@ -72,7 +72,9 @@ class Graded(Source):
     # of a pair that is there with different scores: an error, or which one counts
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
     negative: Literal["refuse", "zero"] = "refuse"  # what a score below 0 is: an error, or 0
-    min_relevance: float = 0.0  # pairs of lower scores are skipped; 1 keeps what fits, to train on
+    min_relevance: NotNegative = (
+        0.0  # pairs of lower scores are skipped; 1 keeps what fits, to train on
+    )
     rename: tuple[str, ...] = ()  # columns, before all else: "queries.text=query", "pairs.pid=id"
     how_to_get: str = ""  # said when `path` does not exist
 
@@ -89,9 +91,6 @@ class Graded(Source):
         if len(set(names.values())) < len(names):
             said = ", ".join(f"{path}.{key} {name!r}" for key, name in names.items())
             yield f"{said}: query, document and score need three columns."
-        if not (math.isfinite(self.s_max) and self.s_max >= 1):
-            yield f"{path}.s_max is {self.s_max}; it must be 1 or more."
-        yield from check_min_relevance(self, path)
         for term in self.rename:
             part, _, rest = term.partition(".")
             column, _, name = rest.partition("=")

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
-from big_retrieval.config.sources import Source, check_min_relevance, not_empty
+from big_retrieval.config.sources import Source, not_empty
 from big_retrieval.data.formats.lines import json_table
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.tables import Table
@@ -223,7 +224,9 @@ class Beir(TextSource):
     split: str = "test"
     query_column: str = "query"  # what records call the text of a query,
     text_column: str = "text"  # and that of a document
-    min_relevance: float = 0.0  # pairs of lower relevance are skipped; 1: train on relevant ones
+    min_relevance: NotNegative = (
+        0.0  # pairs of lower relevance are skipped; 1: train on relevant ones
+    )
     # of a pair that is there with different relevance: an error, or which one counts
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
     # pairs with a query that no file has are skipped and counted, instead of an error; documents
@@ -237,7 +240,6 @@ class Beir(TextSource):
             yield f"{path}.split is empty; name that of qrels/<split>.tsv, such as 'test'."
         if not self.query_column or not self.text_column:
             yield f"{path}.query_column and {path}.text_column must be names."
-        yield from check_min_relevance(self, path)
 
     def check_training(self, config: "Config") -> Iterator[str]:
         if self.min_relevance <= 0 and not config.labels.score:

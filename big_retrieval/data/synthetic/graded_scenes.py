@@ -20,12 +20,13 @@ import functools
 import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 
+from big_retrieval.config.ranges import Range, Seed
 from big_retrieval.config.registry import register
-from big_retrieval.config.sources import Source, check_drawn
+from big_retrieval.config.sources import Source
 from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import ImageColumn
@@ -56,12 +57,9 @@ class GradedScenes(Source):
     graded: ClassVar[bool] = True
     type: Literal["graded_scenes"] = "graded_scenes"
     split: Literal["in_domain", "novel_query", "novel_document", "zero_shot"] = "in_domain"
-    size: int = 32
-    count: int = 400  # documents
-    seed: int = 0
-
-    def check(self, path: str) -> Iterator[str]:
-        yield from check_drawn(self, path, MOST_DOCUMENTS)
+    size: Annotated[int, Range(16)] = 32
+    count: Annotated[int, Range(1, MOST_DOCUMENTS)] = 400  # documents
+    seed: Seed = 0
 
     def check_training(self, config: "Config") -> Iterator[str]:
         known = {"image": ("images", ("image",)), "text": ("texts", SCENE_TEXTS)}

@@ -14,12 +14,13 @@ with the same label, from test pairs.
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 
+from big_retrieval.config.ranges import Range, Seed
 from big_retrieval.config.registry import register
-from big_retrieval.config.sources import Source, check_drawn
+from big_retrieval.config.sources import Source
 from big_retrieval.data.sources import BaseSource, Record
 from big_retrieval.data.synthetic import shapes
 from big_retrieval.data.synthetic.scene_parameters import (
@@ -62,12 +63,9 @@ class Scenes(Source):
     has_negatives: ClassVar[bool] = False
     type: Literal["scenes"] = "scenes"
     split: SceneSplit = "train"
-    size: int = 32
-    count: int | None = None  # None for all records of the split
-    seed: int = 0
-
-    def check(self, path: str) -> Iterator[str]:
-        yield from check_drawn(self, path, MOST_SCENES, ", or None")
+    size: Annotated[int, Range(16)] = 32
+    count: Annotated[int, Range(1, MOST_SCENES)] | None = None  # None for all records of the split
+    seed: Seed = 0
 
     def check_training(self, config: "Config") -> Iterator[str]:
         for name, field in config.fields.items():
