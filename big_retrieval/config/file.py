@@ -147,7 +147,7 @@ def _switch(config: Any, key: str, value: str) -> None:
     of the old type get the default of the new type.
     """
     *path, tag = key.split(".")
-    if tag not in ("type", "kind"):
+    if tag != "type":
         return
     node = config
     for name in path:
@@ -155,7 +155,7 @@ def _switch(config: Any, key: str, value: str) -> None:
     if not isinstance(node, ml_collections.ConfigDict) or node.get(tag) in (None, value):
         return
     try:
-        known = annotations.variants(Config, config, path)
+        known = annotations.variants_at(Config, config, path)
     except (KeyError, TypeError):  # `_check_key` reports unknown keys
         return
     if value not in known:

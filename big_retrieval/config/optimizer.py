@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from big_retrieval.config import schema
+from big_retrieval.config.older_runs import BEFORE
 from big_retrieval.config.ranges import (
     AtLeast0,
     AtLeast1,
@@ -207,7 +207,7 @@ class Ema:
     type: Literal["ema"] = "ema"
     decay: ShareBelow1 = 0.999  # of the average, a step
     # decay at step t is min(decay, (1 + t) / (10 + t)), so that short runs forget their start
-    warmup: bool = field(default=True, metadata={schema.BEFORE: False})
+    warmup: bool = field(default=True, metadata={BEFORE: False})
 
 
 @dataclass(frozen=True)

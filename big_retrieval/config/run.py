@@ -13,6 +13,7 @@ from big_retrieval.config.fields import Field, Tokenizer, lexical_head
 from big_retrieval.config.foreign import make_foreign
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Loss
+from big_retrieval.config.older_runs import complete
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Seed, Steps
 from big_retrieval.config.registry import Plugin
@@ -188,8 +189,7 @@ def load_saved(raw: Any) -> Config:
       UserError: an unknown key or a wrong type, with its path; a part of the model whose file is
         not imported.
     """
-    saved = schema.complete(Config, raw, functools.partial(_foreign, raw))
-    _check_topology(saved)
+    saved = complete(Config, raw, functools.partial(_foreign, raw))
     config = schema.parse(Config, saved)
     return dataclasses.replace(config, topology=topology_key(config.topology))
 
@@ -200,7 +200,7 @@ def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Any:
     Raises:
       PluginNeeded: the model cannot be used without the part.
     """
-    listed, tag = raw.get("plugins"), f"{getattr(kind, 'kind', '')}/{group.get('type')}"
+    listed, tag = raw.get("plugins"), f"{kind.kind}/{group['type']}"
     if not isinstance(listed, dict) or tag not in listed:
         return group
     plugin = schema.parse(Plugin, listed[tag], f"config.plugins.{tag}")
@@ -209,14 +209,3 @@ def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Any:
     if kind.kind in ("field", "head", "topology", "tower") and not is_target:
         foreign.work()
     return foreign
-
-
-def _check_topology(saved: Any) -> None:
-    """Raises a PluginNeeded if a saved topology is a plugin's part whose file is not imported."""
-    name = saved.get("topology") if isinstance(saved, dict) else None
-    listed = saved.get("plugins") if isinstance(saved, dict) else None
-    part = f"topology/{name}" if isinstance(name, str) else ""
-    known = {f"topology/{cls.type}" for cls in Topology.registered()}
-    if isinstance(listed, dict) and part in listed.keys() - known:
-        plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
-        make_foreign(Topology, {"type": name}, plugin, "config.topology").work()

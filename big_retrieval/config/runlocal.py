@@ -110,11 +110,11 @@ def _other_data(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 def _parts(kind: type[T], c: Mapping[str, Any], key: str) -> dict[str, T]:
     """Returns the typed entries of `config.towers` or another group of parts of one kind."""
     groups = c[key].items()
-    return {name: schema.parse_part(kind, x, f"config.{key}.{name}") for name, x in groups}
+    return {name: schema.parse_value(kind, x, f"config.{key}.{name}") for name, x in groups}
 
 
 def _data(c: Mapping[str, Any]) -> Source:
-    return schema.parse_part(Source, c["data"], "config.data")
+    return schema.parse_value(Source, c["data"], "config.data")
 
 
 def _shrink(c: Editable, keep_data: bool | None) -> None:

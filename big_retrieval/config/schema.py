@@ -6,8 +6,8 @@ unknown keys and wrong types.
 
 Supported annotations: bool, int, float, str and unions of these, Literal, `X | None`,
 tuple[X, ...], tuple[X, Y], dict[str, X], dataclasses, unions of dataclasses with a Literal key
-(`type` or `kind`) that tells them apart, and the base class of a kind of parts, which stands for
-all registered parts (`config/registry.py`).
+`type` that tells them apart, and the base class of a kind of parts, which stands for all registered
+parts (`config/registry.py`).
 """
 
 import dataclasses
@@ -15,21 +15,19 @@ import difflib
 import itertools
 import json
 import math
-import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
+from typing import Any, Literal, TypeVar
 
 import ml_collections
 from ml_collections import config_dict
 
-from big_retrieval.config.annotations import choices_of, hints_of, kind_in, named, tag_of
+from big_retrieval.config.annotations import hints_of, kind_of, members_of, variants_of
 from big_retrieval.errors import UserError
 from big_retrieval.io.manifest import to_json
 
 T = TypeVar("T")
-# Metadata of a dataclass field: its value in older files without the key, if not the default.
-BEFORE = "before"
 USUAL_NAMES = {"learning_rate": "lr", "epochs": "total_epochs", "steps": "total_steps"}
 _WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "True or False"}
 
@@ -40,23 +38,19 @@ def to_config_dict(tree: Any) -> ml_collections.ConfigDict:
     `None` of an optional key becomes a typed placeholder, so that the command line can assign it.
     """
     hints = hints_of(type(tree))
-    out = ml_collections.ConfigDict()
-    for field in dataclasses.fields(tree):
-        value = getattr(tree, field.name)
-        if value is None:
-            out[field.name] = config_dict.placeholder(_optional(hints[field.name]))
-        elif dataclasses.is_dataclass(value):
-            out[field.name] = to_config_dict(value)
-        elif isinstance(value, Mapping):
-            out[field.name] = ml_collections.ConfigDict(
-                {
-                    key: to_config_dict(item) if dataclasses.is_dataclass(item) else item
-                    for key, item in value.items()
-                }
-            )
-        else:
-            out[field.name] = value
-    return out
+
+    def editable(value: Any, hint: Any = None) -> Any:
+        if value is None and hint is not None:
+            return config_dict.placeholder(_optional(hint))
+        if dataclasses.is_dataclass(value):
+            return to_config_dict(value)
+        if isinstance(value, Mapping):
+            return ml_collections.ConfigDict({key: editable(x) for key, x in value.items()})
+        return value
+
+    return ml_collections.ConfigDict(
+        {key: editable(getattr(tree, key), hint) for key, hint in hints.items()}
+    )
 
 
 def to_plain(tree: Any) -> dict[str, Any]:
@@ -84,72 +78,23 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
     Raises:
       UserError: an unknown key (with the nearest known one), a missing key, or a wrong type.
     """
-    if isinstance(raw, ml_collections.ConfigDict):
-        raw = raw.to_dict()
-    if not isinstance(raw, Mapping):
-        raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
-    hints = hints_of(cls)
+    raw, hints = _group(raw, path), hints_of(cls)
     for key in raw:
         if key not in hints:
             raise UserError(unknown_key(path, str(key), hints, raw))
     missing = [key for key in hints if key not in raw]
     if missing:
         raise UserError(missing_keys(path, missing, next(iter(raw), missing[0])))
-    values = {key: _value(hint, raw[key], f"{path}.{key}") for key, hint in hints.items()}
+    values = {key: parse_value(hint, raw[key], f"{path}.{key}") for key, hint in hints.items()}
     return cls(**values)
 
 
-def parse_part(kind: type[T], raw: Any, path: str) -> T:
-    """Returns the part of a group of keys; `kind` is the base class of its parts.
-
-    Raises:
-      UserError: an unknown type or key, a missing key, or a wrong type of a value.
-    """
-    return _value(kind, raw, path)
-
-
-Unknown = Callable[[Any, Any, str], Any]
-
-
-def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "config") -> Any:
-    """Returns a saved plain tree with the defaults of keys that are missing in it.
-
-    Args:
-      hint: the dataclass, or the annotation of a part of it.
-      raw: the saved value.
-      unknown: (annotation, group, path) -> replacement of a group of an unknown type. None keeps
-        such groups and ignores `BEFORE`, for trees that are not from a file.
-      path: path of this part.
-    """
-    args, choices = typing.get_args(hint), choices_of(hint)
-    if not choices and isinstance(raw, Mapping) and (kind := kind_in(hint)):
-        return complete(kind, raw, unknown, path)
-    if choices and isinstance(raw, Mapping):
-        tag, known = tag_of(choices[0]), named(choices)
-        if tag not in raw:  # older files had one kind only
-            raw = {**raw, tag: next(iter(known))}
-        if raw[tag] in list(known):
-            return complete(known[raw[tag]], raw, unknown, path)
-        return unknown(hint, raw, path) if unknown else raw
-    if typing.get_origin(hint) is dict and isinstance(raw, Mapping):
-        return {
-            key: complete(args[1], value, unknown, f"{path}.{key}") for key, value in raw.items()
-        }
-    if not dataclasses.is_dataclass(hint) or not isinstance(raw, Mapping):
-        return raw
-    hints, out = hints_of(hint), dict(raw)
-    for field in dataclasses.fields(hint):
-        if field.name in raw:
-            out[field.name] = complete(
-                hints[field.name], raw[field.name], unknown, f"{path}.{field.name}"
-            )
-        elif unknown and BEFORE in field.metadata:
-            out[field.name] = field.metadata[BEFORE]
-        elif field.default is not dataclasses.MISSING:
-            out[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            out[field.name] = to_plain(field.default_factory())
-    return out
+def _group(raw: Any, path: str) -> Mapping[str, Any]:
+    if isinstance(raw, ml_collections.ConfigDict):
+        return raw.to_dict()
+    if not isinstance(raw, Mapping):
+        raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
+    return raw
 
 
 def unknown_key(
@@ -217,27 +162,26 @@ def _optional(hint: Any) -> Any:
     return typing.get_origin(inner) or inner
 
 
-def _value(hint: Any, raw: Any, path: str) -> Any:
-    """Returns a value of the tree, checked against its annotation."""
+def parse_value(hint: Any, raw: Any, path: str) -> Any:
+    """Returns a value of the tree, checked against its annotation, as `parse` does.
+
+    Args:
+      hint: annotation, such as the base class of a kind of parts.
+      raw: the value.
+      path: path of the value, for messages.
+    """
+    members, variants = members_of(hint), variants_of(hint)
+    if raw is None and NoneType in members:
+        return None
+    if variants and (str not in members or isinstance(raw, Mapping)):
+        return _variant(variants, raw, path)
+    values = [arg for arg in members if arg not in (NoneType, kind_of(hint))]
+    if len(values) > 1:
+        return _scalar_of(values, raw, path)
+    (hint,) = values
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if choices_of(hint) and type(None) not in args:
-        return _variant(choices_of(hint), raw, path)
-    if origin in (Union, types.UnionType) and type(None) in args:
-        if raw is None:
-            return None
-        rest = [arg for arg in args if arg is not type(None)]
-        return _value(rest[0] if len(rest) == 1 else Union[tuple(rest)], raw, path)  # noqa: UP007
     if dataclasses.is_dataclass(hint):
         return parse(typing.cast(type, hint), raw, path)
-    if kind := kind_in(hint):  # or the type of a part, as text
-        return _value(kind if isinstance(raw, Mapping) else str, raw, path)
-    if origin in (Union, types.UnionType):  # of scalars
-        for arg in args:
-            _check_annotation(arg, path)
-        if not isinstance(raw, args) or (isinstance(raw, float) and not math.isfinite(raw)):
-            words = ", ".join(_WORDS[arg] for arg in args)
-            raise UserError(f"{path} is {raw!r}; it must be one of: {words}.")
-        return raw
     if origin is Literal:
         if raw not in args:
             near = difflib.get_close_matches(str(raw), [str(arg) for arg in args], 1)
@@ -251,8 +195,18 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
         if not isinstance(raw, Mapping):
             raise UserError(f"{path} is a group of named entries, not {raw!r}.")
         _check_names(raw, path, args[0])
-        return {str(key): _value(args[1], item, f"{path}.{key}") for key, item in raw.items()}
+        return {str(key): parse_value(args[1], item, f"{path}.{key}") for key, item in raw.items()}
     return _scalar(hint, raw, path)
+
+
+def _scalar_of(kinds: Sequence[type], raw: Any, path: str) -> Any:
+    """Checks a value that may have one of several types, such as `bool | float`."""
+    for kind in kinds:
+        _check_annotation(kind, path)
+    if not isinstance(raw, tuple(kinds)) or (isinstance(raw, float) and not math.isfinite(raw)):
+        words = ", ".join(_WORDS[kind] for kind in kinds)
+        raise UserError(f"{path} is {raw!r}; it must be one of: {words}.")
+    return raw
 
 
 def _check_annotation(hint: Any, path: str) -> None:
@@ -292,7 +246,7 @@ def _tuple(args: tuple[Any, ...], raw: Any, path: str) -> tuple[Any, ...]:
     if len(args) != len(raw):
         raise UserError(f"{path} is {tuple(raw)!r}; it must have {len(args)} elements.")
     return tuple(
-        _value(arg, item, f"{path}[{i}]")
+        parse_value(arg, item, f"{path}[{i}]")
         for i, (arg, item) in enumerate(zip(args, raw, strict=True))
     )
 
@@ -304,39 +258,32 @@ def _example(args: tuple[Any, ...]) -> str:
     return f"({one[0]},)" if len(one) == 1 else f"({', '.join(one)})"
 
 
-def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
-    """Parses one of several dataclasses, which the group's tag selects."""
-    if isinstance(raw, ml_collections.ConfigDict):
-        raw = raw.to_dict()
+def _variant(variants: Mapping[str, Any], raw: Any, path: str) -> Any:
+    """Parses a group as the dataclass of its type."""
     if hasattr(raw, "saved_form"):  # a part whose file is not imported
         return raw
-    if not isinstance(raw, Mapping):
-        raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
-    tag, names = tag_of(choices[0]), named(choices)
-    if raw.get(tag) not in list(names):  # which hashes nothing: a file may hold a list there
-        given = f"is {raw[tag]!r}" if tag in raw else "is missing"
-        raise UserError(f"{path}.{tag} {given}; it must be one of {', '.join(map(repr, names))}.")
-    return parse(names[raw[tag]], _switched(names, raw, tag, path), path)
+    raw = _group(raw, path)
+    if raw.get("type") not in list(variants):  # which hashes nothing, as in `complete`
+        given = f"is {raw['type']!r}" if "type" in raw else "is missing"
+        raise UserError(f"{path}.type {given}; it must be one of {', '.join(map(repr, variants))}.")
+    return parse(variants[raw["type"]], _switched(variants, raw, path), path)
 
 
-def _switched(
-    names: Mapping[str, Any], raw: Mapping[str, Any], tag: str, path: str
-) -> Mapping[str, Any]:
-    """Converts a group of another variant whose tag alone was changed.
+def _switched(variants: Mapping[str, Any], raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Converts a group of another type whose key `type` alone was changed.
 
     Shared keys stay, new keys get their defaults, and old keys must have their defaults.
     """
-    wanted = names[raw[tag]]
-    keys = set(hints_of(wanted))
-    strange = set(raw) - keys
-    for name, cls in names.items():
-        if cls is wanted or set(raw) != set(hints_of(cls)) or set(raw) == keys:
+    cls = variants[raw["type"]]
+    keys = set(hints_of(cls))
+    for name, other in variants.items() if set(raw) != keys else ():
+        if set(raw) != set(hints_of(other)):
             continue
-        old = complete(cls, {tag: name})
-        if any(old.get(key) != raw[key] for key in strange):
+        old = to_config_dict(other()).to_dict()
+        if any(old[key] != raw[key] for key in set(raw) - keys):
             raise UserError(
-                f"{path}.{tag} is {raw[tag]!r}, but the other keys are those of {name!r}: give the "
-                f"whole group in a config file, as recipe.entry(config.{wanted.__name__}(), ...)."
+                f"{path}.type is {raw['type']!r}, but the other keys are those of {name!r}: give "
+                f"the whole group in a config file, as recipe.entry(config.{cls.__name__}(), ...)."
             )
-        return complete(wanted, {key: value for key, value in raw.items() if key in keys})
+        return to_config_dict(cls()).to_dict() | {key: raw[key] for key in keys & set(raw)}
     return raw

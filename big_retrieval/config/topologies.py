@@ -124,7 +124,7 @@ def topology_part(name: TopologyKey | Mapping[str, Any], path: str = "") -> Topo
             "--plugins=FILE."
         )
     if isinstance(name, Mapping):
-        return schema.parse_part(Topology, name, "config.topology")
+        return schema.parse_value(Topology, name, "config.topology")
     return known[tag]()
 
 

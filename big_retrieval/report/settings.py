@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from big_retrieval.config import Config, schema
+from big_retrieval.config.older_runs import complete
 from big_retrieval.report.html import Html, table, tag
 from big_retrieval.report.numbers import NONE, count_of, duration, is_number, number, size
 from big_retrieval.report.read import RunFiles, told
@@ -39,7 +40,7 @@ def defaults(config: Mapping[str, Any]) -> Flat:
         }
 
     try:
-        own = flat(json.loads(json.dumps(schema.complete(Config, tags(config)))))
+        own = flat(json.loads(json.dumps(complete(Config, tags(config)))))
     except (TypeError, ValueError, KeyError, AttributeError, StopIteration):  # of another version
         return {}
     plain = flat(json.loads(json.dumps(schema.to_plain(Config()))))

@@ -69,7 +69,7 @@ def open_run_folder(workdir: Path, config: Config) -> None:
 
 
 def with_values_of_the_run(workdir: Path, config: Config) -> Config:
-    """Returns the config with keys that an old run may lack (`schema.BEFORE`) as it was trained."""
+    """Returns the config with keys that an old run may lack (`BEFORE`) as it was trained."""
     with contextlib.suppress(OSError, ValueError, RecursionError):  # `open_run_folder` raises them
         raw = json.loads((workdir / "config.json").read_text()) if _begun(workdir) else None
         config, messages = as_before(config, raw)
