@@ -90,13 +90,20 @@ def main() -> None:
 
 def _evaluate(mode: str, folder: Path | None) -> None:
     """Evaluates, and writes what was found into a folder; None: nowhere."""
+    from big_retrieval.report.example_files.folder import ExampleFolder
+    from big_retrieval.runtime.extras import Extras
     from big_retrieval.train.logging import table
 
     with tempfile.TemporaryDirectory() as scratch:
         # Read once: it takes the evaluators that are set to None out of the flag's value.
         given = cli.load_config() if mode else None
         system = _system(mode, given, Path(scratch))
-        found = system.run(folder, rankings=RANKINGS.value, shown=SHOW.value)
+        examples = None
+        if folder is not None:
+            examples = ExampleFolder(folder, system.step, Extras(), SHOW.value)
+        found = system.run(folder, examples, rankings=RANKINGS.value)
+        if examples is not None:
+            examples.warn_of_unknown()
     table(found)
     if folder is None:
         no_run = f"{RUN.value} is no run folder, so nothing is written to it; "

@@ -14,7 +14,7 @@ from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.images import transforms
 from big_retrieval.data.sources import BaseSource, Record, RecordSource, is_absent, place_of
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.evals.thumbnails import unreadable
+from big_retrieval.report.thumbnails import unreadable
 from big_retrieval.retrieval.documents import DocumentReader, read_row
 
 SIDE = 320  # pixels of a picture's longer side, at most

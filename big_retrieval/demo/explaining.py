@@ -11,11 +11,11 @@ from big_retrieval.demo.collection import small_file
 from big_retrieval.demo.opening import Demo
 from big_retrieval.demo.ways import Kind, ModelWay, Way
 from big_retrieval.errors import UserError
-from big_retrieval.evals import heat_maps
-from big_retrieval.evals.attributions import Attribution
 from big_retrieval.explain.attributions import gradcam
 from big_retrieval.explain.listings import FAINT
 from big_retrieval.explain.patches import Patches, look
+from big_retrieval.report import heat_maps
+from big_retrieval.report.gradcam import Attribution
 
 TERMS = 24  # of a document that are listed, at most
 SEEN = 8  # images whose patches are kept

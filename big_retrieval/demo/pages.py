@@ -15,9 +15,9 @@ from big_retrieval.demo.service import MOST_ANSWERS, SearchQuery, Service, WayAn
 from big_retrieval.demo.uploads import MOST_BODY, MOST_QUERY, READABLE
 from big_retrieval.demo.ways import ModelWay
 from big_retrieval.errors import UserError
-from big_retrieval.evals.thumbnails import SIDE, data_uri
 from big_retrieval.report.html import Child, Html, join, tag
 from big_retrieval.report.numbers import count_of
+from big_retrieval.report.thumbnails import SIDE, data_uri
 
 EXAMPLES = 12  # documents that the page begins with
 ECHOED = 2 * SIDE  # pixels of an uploaded image that is shown again

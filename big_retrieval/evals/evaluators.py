@@ -3,7 +3,8 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals import examples as example_files
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.rankings import name_of
 from big_retrieval.inference.encoder import Embeddings, Encoder
@@ -38,7 +38,8 @@ class EvaluatorContext:
       readers: reader by field name; `readers[name].field` has the keys of the field.
       reading: threads that read records, and the count of damaged records.
       duplicates: True if records that share a text or an image are positives of each other.
-      show: takes examples for the report; None writes none.
+      show: takes results, or a mapping of JSON values, from which the report's examples are made;
+        every process calls it at most once. None if no examples are written.
       rankings: folder for the values of each query; None writes none.
       extras: turns an output that cannot be written into a warning; None makes it an error.
       computed: values of methods with `config.once`.
@@ -51,7 +52,7 @@ class EvaluatorContext:
     encoder: Encoder
     reading: Reading | None = None
     duplicates: bool = False
-    show: example_files.Show | None = None
+    show: Callable[[Any], None] | None = None
     rankings: Path | None = None
     extras: Extras | None = None
     computed: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
@@ -82,6 +83,10 @@ class EvaluatorContext:
         records = self.source if source is None else source
         assert records is not None, f"{self.path} has no data"
         return records
+
+
+# Writes examples for the report from prefix, context and results of an evaluator.
+WriteExamples = Callable[[str, EvaluatorContext, Any], None]
 
 
 class BoundEvaluator(NamedTuple):
@@ -170,7 +175,7 @@ def run(
     evaluators: Mapping[str, BoundEvaluator],
     names: Collection[str],
     weights: Any,
-    examples: example_files.Folder | None = None,
+    examples: WriteExamples | None = None,
     rankings: Path | None = None,
     extras: Extras | None = None,
     config: Config | None = None,
@@ -180,7 +185,7 @@ def run(
     Args:
       evaluators: by prefix.
       names: prefixes of the evaluators to run.
-      examples: folder of examples for the report; None writes none.
+      examples: writes examples for the report; None writes none.
       rankings: folder for the values of each query; None writes none.
       extras: turns an output that cannot be written into a warning; None makes it an error.
       config: its evaluators' `metric_names` are compared with the metrics; None compares nothing.
@@ -196,7 +201,7 @@ def run(
         start = time.monotonic()
         part, context = evaluators[prefix]
         folder = rankings / name_of(prefix) if rankings is not None and part.rankings else None
-        show = None if examples is None else examples.show(prefix)
+        show = None if examples is None else partial(examples, prefix, context)
         context = dataclasses.replace(context, show=show, rankings=folder, extras=extras)
         with messages.about(prefix):
             metrics = part.run(context, weights)

@@ -83,7 +83,7 @@ class Geometry(Evaluator):
         sides = {self.query: query[first], self.document: document[second]}
         if context.show is not None:
             topology = context.topology
-            context.show(lambda: {"distances": histograms(all_distances(sides, topology))})
+            context.show({"distances": histograms(all_distances(sides, topology))})
         return measure(sides, context.topology, self.per_sphere)
 
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -17,7 +17,6 @@ from big_retrieval.config.ranges import ShareInside
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals import graded_examples
 from big_retrieval.evals.bags import bags_of_texts, in_mode
 from big_retrieval.evals.encoding import EncodedFields, average, encode_fields, placed
 from big_retrieval.evals.evaluators import EvaluatorContext
@@ -31,6 +30,24 @@ from big_retrieval.inference.encoder import Embeddings
 
 log = logging.getLogger(__name__)
 QUERIES = 4096  # maximum number of queries whose rankings are in memory
+
+
+class RankingResult(NamedTuple):
+    """Rankings by the config's weights, for examples.
+
+    Attributes:
+      ranked: rankings of the first queries, at most `QUERIES`.
+      values: metrics of these queries, [q] by name.
+      queries: embeddings of all queries.
+      documents: fields of all documents.
+      shown: number of documents to show and to sum the relevance of; None for the default.
+    """
+
+    ranked: Ranked
+    values: Mapping[str, np.ndarray]
+    queries: Embeddings
+    documents: EncodedFields
+    shown: int | None
 
 
 @register("evaluator")
@@ -128,13 +145,15 @@ class Ranking(Evaluator):
         notes = lacking({f"without {name}": int(np.sum(~x)) for name, x in present.items()})
         log.info(judged.summary("", notes))
         embeddings = average_side(context, queries, "query")
-        shown: list[Ranked] = []
+        result: RankingResult | None = None
         with _writer(context) as writer:
             values = []
             weighting = weights_of(context, "document")
             for ranked in self.rank(context, embeddings, queries, documents, weighting):
                 values.append(judged.values(ranked))
-                shown = shown or [ranked]
+                if result is None:
+                    shown = self.shown
+                    result = RankingResult(ranked, values[0], embeddings, documents, shown)
                 if writer is not None:
                     writer.add(ranked.queries, ranked.found, ranked.scores, values[-1])
             out = _means(values, "")
@@ -148,7 +167,7 @@ class Ranking(Evaluator):
                     for by_metric in values:
                         writer.add_values({f"{name}/{x}": v for x, v in by_metric.items()})
         if context.show is not None:
-            context.show(lambda: self._examples(context, shown[0], embeddings, documents))
+            context.show(result)
         return out
 
     def _further(
@@ -210,20 +229,6 @@ class Ranking(Evaluator):
             hits, scores = scorer.best(embeddings[indices], judged.search_depth, row_of)
             hits = np.where(has_field[indices][:, None], present[hits], -1)
             yield judged.ranked(indices, hits, scores)
-
-    def _examples(
-        self, context: EvaluatorContext, ranked: Ranked, embeddings: Any, documents: EncodedFields
-    ) -> dict[str, Any]:
-        how: Any = {
-            "topology": context.topology, "encoder": context.encoder, "readers": context.readers,
-        }  # fmt: skip
-        weighting = weights_of(context, "document")
-        matched = graded_examples.matching(embeddings, documents, weighting, **how)
-        sides = {side: readers_of(context, side) for side in SIDES}
-        values = self.judgements(context).values(ranked)
-        return graded_examples.describe(
-            self.type, context.source, sides, ranked, values, matched, self.shown
-        )
 
 
 def records_of(context: EvaluatorContext, side: Side) -> RecordSource:

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -12,8 +12,6 @@ import scipy.sparse
 from big_retrieval.config import AtLeast1, Config, Scenes, Source, register
 from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.data.duplicates import OFF, Duplicates, SharedValues
-from big_retrieval.evals import examples
-from big_retrieval.evals.attributions import of_records
 from big_retrieval.evals.bags import bags_of_texts, in_mode, words_shared
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
@@ -26,6 +24,20 @@ from big_retrieval.inference.encoder import Encoder
 
 log = logging.getLogger(__name__)
 STRONGEST = 5  # terms of an image that `words@5` compares with its texts
+
+
+class RetrievalResult(NamedTuple):
+    """Rankings of both directions, for examples.
+
+    Attributes:
+      directions: queries, documents, and the rank of each query's best positive, [Q].
+      chunk: queries scored at a time.
+      weights: of the model.
+    """
+
+    directions: Sequence[tuple[FieldItems, FieldItems, np.ndarray]]
+    chunk: int
+    weights: Any
 
 
 @register("evaluator")
@@ -123,7 +135,8 @@ class Retrieval(Evaluator):
             f"embeddings: {counts[0]:,} of field {names[0]!r} against {counts[1]:,} of {names[1]!r}"
         )
         how = {"score": context.topology.score, "encoder": context.encoder, "chunk": self.chunk}
-        out, directions = {}, []
+        out: dict[str, float] = {}
+        directions = []
         names_of: dict[str, list[str]] = {}  # direction -> its queries
         values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
         for direction, (first, second), result in self._directions(fields, how):
@@ -133,9 +146,7 @@ class Retrieval(Evaluator):
                 log.info(note)
             names_of[direction] = first.names()
             values[direction] = by_query(result, self.recall_at)
-            if context.show is not None:
-                show = context.show
-                directions.append(examples.choose(first, second, result.best, show=show, **how))
+            directions.append((first, second, result.best))
         out |= _of_both_directions(out)
         out |= self._lexical(context, fields, how, values)
         if context.rankings is not None:
@@ -143,20 +154,8 @@ class Retrieval(Evaluator):
                 folder = context.rankings.with_name(f"{context.rankings.name}-{direction}")
                 write_values(folder, names_of[direction], by_metric, context.extras)
         if context.show is not None:
-            context.show(lambda: self._examples(context, weights, directions))
+            context.show(RetrievalResult(directions, self.chunk, weights))
         return out
-
-    def _examples(
-        self, context: EvaluatorContext, weights: Any, directions: Sequence[examples.Direction]
-    ) -> dict[str, Any]:
-        """Returns the content of the file of examples; called on the first process."""
-        names = self.document, self.query
-        seen = of_records(context.encoder, weights, context.source, context.readers, names)
-        return {
-            "type": self.type,
-            "directions": [direction.describe() for direction in directions],
-            **({"attributions": seen} if seen else {}),
-        }
 
     def _directions(
         self, fields: Mapping[str, FieldItems], how: dict[str, Any]

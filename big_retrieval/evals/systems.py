@@ -1,7 +1,7 @@
 """Systems of `big-retrieval evaluate`: a model or BM25, with the evaluators of a config."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,11 @@ from big_retrieval.config import Config
 from big_retrieval.data.build import make_eval_sources, make_readers, make_reading, make_source
 from big_retrieval.evals import evaluators
 from big_retrieval.evals.bm25 import make_bm25_evaluators
-from big_retrieval.evals.evaluators import BoundEvaluator
-from big_retrieval.evals.examples import Folder
+from big_retrieval.evals.evaluators import BoundEvaluator, WriteExamples
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.runtime.extras import Extras
 
 log = logging.getLogger(__name__)
 
@@ -39,25 +37,25 @@ class EvaluatedSystem:
     step: int = 0
 
     def run(
-        self, folder: Path | None, *, rankings: bool = False, shown: Sequence[str] = ()
+        self,
+        folder: Path | None = None,
+        examples: WriteExamples | None = None,
+        *,
+        rankings: bool = False,
     ) -> dict[str, float]:
         """Runs all evaluators and returns their metrics.
 
         Args:
-          folder: folder for examples and rankings; None writes neither.
+          folder: folder for rankings; None writes none.
+          examples: as in `evaluators.run`.
           rankings: True if all evaluators that can do so write rankings.
-          shown: queries of `Retrieval` evaluators to add to the examples.
         """
         bound = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
         log.info(f"evaluating {self.name}")
         for part, context in bound.values():
             part.check_data(context)
-        examples = None if folder is None else Folder(folder, self.step, Extras(), shown)
         ranking_folder = None if folder is None else folder / RANKINGS
-        metrics = evaluators.run(bound, set(bound), self.weights, examples, ranking_folder)
-        if examples is not None:
-            examples.warn_of_unknown()
-        return metrics
+        return evaluators.run(bound, set(bound), self.weights, examples, ranking_folder)
 
     def write(self, content: Mapping[str, float | str], file: Path) -> None:
         """Writes metrics and other values, with the name of the checkpoint, to a JSON file."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,6 @@ from big_retrieval.evals.class_names import (
     read_names,
     same_classes,
 )
-from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.intervals import few_queries_note
@@ -37,6 +36,26 @@ from big_retrieval.inference.encoder import Embeddings, Encoder
 
 log = logging.getLogger(__name__)
 CHUNK = 1024  # images scored at a time
+
+
+class ZeroShotResult(NamedTuple):
+    """Result of a zero-shot classification of n images, for examples.
+
+    Attributes:
+      image: field of the images.
+      classes: class names.
+      records: record of each image, [n].
+      labels: class index of each image, [n].
+      scores: [n, classes].
+      ranks: rank of the label, from 1, [n].
+    """
+
+    image: str
+    classes: tuple[str, ...]
+    records: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray
+    ranks: np.ndarray
 
 
 @register("evaluator")
@@ -191,11 +210,7 @@ class ZeroShot(Evaluator):
             write_values(context.rankings, ids, values, context.extras)
         if context.show is not None:
             names = tuple(names_of(each)[0] for each in classes)
-            confusions = Confusions(
-                context.source, context.readers[self.image], names, records, labels[records],
-                scores, ranks,
-            )  # fmt: skip
-            context.show(lambda: {"type": self.type, **confusions.describe()})
+            context.show(ZeroShotResult(self.image, names, records, labels[records], scores, ranks))
         means = {name: float(np.mean(is_hit)) for name, is_hit in values.items()}
         if note := few_queries_note({"accuracy": means["accuracy"]}, len(records), "images"):
             log.info(note)

@@ -7,11 +7,11 @@ explain.look(model, "ball.jpg").map("ball")
 explain.gradcam(dense, "a red ball", "ball.jpg").image
 """
 
-from big_retrieval.evals.attributions import Attribution
 from big_retrieval.explain.attributions import gradcam
 from big_retrieval.explain.patches import Patches, look, patch_list, rectangle
 from big_retrieval.explain.vocabulary import Box, Usage, box, usage
 from big_retrieval.explain.words import shared, strongest, words_of
+from big_retrieval.report.gradcam import Attribution
 from big_retrieval.sparse.listing import Shared
 
 __all__ = [

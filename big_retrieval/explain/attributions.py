@@ -12,10 +12,10 @@ from big_retrieval.config import Config
 from big_retrieval.data.at_hand import Images
 from big_retrieval.data.build import make_readers
 from big_retrieval.errors import UserError
-from big_retrieval.evals.attributions import PAIRS, Attribution, attribute
 from big_retrieval.explain.pages import make_folder, page
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report.attributions import READING, attributed
+from big_retrieval.report.gradcam import PAIRS, Attribution, attribute
 from big_retrieval.report.html import tag
 from big_retrieval.report.numbers import number
 

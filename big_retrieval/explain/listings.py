@@ -10,7 +10,6 @@ import numpy as np
 from PIL import Image
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals import heat_maps
 from big_retrieval.explain import pictures
 from big_retrieval.explain.pages import Drawing, Listing
 from big_retrieval.explain.patches import Patches, look, rectangle
@@ -25,6 +24,7 @@ from big_retrieval.explain.words import (
     strongest,
     words_of,
 )
+from big_retrieval.report import heat_maps
 from big_retrieval.report.numbers import count_of, number
 from big_retrieval.sparse import listing
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from big_retrieval.evals.heat_maps import enlarged
+from big_retrieval.report.heat_maps import enlarged
 from big_retrieval.sparse.listing import Listed
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ def attributed(found: Mapping[str, Any], mark: Html | None = None) -> Html:
     """One text with one image.
 
     Args:
-      found: as `evals.attributions.Attribution.describe` gives it, perhaps out of a file, with the
+      found: as `gradcam.Attribution.describe` gives it, perhaps out of a file, with the
         `record` or the `name` of the image.
       mark: of the run.
     """

@@ -20,10 +20,10 @@ import jax
 from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.evals import evaluators as evals
-from big_retrieval.evals.examples import Folder
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
+from big_retrieval.report.example_files.folder import ExampleFolder
 from big_retrieval.runtime import distributed, heartbeat, locks
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import nonfinite, summary
@@ -211,7 +211,8 @@ def _evaluate(
     if not due:
         return {}
     locks.check()  # outputs of evaluators make their folders
-    examples = Folder(run.workdir, step, extras) if final and run.config.report else None
+    shows = final and run.config.report
+    examples = ExampleFolder(run.workdir, step, extras) if shows else None
     rankings = run.workdir / RANKINGS if final else None
     found = evals.run(run.evaluators, due, state.weights, examples, rankings, extras, run.config)
     metrics.write(step, found)

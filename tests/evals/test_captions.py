@@ -13,7 +13,6 @@ from big_retrieval.config import CaptionNdcg, CrisscrossedCaptions, recipe
 from big_retrieval.config.checks import evals as checks
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
-from big_retrieval.evals.examples import Show
 from big_retrieval.evals.rouge import RougeL, words
 from tests.evals.bound import Bound
 from tests.evals.captioned import evaluator, records, write_pairs
@@ -41,10 +40,10 @@ def test_pairs_are_right_besides_the_original_ones(tmp_path: Path, said: list[st
         (77, 0, 5),
         (1000, 9, 5),
     ]
-    built, shown = crisscrossed(write_pairs(tmp_path / "a.csv", pairs)), []
+    built = crisscrossed(write_pairs(tmp_path / "a.csv", pairs))
     built.check()
     assert "2 of 6 pairs have a score of 3 or more; 2 others name what the data lack" in said[-1]
-    found = built.run({}, show=Show(lambda make: shown.append(make())))
+    found, shown = built.examples({})
     right = OWNERS[:, None] == np.arange(3)  # [6, 3]
     right[2, 2] = right[3, 1] = True
     for way, scores, mask in (
@@ -56,7 +55,7 @@ def test_pairs_are_right_besides_the_original_ones(tmp_path: Path, said: list[st
             assert found[f"{way}/R@{k}"] == pytest.approx(ranked[:, :k].any(1).mean())
         precision = [row[: row.sum()].mean() for row in ranked]
         assert found[f"{way}/R-precision"] == pytest.approx(np.mean(precision))
-    for direction in shown[0]["directions"]:
+    for direction in shown["directions"]:
         by = right.T if direction["query"] == "image" else right
         for example in (each for group in direction["groups"] for each in group["examples"]):
             assert example["right_answers"] == by[example["place"]].sum()

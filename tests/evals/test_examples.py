@@ -1,6 +1,7 @@
 """Examples against plain loops: which queries, which answers, what is written and read."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from big_retrieval import parallel
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged
-from big_retrieval.evals import examples
-from big_retrieval.evals.confusions import Confusions, predictions
-from big_retrieval.evals.examples import Folder, best_first, worst
+from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.ranks import ranks
-from big_retrieval.evals.thumbnails import (
+from big_retrieval.evals.zeroshot import ZeroShotResult
+from big_retrieval.inference.encoder import Encoder
+from big_retrieval.report.example_files import retrieval, selection
+from big_retrieval.report.example_files.folder import ExampleFolder
+from big_retrieval.report.example_files.selection import best_first, worst
+from big_retrieval.report.example_files.zeroshot import predictions, zeroshot_content
+from big_retrieval.report.thumbnails import (
     MOST_CHARACTERS,
     SIDE,
     data_uri,
@@ -28,7 +33,6 @@ from big_retrieval.evals.thumbnails import (
     shrink,
     unreadable,
 )
-from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import bound
@@ -55,6 +59,7 @@ class Counting(SceneRecords):
 
 
 SOURCE = Counting("test", size=16, count=RECORDS)
+CONTEXT = EvaluatorContext("test", SOURCE, SPECS, TOPOLOGIES["euclidean"], None)  # type: ignore
 
 
 class Preset(Encoder):
@@ -134,7 +139,7 @@ def test_answers_stand_in_the_order_that_ranks_count_in(
 def test_choices_are_those_of_plain_loops(
     devices: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examples, "MOST_MARGINS", most)
+    monkeypatch.setattr(retrieval, "MOST_MARGINS", most)
     rng = np.random.default_rng(1)
     q, d = 40, 23
     a, b = rng.normal(size=(q, 1, N)), rng.normal(size=(d, 1, N))
@@ -144,7 +149,7 @@ def test_choices_are_those_of_plain_loops(
         "score": TOPOLOGIES["euclidean"].score, "encoder": Preset(devices), "chunk": 16
     }  # fmt: skip
     found = ranks(first.embeddings, ids, second.embeddings, owners, **how).best
-    chosen = examples.choose(first, second, found, show=examples.Show(list), **how)
+    chosen = retrieval.select_direction(first, second, found, names=(), **how)
 
     scores = -np.linalg.norm(a[:, None, 0] - b[None, :, 0], axis=-1)  # [Q, D]
     margin = {
@@ -153,7 +158,7 @@ def test_choices_are_those_of_plain_loops(
     failed = [i for i in range(q) if margin[i] > 0]
     deepest: list[int] = []
     for i in sorted(failed, key=lambda i: (-found[i], i)):
-        if len(deepest) < examples.DEEPEST and ids[i] not in {ids[j] for j in deepest}:
+        if len(deepest) < selection.DEEPEST and ids[i] not in {ids[j] for j in deepest}:
             deepest.append(i)
     rest = [i for i in failed if i not in deepest]
     asked = (
@@ -163,11 +168,11 @@ def test_choices_are_those_of_plain_loops(
     )
     surprising: list[int] = []
     for i in sorted(asked, key=lambda i: -margin[i]):
-        if len(surprising) < examples.SURPRISING and ids[i] not in {ids[j] for j in surprising}:
+        if len(surprising) < selection.SURPRISING and ids[i] not in {ids[j] for j in surprising}:
             surprising.append(i)
-    groups = {group.name: group.queries.tolist() for group in chosen.groups}
+    groups = {name: queries.tolist() for name, _, queries in chosen.groups}
     assert groups == {"spread": [0, 9, 19, 29, 39], "deepest": deepest, "surprising": surprising}
-    assert ("among 6 of them" in chosen.groups[2].how) == (most == 6)
+    assert ("among 6 of them" in chosen.groups[2][1]) == (most == 6)
     for query, row in chosen.scores.items():
         np.testing.assert_allclose(row, scores[query], rtol=1e-4)
     assert sorted(chosen.scores) == sorted({q for group in groups.values() for q in group})
@@ -178,10 +183,8 @@ def test_choices_are_those_of_plain_loops(
 
 def run(encoder: Encoder, **changes: Any) -> tuple[dict[str, float], dict[str, Any]]:
     """The numbers and examples of a retrieval evaluator."""
-    shown: list[dict[str, Any]] = []
     task = bound(configs.Retrieval(**changes), SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder)
-    found = task.run({}, show=examples.Show(lambda make: shown.append(make())))
-    return found, shown[0]
+    return task.examples({})
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -228,12 +231,9 @@ def test_examples_of_retrieval_agree_with_its_numbers(devices: int) -> None:
 
 
 def test_queries_are_shown_by_their_names() -> None:
-    shown: list[Any] = []
     task = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
-    show = examples.Show(lambda make: shown.append(make()), ("7", "4#2", "2", "no"))
-    task.run({}, show=show)
-    assert show.found == {"7", "4#2", "2"}
-    groups = {d["name"]: d["groups"] for d in shown[0]["directions"]}
+    _, shown = task.examples({}, ("7", "4#2", "2", "no"))
+    groups = {d["name"]: d["groups"] for d in shown["directions"]}
     places = {name: [x["place"] for x in found[0]["examples"]] for name, found in groups.items()}
     assert places == {"image_to_text": [7, 2], "text_to_image": [4 * TEXTS + 2]}
     assert [group["name"] for group in groups["image_to_text"]][:2] == ["chosen", "spread"]
@@ -255,52 +255,50 @@ def test_scores_without_a_number_are_shown_as_such() -> None:
     json.dumps(shown, allow_nan=False)
 
 
-def test_without_a_taker_no_picture_is_read() -> None:
+def test_without_a_taker_no_picture_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Counting.reads = 0
     task = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
     task.run({})
-    task.run({}, show=examples.Show(lambda make: None))  # what other processes than the first do
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    folder = ExampleFolder(tmp_path, 1, Extras())
+    task.run({}, show=partial(folder, "retrieval/x", task.context))
     assert Counting.reads == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- Files
 
 
-def test_the_first_process_writes_and_the_others_make_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-
-    def make() -> dict[str, Any]:
-        made.append(1)
-        return {"type": "retrieval", "text": "\u202e\ud800é"}
-
-    folder = Folder(tmp_path, 7, Extras())
+def test_the_first_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {"text": "\u202e\ud800é"}
+    folder = ExampleFolder(tmp_path, 7, Extras())
     monkeypatch.setattr(jax, "process_index", lambda: 1)
-    folder.show("retrieval/a b")(make)
-    assert made == []
+    folder("retrieval/a b", CONTEXT, content)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(jax, "process_index", lambda: 0)
-    folder.show("retrieval/a b")(make)
+    folder("retrieval/a b", CONTEXT, content)
     found = json.loads((tmp_path / "examples" / "retrieval-a-b.json").read_text())
-    assert found == {"evaluator": "retrieval/a b", "step": 7, **make()}
+    assert found == {"evaluator": "retrieval/a b", "step": 7, "type": "retrieval", **content}
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_ends_nothing(
     tmp_path: Path, said: list[str]
 ) -> None:
     (tmp_path / "examples").write_text("a file")
-    Folder(tmp_path, 1, Extras()).show("retrieval/x")(dict)
+    ExampleFolder(tmp_path, 1, Extras())("retrieval/x", CONTEXT, {})
     assert len(said) == 1
     assert "examples/retrieval-x.json is not written" in said[0]
 
 
 def test_unknown_names_of_queries_are_counted(tmp_path: Path, said: list[str]) -> None:
-    folder = Folder(tmp_path, 1, Extras(), ("7", "no"))
-    folder.show("retrieval/x").found.add("7")
+    task = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
+    folder = ExampleFolder(tmp_path, 1, Extras(), ("7", "no"))
+    task.run({}, show=partial(folder, "retrieval/x", task.context))
     folder.warn_of_unknown()
-    assert "1 of 2 names" in said[0]
-    assert "'no'" in said[0]
+    assert "1 of 2 names" in said[-1]
+    assert "'no'" in said[-1]
 
 
 # ---- What is seen of a record
@@ -369,9 +367,8 @@ def test_confusions_are_those_of_a_plain_loop(scores: list[list[float]], labels:
         assert others[int(answer)] == max(others.values())
         pairs[int(label), int(answer)] = pairs.get((int(label), int(answer)), 0) + 1
     names = ("a", "b", "c", "d")
-    found = Confusions(
-        SOURCE, SPECS["image"], names, np.arange(len(right)) % RECORDS, right, table, place
-    ).describe()
+    records = np.arange(len(right)) % RECORDS
+    found = zeroshot_content(ZeroShotResult("image", names, records, right, table, place), CONTEXT)
     assert {(a, b): n for a, b, n in found["confusions"]} == pairs
     assert [n for *_, n in found["confusions"]] == sorted(pairs.values(), reverse=True)
     assert found["failed"] == sum(pairs.values()) == len(right) - sum(found["right_of_class"])

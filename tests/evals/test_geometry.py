@@ -16,7 +16,6 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import EvaluatorContext
-from big_retrieval.evals.examples import Show
 from big_retrieval.evals.geometry import measure
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
@@ -135,12 +134,11 @@ def test_the_evaluator_takes_the_first_text_of_the_first_records() -> None:
     context = EvaluatorContext("g", source, readers, topology, Given(**sides))
     part.check_data(context)
     shown: list[Any] = []
-    show = Show(lambda make: shown.append(make()["distances"]))
-    found = part.run(replace(context, show=show), {})
+    found = part.run(replace(context, show=shown.append), {})
     assert found == measure({name: x[:6] for name, x in sides.items()}, topology)
     names = metrics_of(tiny(evals={"g": recipe.entry(part)}), "g")
     assert {f"geometry/g/{name}" for name in found} == set(names)
-    (shares,) = shown
+    shares = shown[0]["distances"]
     middles = np.convolve(shares["edges"], [0.5, 0.5], "valid")
     width = middles[1] - middles[0]
     for kind, count, name in (("positives", 6, "positive"), ("negatives", 30, "negative")):

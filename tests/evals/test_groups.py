@@ -13,7 +13,6 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.evals.examples import Show
 from big_retrieval.evals.groups import check_group, distinct, encode_items, group_numbers
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
@@ -155,11 +154,9 @@ def test_on_eight_devices_and_with_examples() -> None:
         ("a", ("dog", "emu")),
         ("b", ("cat",)),
     ]
-    task, shown = evaluator(records, devices=8), []
-    assert task.run({}, show=Show(lambda make: shown.append(make()))) == pytest.approx(
-        plain(records)
-    )
-    to_text, to_image = shown[0]["directions"]
+    found, shown = evaluator(records, devices=8).examples({})
+    assert found == pytest.approx(plain(records))
+    to_text, to_image = shown["directions"]
     assert (to_text["queries"], to_text["answers"]) == (4, 4)  # a: cat, dog; b: cat; a: emu
     asked = {
         e["place"]: e for group in to_image["groups"] for e in group["examples"]

@@ -20,10 +20,10 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import traffic
 from big_retrieval.evals.graded import graded_metrics
-from big_retrieval.evals.graded_examples import _item
 from big_retrieval.evals.judged import chosen_queries
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Encoder
+from big_retrieval.report.example_files.ranking import _item
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import Bound, bound
 from tests.helpers import tiny
@@ -247,9 +247,8 @@ def test_traffic() -> None:
 
 @pytest.mark.parametrize("count", [None, 6])
 def test_examples_show_grades_and_their_sums(count: int | None) -> None:
-    shown: list[Any] = []
-    evaluator(Preset(), shown=count).run({}, show=lambda make: shown.append(make()))
-    (direction,) = shown[0]["directions"]
+    _, shown = evaluator(Preset(), shown=count).examples({})
+    (direction,) = shown["directions"]
     assert direction["answers"] == DOCUMENTS
     names = [group["name"] for group in direction["groups"]]
     assert names == ["spread", "deepest"]

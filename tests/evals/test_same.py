@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval.data.duplicates import FieldContents
-from big_retrieval.evals.examples import Show
 from big_retrieval.evals.same import alone, common, filled, keys_of, most_answers
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.tradeoff.systems import recall_scorer
@@ -136,17 +135,17 @@ def test_drawings_of_one_thing_are_right_for_its_caption(caplog: Any) -> None:
     no caption is wrong for an image that has the same one."""
     caplog.set_level("INFO")
     records: Pairs = [(0, ("cat",)), (1, ("cat",)), (2, ("cat",)), (3, ("dog",)), (3, ("emu",))]
-    task, shown = evaluator(records, devices=8), []
+    task = evaluator(records, devices=8)
     task.check()
     task.check()
     (told,) = caplog.records  # once
     assert "2 of 5 records share their image with others (1 different)" in told.getMessage()
     assert "3 of 5 records share their text with others (1 different)" in told.getMessage()
-    found = task.run({}, show=Show(lambda make: shown.append(make())))
+    found, shown = task.examples({})
     assert found == pytest.approx(plain(records))
     strict = evaluator(records, duplicates=False).run({})
     assert strict["text_to_image/R@1"] < found["text_to_image/R@1"]
-    to_text, to_image = shown[0]["directions"]
+    to_text, to_image = shown["directions"]
     examples = [x for way in (to_text, to_image) for g in way["groups"] for x in g["examples"]]
     held = {(which, text) for which, texts in records for text in texts}
     for example in examples:

@@ -238,13 +238,12 @@ def test_classes_of_several_names_in_a_file(folder: Path) -> None:
     images, embeddings = draw("geodesic", 2), draw("geodesic", 4, seed=1)
     encoder = Preset({"image": images, "text": embeddings})
     task = evaluator(labelled(folder, ["lime", "red"]), encoder, **own)
-    shown: list[Any] = []
-    found = task.run({}, show=lambda make: shown.append(make()))
+    found, shown = task.examples({})
     assert labels(task, names(task)[0]).tolist() == [1, 0]
     scores = plain_class_scores("geodesic", images, embeddings.reshape(2, 2, M, N))
     assert found["accuracy"] == np.mean(scores.argmax(axis=1) == [1, 0])
-    assert "green" in json.dumps(shown[0])
-    assert "lime" not in json.dumps(shown[0])
+    assert "green" in json.dumps(shown)
+    assert "lime" not in json.dumps(shown)
 
 
 def test_a_missing_file_of_prompts_is_said_with_the_evaluators_name(folder: Path) -> None:

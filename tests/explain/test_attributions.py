@@ -11,10 +11,10 @@ from big_retrieval import explain
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.evals.attributions import Attribution, of_records
 from big_retrieval.explain import attributions
 from big_retrieval.report import attributions as page_of
 from big_retrieval.report import page
+from big_retrieval.report.gradcam import Attribution, of_records
 from big_retrieval.train.checkpoint import write_model
 from tests.explain.conftest import make
 from tests.helpers import in_process

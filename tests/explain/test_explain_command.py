@@ -16,7 +16,6 @@ from big_retrieval.commands import explain as explain_command
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.evals.examples import Show
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report import page
 from big_retrieval.similarity import TOPOLOGIES
@@ -100,14 +99,13 @@ def test_flags_that_do_not_fit(words: list[str], given: dict[str, Any], message:
 def test_examples_of_lexical_models_show_the_words_that_matched(
     model: TrainedModel, scenes: SceneRecords, tmp_path: Path
 ) -> None:
-    shown: list[dict[str, Any]] = []
     task = bound(
         configs.Retrieval(), scenes, dict(make_readers(model.config, model.tokenizer)),
         TOPOLOGIES["inner"], model.encoder,
     )  # fmt: skip
-    task.run(model.weights, show=Show(lambda make: shown.append(make())))
+    _, shown = task.examples(model.weights)
     seen = 0
-    for direction in shown[0]["directions"]:
+    for direction in shown["directions"]:
         for example in (e for group in direction["groups"] for e in group["examples"]):
             for answer in [*example["answers"], *filter(None, [example.get("right")])]:
                 text, image = example["query"], answer
@@ -122,11 +120,11 @@ def test_examples_of_lexical_models_show_the_words_that_matched(
                     assert share == pytest.approx(found.words[place][2], abs=2e-4)
                     seen += 1
     assert seen > 50
-    files = [{"evaluator": "retrieval/test", "step": 40, **shown[0]}]
+    files = [{"evaluator": "retrieval/test", "step": 40, **shown}]
     run = folders.write(
         tmp_path / "run", config=folders.config(), metrics=folders.rows(), shown=files
     )
-    example = shown[0]["directions"][0]["groups"][0]["examples"][0]
+    example = shown["directions"][0]["groups"][0]["examples"][0]
     word, share = example["answers"][0]["matched"][0]
     text = text_of(page.write(run))
     assert f"{word} {100 * share:.0f}%" in text

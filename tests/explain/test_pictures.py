@@ -10,11 +10,11 @@ import pytest
 
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.evals import heat_maps
 from big_retrieval.explain import listings, pages, pictures
 from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.vocabulary import box, vocabulary
 from big_retrieval.inference.load import TrainedModel
+from big_retrieval.report import heat_maps
 from big_retrieval.report.examples import matched
 from tests.helpers import tiny
 from tests.report.test_report import check

@@ -13,10 +13,10 @@ from big_retrieval.data.fields.reader import FieldReader, stack
 from big_retrieval.data.fields.texts import Text
 from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import Damaged
-from big_retrieval.evals.heat_maps import SIDE, enlarged, heat
-from big_retrieval.evals.thumbnails import SIDE as SMALL
-from big_retrieval.evals.thumbnails import data_uri, shrink
 from big_retrieval.inference.encoder import Encoder
+from big_retrieval.report.heat_maps import SIDE, enlarged, heat
+from big_retrieval.report.thumbnails import SIDE as SMALL
+from big_retrieval.report.thumbnails import data_uri, shrink
 
 PAIRS = 16  # maximum number of class-token pairs to show
 RECORDS, FEW = 3, 3  # records in a report, and class-token pairs of each

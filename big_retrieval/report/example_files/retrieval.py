@@ -1,0 +1,213 @@
+"""Examples of retrieval in both directions: selected queries and their best documents.
+
+All processes score embeddings; the first one reads texts and pictures. Nothing is encoded again.
+Only the scores of the selected queries are kept in memory.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from big_retrieval.data.sources import evenly_spaced
+from big_retrieval.evals.evaluators import EvaluatorContext
+from big_retrieval.evals.groups import FieldItems
+from big_retrieval.evals.ranks import DocumentScorer, Score, answers
+from big_retrieval.evals.retrieval import RetrievalResult
+from big_retrieval.inference.encoder import Encoder
+from big_retrieval.report import gradcam
+from big_retrieval.report.example_files.selection import (
+    DEEPEST,
+    SPREAD,
+    SURPRISING,
+    TOP,
+    best_first,
+    direction_content,
+    group_content,
+    matched_words,
+    rounded,
+    term_names,
+    worst,
+)
+from big_retrieval.report.thumbnails import show_item
+
+MOST_MARGINS = 4096  # maximum number of queries whose score margin is computed
+
+
+@dataclass(frozen=True)
+class SelectedQueries:
+    """Selected queries of one direction, with their scores of all documents.
+
+    Attributes:
+      first: side of the queries.
+      second: side of the documents.
+      ranks: rank of the best positive of every query, [Q].
+      groups: name, rule and query indices of each group.
+      scores: query index -> scores of all documents, [D].
+      words: names of the V terms of lexical embeddings; empty for dense ones.
+    """
+
+    first: FieldItems
+    second: FieldItems
+    ranks: np.ndarray
+    groups: Sequence[tuple[str, str, np.ndarray]]
+    scores: dict[int, np.ndarray]
+    words: Sequence[str]
+
+    def content(self) -> dict[str, Any]:
+        """Returns the content for JSON; reads texts and pictures."""
+        return direction_content(
+            self.first.field,
+            self.second.field,
+            len(self.ranks),
+            len(self.second.owners),
+            int(np.sum(self.ranks > 1)),
+            [group_content(*group, self._example) for group in self.groups],
+        )
+
+    def _example(self, query: int) -> dict[str, Any]:
+        scores = self.scores[query]  # [D]
+        is_positive = answers(self.first.ids[[query]], self.second.ids)[0]  # [D]
+        if self.first.further is not None:
+            further = self.first.further[query]
+            is_positive[further[further >= 0]] = True
+        top = best_first(scores, is_positive, TOP)
+        example: dict[str, Any] = {
+            "place": query,
+            "query": _item(self.first, query),
+            "rank": int(self.ranks[query]),
+            "right_answers": int(is_positive.sum()),
+            "answers": [self._answer(query, index, is_positive) for index in top.tolist()],
+        }
+        positives = np.flatnonzero(is_positive)
+        if len(positives) and not is_positive[top].any():
+            best = best_first(scores[positives], is_positive[positives], 1)[0]
+            example["right"] = self._answer(query, int(positives[best]), is_positive)
+        return example
+
+    def _answer(self, query: int, document: int, is_positive: np.ndarray) -> dict[str, Any]:
+        answer: dict[str, Any] = {
+            **_item(self.second, document),
+            "score": rounded(self.scores[query][document]),
+            "right": bool(is_positive[document]),
+        }
+        if self.words:
+            sides = self.first.embeddings[[query]], self.second.embeddings[[document]]  # CSR [1, V]
+            answer["matched"] = matched_words(*sides, self.words)
+        return answer
+
+
+def _item(side: FieldItems, index: int) -> dict[str, Any]:
+    record, text = side.items[index].tolist()
+    return show_item(side.source, side.reader, record, text)
+
+
+def retrieval_content(
+    result: RetrievalResult, directions: Sequence[SelectedQueries], context: EvaluatorContext
+) -> dict[str, Any]:
+    """Returns the content of the file: examples of each direction, and Grad-CAM of some records."""
+    first, second, _ = result.directions[0]
+    attributions = gradcam.of_records(
+        context.encoder,
+        result.weights,
+        context.source,
+        context.readers,
+        (first.field, second.field),
+    )
+    return {
+        "directions": [direction.content() for direction in directions],
+        **({"attributions": attributions} if attributions else {}),
+    }
+
+
+def select_queries(
+    result: RetrievalResult, names: Sequence[str], context: EvaluatorContext
+) -> list[SelectedQueries]:
+    """Selects queries of both directions and scores all documents for them; on every process."""
+    options: Any = {"score": context.topology.score, "encoder": context.encoder}
+    return [
+        select_direction(*direction, names=names, chunk=result.chunk, **options)
+        for direction in result.directions
+    ]
+
+
+def select_direction(
+    first: FieldItems,
+    second: FieldItems,
+    ranks: np.ndarray,
+    *,
+    names: Sequence[str],
+    score: Score,
+    encoder: Encoder,
+    chunk: int,
+) -> SelectedQueries:
+    """Selects queries of one direction and scores all documents for them.
+
+    Args:
+      first: side of the queries.
+      second: side of the documents.
+      ranks: rank of the best positive of each query, [Q].
+      names: queries to select in addition, named as in `first.names()`.
+      score: a topology's score on blocks.
+      chunk: maximum number of queries scored at a time.
+    """
+    scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
+    owners = encoder.whole(second.ids)
+
+    def compute(make: Callable[[Score], Callable[..., Any]], queries: np.ndarray) -> np.ndarray:
+        return scorer.map(make, first.embeddings[queries], first.ids[queries], owners)
+
+    failed = np.flatnonzero(ranks > 1)
+    deepest = worst(np.where(ranks > 1, ranks, np.nan), first.different, DEEPEST)
+    others = np.setdiff1d(failed, deepest)
+    sample = others[evenly_spaced(len(others), MOST_MARGINS)]
+    margins = compute(_margin, sample) if len(sample) else np.zeros(0)
+    margins = np.where(margins > 0, margins, np.nan)
+    surprising = sample[worst(margins, first.different[sample], SURPRISING)]
+    even = evenly_spaced(len(ranks), SPREAD)
+    among = f", among {len(sample):,} of them evenly spaced" if len(sample) < len(others) else ""
+    groups = [
+        ("spread", f"{len(even)} of {len(ranks):,} queries, evenly spaced in the data.", even),
+        (
+            "deepest",
+            "The queries whose first right answer ranks worst, one of a record or group.",
+            deepest,
+        ),
+        (
+            "surprising",
+            "Of the other queries without a right answer at rank 1 those where the best wrong "
+            f"answer leads by the largest margin of score, one of a record or group{among}.",
+            surprising,
+        ),
+    ]
+    index_of = {name: index for index, name in enumerate(first.names())} if names else {}
+    if chosen := [index_of[name] for name in dict.fromkeys(names) if name in index_of]:
+        groups.insert(0, ("chosen", "Queries that --show names.", np.array(chosen)))
+    queries = np.unique(np.concatenate([indices for *_, indices in groups]))
+    scores = dict(zip(queries.tolist(), compute(_scores, queries), strict=True))  # [D] each
+    readers = first.reader, second.reader
+    words = term_names(encoder, first.field, first.embeddings, readers)
+    return SelectedQueries(first, second, ranks, groups, scores, words)
+
+
+@lru_cache(maxsize=32)
+def _scores(score: Score) -> Callable[..., jax.Array]:
+    def scores(queries: jax.Array, ids: jax.Array, documents: jax.Array, owners: jax.Array):
+        return score(queries, documents)  # [C, D]
+
+    return scores
+
+
+@lru_cache(maxsize=32)
+def _margin(score: Score) -> Callable[..., jax.Array]:
+    def margin(queries: jax.Array, ids: jax.Array, documents: jax.Array, owners: jax.Array):
+        scores = score(queries, documents)  # [C, D]
+        is_positive = answers(ids, owners)  # [C, D]
+        best = jnp.max(jnp.where(is_positive, scores, -jnp.inf), axis=1)  # [C]
+        return jnp.max(jnp.where(is_positive, -jnp.inf, scores), axis=1) - best  # [C]
+
+    return margin
