@@ -224,9 +224,8 @@ class Beir(TextSource):
     split: str = "test"
     query_column: str = "query"  # what records call the text of a query,
     text_column: str = "text"  # and that of a document
-    min_relevance: NotNegative = (
-        0.0  # pairs of lower relevance are skipped; 1: train on relevant ones
-    )
+    # pairs of lower relevance are skipped; 1: train on relevant ones
+    min_relevance: NotNegative = 0.0
     # of a pair that is there with different relevance: an error, or which one counts
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
     # pairs with a query that no file has are skipped and counted, instead of an error; documents
