@@ -81,7 +81,7 @@ SHIPPED = ("configs", "launch")  # folders that are installed as package data
 
 
 class BuildPy(build_py):
-    """Copies configs/ and launch/ into the package, for big_retrieval/config/shipped.py.
+    """Copies configs/ and launch/ into the package, for big_retrieval/cli/shipped.py.
 
     An editable installation reads them from the checkout.
     """

@@ -165,8 +165,8 @@ def step_costs(args: argparse.Namespace, name: str, chip: Chip, count: int) -> R
 def load_config(name: str, changes: str, depth: int) -> Any:
     """A checked config with keys changed."""
     from big_retrieval import config as configs
+    from big_retrieval.cli.config_file import run_config_file
     from big_retrieval.config.checks import check
-    from big_retrieval.config.file import run_config_file
 
     config = run_config_file(name)
     for change in filter(None, changes.split(",")):

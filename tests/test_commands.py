@@ -13,8 +13,9 @@ import pytest
 
 from big_retrieval import __version__, commands
 from big_retrieval.cli import help as manual
+from big_retrieval.cli import shipped
 from big_retrieval.commands import shells
-from big_retrieval.config import Config, shipped
+from big_retrieval.config import Config
 from big_retrieval.config.optimizer import Schedule
 from big_retrieval.sweep import spec
 from big_retrieval.sweep.check import configurations

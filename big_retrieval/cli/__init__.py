@@ -4,7 +4,6 @@ ml_collections reads the config file and the overrides. Its errors, and those of
 become a `UserError` here; everything else that goes wrong is a bug and keeps its traceback.
 """
 
-import contextlib
 import functools
 import gc
 import itertools
@@ -13,7 +12,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ from big_retrieval import __version__
 from big_retrieval import config as configs
 from big_retrieval.cli import help as manual
 from big_retrieval.cli import levels, mistakes
+from big_retrieval.cli.config_file import OVERRIDE, ConfigFile
+from big_retrieval.cli.failures import fail, guarded
+from big_retrieval.cli.failures import owning as owning
 from big_retrieval.config import Config, registry
-from big_retrieval.config.file import OVERRIDE, ConfigFile
 from big_retrieval.errors import UserError
-from big_retrieval.io.space import lacks_space, no_space
-from big_retrieval.runtime import locks, messages, screen
-from big_retrieval.runtime.sigterm import unwinding_on_sigterm
+from big_retrieval.runtime import messages, screen
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +41,6 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> 
 WAIT = flags.DEFINE_bool("wait", False, "Wait while another process writes to the same place")
 PLUGINS = flags.DEFINE_multi_string("plugins", [], "Python file that defines parts of the run")
 LENGTHS = ("total_steps", "total_examples", "total_epochs")
-REMEDIES = {  # what a message of jax says -> what to do about it
-    "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
-    "coordinator_address should be": "--distributed finds no cluster here; leave it out.",
-}
 
 
 def run(
@@ -86,9 +81,17 @@ def run(
     prepare_environment()
     parser = functools.partial(parse, words=words, instead=instead)
     try:
-        app.run(lambda argv: _guarded(main, *argv[1:]), flags_parser=parser)
+        app.run(lambda argv: guarded(lambda: _start(main, *argv[1:])), flags_parser=parser)
     except UserError as problem:
         fail(problem)
+
+
+def _start(main: Callable[..., Any], *words: str) -> None:
+    """Calls `main` after the flags that all commands share."""
+    levels.apply()
+    for file in PLUGINS.value if "plugins" in flags.FLAGS else ():
+        registry.import_file(Path(file))
+    main(*words)
 
 
 def _help(about: str) -> None:
@@ -106,15 +109,6 @@ def _help(about: str) -> None:
     print(manual.text(about, config), end="")
 
 
-def fail(problem: Exception) -> None:
-    """Logs the sentence, as far as there is somebody to read it, and exits with status 2."""
-    log.error(str(problem))
-    # Other threads (data, checkpoint) may still run; nothing of theirs is worth waiting for.
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-    os._exit(2)
-
-
 def require(*wanted: tuple[flags.FlagHolder, str]) -> None:
     """Raises a UserError for the first flag that is not given.
 
@@ -126,33 +120,6 @@ def require(*wanted: tuple[flags.FlagHolder, str]) -> None:
             raise UserError(f"--{flag.name} is missing: {what}.")
 
 
-@contextlib.contextmanager
-def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> Iterator[None]:
-    """A context in which no other command writes to an output; --wait waits for one that does.
-
-    The context also ends well on SIGTERM: what is half-written is removed, the lock given back.
-
-    Args:
-      lock: of `locks.in_folder` or `locks.beside`.
-      of: the file or folder, as the user named it.
-      flag: that names it.
-      wait: wait without --wait, too.
-
-    Raises:
-      UserError: another process writes to it, or nobody can, or its disk is full.
-    """
-    with (
-        unwinding_on_sigterm(),
-        locks.holding(lock, of=of, flag=flag, wait=wait or WAIT.value, lost=fail),
-    ):
-        try:
-            yield
-        except Exception as problem:
-            if isinstance(problem, UserError) or not lacks_space(problem):
-                raise
-            raise no_space(problem, of) from None
-
-
 def prepare_environment() -> None:
     """Settings of the process, which must be there before jax starts its backend."""
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
@@ -160,37 +127,6 @@ def prepare_environment() -> None:
     # Tracing a model makes many objects, nearly all of which stay: to look through all of them for
     # garbage as often as Python does takes a twelfth of the time until the first step.
     gc.set_threshold(gc.get_threshold()[0], 20, 100)
-
-
-def _guarded(main: Callable[..., Any], *words: str) -> None:
-    levels.apply()
-    try:
-        for file in PLUGINS.value if "plugins" in flags.FLAGS else ():
-            registry.import_file(Path(file))
-        main(*words)
-        sys.stdout.flush()  # a result that does not fit onto a disk is a sentence here
-    except UserError as problem:
-        fail(problem)
-    except KeyboardInterrupt:
-        fail(UserError("interrupted."))
-    except Exception as problem:
-        if lacks_space(problem):
-            fail(no_space(problem))
-        if isinstance(problem, OSError) and problem.filename is not None:
-            fail(UserError(f"{problem.filename}: {problem.strerror}."))
-        first = str(problem).strip().partition("\n")[0]
-        remedy = next((text for sign, text in REMEDIES.items() if sign in first), None)
-        if remedy:
-            fail(UserError(f"{first.rstrip('.')}: {remedy}"))
-        if "RESOURCE_EXHAUSTED" not in str(problem):
-            raise
-        fail(
-            UserError(
-                f"out of device memory ({first}): encode fewer rows at a time with "
-                "config.microbatch, set config.towers.<tower>.remat=block, or shard parameters "
-                "with config.mesh.fsdp; --plan says what fits."
-            )
-        )
 
 
 def parse(argv: Sequence[str], *, words: int = 0, instead: str = "") -> list[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from absl import flags
 
-from big_retrieval.config import schema, shipped
-from big_retrieval.config.file import OVERRIDE, chain
+from big_retrieval.cli import shipped
+from big_retrieval.cli.config_file import OVERRIDE, chain
+from big_retrieval.config import schema
 from big_retrieval.errors import UserError
 
 WANTED = {  # what a message of absl says -> what the value must be
@@ -76,8 +77,6 @@ def sentence(problem: Exception) -> str:
         if choices := re.fullmatch(r"value should be one of <(.*)>", wanted):
             wanted = f"one of {choices[1].replace('|', ', ')}"
         name = match[1] if match[1].startswith("config.") else f"--{match[1]}"
-        if outside := re.fullmatch(r"(\S+) is not (.*)", wanted):  # of a flag with bounds
-            return f"{name} is {outside[1]}; it must be {outside[2].replace('integer', 'number')}."
         if outside := re.fullmatch(r"(\S+) is not (.*)", wanted):  # of a flag with bounds
             return f"{name} is {outside[1]}; it must be {outside[2].replace('integer', 'number')}."
         given = {arg.lstrip("-").split("=")[0]: arg.partition("=")[2] for arg in sys.argv}

@@ -9,7 +9,7 @@ first try. The files are a good start for a config of one's own.
 
 from collections.abc import Sequence
 
-from big_retrieval.config import shipped
+from big_retrieval.cli import shipped
 from big_retrieval.errors import UserError
 
 WITHOUT = ("config", "workdir", "wait", "plugins")
@@ -38,7 +38,7 @@ def main(*names: str) -> None:
 def _compare(names: Sequence[str]) -> None:
     """Prints a column of hyper-parameters for each config."""
     from big_retrieval import config as configs
-    from big_retrieval.config.file import run_config_file
+    from big_retrieval.cli.config_file import run_config_file
     from big_retrieval.report.hyper_parameters import hyper_parameters
 
     columns = [hyper_parameters(configs.load(run_config_file(name))) for name in names]

@@ -8,7 +8,7 @@ from absl import flags
 
 from big_retrieval import commands
 from big_retrieval.cli import help as manual
-from big_retrieval.config import shipped
+from big_retrieval.cli import shipped
 
 BASH = """\
 # Completion of big-retrieval for bash; load it with

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from big_retrieval.config import shipped
+from big_retrieval.cli import shipped
 from big_retrieval.errors import UserError
 
 SCRIPT = Path("launch/slurm.sbatch")

@@ -24,8 +24,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config import shipped
-from big_retrieval.config.file import can_import_configs, mistake_in
+from big_retrieval.cli import shipped
+from big_retrieval.cli.config_file import can_import_configs, mistake_in
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 

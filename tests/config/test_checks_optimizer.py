@@ -134,7 +134,7 @@ def test_arguments_of_optax_are_numbers_words_or_truths() -> None:
 
 
 def test_the_command_line_begins_groups_and_phases(monkeypatch: pytest.MonkeyPatch) -> None:
-    from big_retrieval.config.file import ConfigFile
+    from big_retrieval.cli.config_file import ConfigFile
 
     class Inner:
         def parse(self, argument: str) -> Any:

@@ -8,9 +8,9 @@ import pytest
 from absl import flags
 
 from big_retrieval import config as configs
+from big_retrieval.cli.config_file import ConfigFile
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
-from big_retrieval.config.file import ConfigFile
 from big_retrieval.config.runlocal import command_line
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT

@@ -15,9 +15,9 @@ from ml_collections import config_flags
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
+from big_retrieval.cli.config_file import ConfigFile
 from big_retrieval.config import recipe, registry, schema
 from big_retrieval.config.checks import check
-from big_retrieval.config.file import ConfigFile
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.retrieval import making

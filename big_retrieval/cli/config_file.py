@@ -17,7 +17,8 @@ import ml_collections
 from absl import flags
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config, annotations, schema, shipped
+from big_retrieval.cli import shipped
+from big_retrieval.config import Config, annotations, schema
 from big_retrieval.config.runlocal import command_line
 from big_retrieval.config.sources import Source
 from big_retrieval.config.topologies import topology_part
