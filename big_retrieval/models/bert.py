@@ -6,12 +6,14 @@ id instead, because only the last position has seen the text.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
@@ -21,7 +23,6 @@ from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation, AttentionChoice, Remat
 from big_retrieval.errors import UserError
-from big_retrieval.models.attention import relative_buckets
 from big_retrieval.models.class_tokens import Tiled, pooled, tile_first, tile_last, weigh_as_one
 from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
 from big_retrieval.models.transformer import Transformer, run_layers, stored_rows
@@ -132,7 +133,7 @@ class TextTransformer(nn.Module):
         x = self._embed(tiled)  # [B, L+M-1, W]
         if spec.norm == "post":
             x = LayerNorm(spec.epsilon, name="ln_embedding", dtype=self.dtype)(x)
-        x = dropout(x, spec.dropout, not train, rows)
+        x = dropout(x, spec.dropout if train else 0.0, rows)
         self.sow("intermediates", "embedding", x)
         inits, bias = BlockInit.text(spec.width, spec.depth), self._bias(tiled)
         x = run_layers(self, inits, x, tiled.mask, rows=rows, bias=bias, train=train)
@@ -196,3 +197,20 @@ class TextTransformer(nn.Module):
     def word_table(self) -> jax.Array:
         """Returns `token_embedding` [V, W] for tied heads, after the call."""
         return nn.unbox(self.get_variable("params", "token_embedding"))
+
+
+def relative_buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:
+    """Returns the bucket of each pair of positions (T5 and MPNet, both directions), int32 [L, L].
+
+    Entry [i, j] is the bucket of j - i. One half of the buckets is for keys before the query, the
+    other half for keys after it. In each half, the first half has one bucket per distance; the
+    others grow with the logarithm of the distance up to `farthest`, and the last one has all
+    larger distances.
+    """
+    ahead = np.arange(length)[None, :] - np.arange(length)[:, None]  # [L, L]
+    half, distance = count // 2, np.abs(ahead)
+    exact = half // 2
+    growth = np.log(np.maximum(distance, 1) / exact) / math.log(farthest / exact)
+    far = np.minimum(exact + (growth * (half - exact)).astype(np.int32), half - 1)
+    bucket = np.where(distance < exact, distance, far)
+    return (bucket + np.where(ahead > 0, half, 0)).astype(np.int32)  # [L, L]

@@ -26,6 +26,9 @@ from big_retrieval.runtime.platform import traced_platform
 
 Initializer = initializers.Initializer
 Dtype = Any
+# Score of a position that takes no part. Not -inf: a softmax gives it the weight 0 next to others
+# and a row with only such scores stays finite.
+EXCLUDED = -1e30
 
 
 def wide(dtype: Dtype) -> Dtype:
@@ -185,8 +188,7 @@ class FeedForward(nn.Module):
     hidden: int
     inits: BlockInit
     activation: str = "gelu"
-    dropout: float = 0.0  # after the activation
-    deterministic: bool = True
+    dropout: float = 0.0  # rate in effect after the activation: 0 outside training
     dtype: Dtype = jnp.float32
 
     @nn.compact
@@ -209,7 +211,7 @@ class FeedForward(nn.Module):
             dtype=self.dtype,
         )
         y = ACTIVATIONS[self.activation](fc1(x))  # [B, L, F]
-        return fc2(dropout(y, self.dropout, self.deterministic, rows))
+        return fc2(dropout(y, self.dropout, rows))
 
 
 def parameter(
@@ -258,15 +260,13 @@ class _Dropout(nn.Module):
         return jnp.where(jax.vmap(keep)(rows), x / (1 - self.rate), 0).astype(x.dtype)
 
 
-def dropout(
-    x: jax.Array, rate: float, deterministic: bool, rows: jax.Array | None = None
-) -> jax.Array:
+def dropout(x: jax.Array, rate: float, rows: jax.Array | None = None) -> jax.Array:
     """Applies inverted dropout to x [B, ...] in a Linen method; draws no bits if it does nothing.
 
     Args:
-      rate: probability of 0.
+      rate: probability of 0; 0 outside training.
       rows: int32 [B], indices of the rows in the global batch; None for 0 to B - 1.
     """
-    if rate == 0.0 or deterministic:
+    if rate == 0.0:
         return x
     return _Dropout(rate)(x, jnp.arange(x.shape[0], dtype=jnp.int32) if rows is None else rows)

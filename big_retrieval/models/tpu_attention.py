@@ -6,6 +6,8 @@ fewest heads whose values fill whole tiles of 128 lanes (two heads of 64, one of
 * The joint product [B, L, 3 W] holds query, key and value of a group next to each other
   (`joint_kernel`), so a grid step reads one block [R, L, 3 N]. A mesh axis may divide the groups.
 * The forward pass stores maximum and inverse sum per query. The gradient pass needs no output.
+* Each device computes its rows and heads. The derivative is written outside `shard_map`, which thus
+  never transposes a collective, and works inside a region that is manual over other axes.
 """
 
 import functools
@@ -17,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import PartitionSpec
 
 from big_retrieval.models.tpu_attention_body import (
     Spec,
@@ -25,6 +28,7 @@ from big_retrieval.models.tpu_attention_body import (
     queries_per_pass,
 )
 from big_retrieval.runtime.chips import LANES, SUBLANES
+from big_retrieval.runtime.mesh_axes import axis_size, logical_axes, on_each_device, row_axes
 from big_retrieval.runtime.platform import traced_platform
 
 _ROWS, _TOKENS = 8, 896  # maximum per grid step: enough to hide the cost of a step
@@ -32,30 +36,30 @@ _VMEM = 12 * 2**20  # bytes of a grid step, of the 16 MiB that the compiler gran
 _F32 = jnp.float32
 
 
-def is_interpreted() -> bool:
-    """Returns True if the kernels are interpreted, as on CPUs."""
-    return traced_platform() == "cpu"
-
-
-def group_width(width: int, heads: int) -> int:
-    """Returns N, the width of the heads of a grid step, a multiple of 128."""
-    return math.lcm(width // heads, LANES)
-
-
-def obstacle(length: int, width: int, heads: int, itemsize: int) -> str:
+def obstacle(length: int, width: int, heads: int, dtype: Any, bias: jax.Array | None) -> str:
     """Returns why the kernels cannot compute an attention; empty if they can.
 
-    `width` and `heads` are those of one device, `itemsize` is in bytes.
+    `width` and `heads` are the ones of one device.
     """
+    if bias is not None and bias.shape[1:3] != (1, 1):
+        return "biases depend on the query or the head"
+    kind = jnp.dtype(dtype)
+    if kind not in (jnp.float32, jnp.bfloat16):
+        return f"kernels compute in float32 or bfloat16, not in {kind.name}"
     size = width // heads
     if size < 32 or size % 16:
         return f"the head size {size} is not a multiple of 16 of at least 32"
     if width % group_width(width, heads):
         return f"{heads} heads of {size} per device do not fill whole tiles of {LANES} lanes"
-    need = _bytes(1, length, group_width(width, heads), itemsize)
+    need = _bytes(1, length, group_width(width, heads), kind.itemsize)
     if need > _VMEM:
         return f"{length} tokens need {need / 2**20:.0f} MiB of VMEM"
     return ""
+
+
+def group_width(width: int, heads: int) -> int:
+    """Returns N, the width of the heads of a grid step, a multiple of 128."""
+    return math.lcm(width // heads, LANES)
 
 
 def joint_kernel(parts: Sequence[jax.Array], heads: int) -> jax.Array:
@@ -66,41 +70,86 @@ def joint_kernel(parts: Sequence[jax.Array], heads: int) -> jax.Array:
     return jnp.concatenate(groups, axis=-2).reshape(*lead, 3 * width)
 
 
-def forward(x: jax.Array, row: jax.Array | None, *, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    """Computes softmax(q k^T / sqrt(d) + row) v of the joint product, without dropout.
+def tpu_attention(x: jax.Array, bias: jax.Array, row: jax.Array | None, spec: Spec) -> jax.Array:
+    """Computes softmax(q k^T / sqrt(d) + row) v, [B, L, W], without dropout.
+
+    It needs no communication. Gradients reach `x` and `bias`, but not `row`.
 
     Args:
       x: [B, L, 3 W] from a product with `joint_kernel`; L is a multiple of 8.
+      bias: [3 W], added to `x`, in the order of `joint_kernel`.
       row: float32 [B or 1, L], added to the scores of each key; None for nothing.
-
-    Returns:
-      [B, L, W], and statistics float32 [B, groups, S, L] for the gradient.
     """
-    batch, length, width = x.shape[0], x.shape[1], x.shape[2] // 3
-    n, rows = group_width(width, spec.heads), _stats_rows(width, spec.heads)
-    outs = [((batch, length, width), x.dtype), ((batch, width // n, rows, length), _F32)]
-    y, stats = _call(forward_rows, "attention_forward", (x,), row, outs, spec)
-    return y, stats
+    return _attention(x, _as_varying(bias, x), row, spec)
 
 
-def backward(
-    x: jax.Array, stats: jax.Array, dy: jax.Array, row: jax.Array | None, *, spec: Spec
-) -> tuple[jax.Array, jax.Array]:
-    """Returns gradients [B, L, 3 W] of `x`, and float32 [3 W] of a bias that was added to it.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attention(x: jax.Array, bias: jax.Array, row: jax.Array | None, spec: Spec) -> jax.Array:
+    return _forward(x, bias, row, spec)[0]
 
-    Args:
-      x: as for `forward`, like `row`.
-      stats: statistics from `forward`.
-      dy: [B, L, W], gradient of the values from `forward`.
+
+def _forward(x: jax.Array, bias: jax.Array, row: jax.Array | None, spec: Spec) -> Any:
+    x = x + bias.astype(x.dtype)  # fused into the product
+    wide, stats, heads, row_by = _specs(x, row)
+    local = spec._replace(heads=spec.heads // axis_size(heads))
+
+    def compute(x: jax.Array, row: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        batch, length, width = x.shape[0], x.shape[1], x.shape[2] // 3
+        n = group_width(width, local.heads)
+        # Two rows of statistics per head of a group, in whole tiles.
+        rows = -(-2 * (n * local.heads // width) // SUBLANES) * SUBLANES
+        outs = [((batch, length, width), x.dtype), ((batch, width // n, rows, length), _F32)]
+        return _call(forward_rows, "attention_forward", (x,), row, outs, local)
+
+    run = on_each_device(compute, (wide, row_by), (wide, stats), check=not _is_interpreted())
+    y, s = run(x, row)
+    return y, (x, bias, row, s)
+
+
+def _backward(spec: Spec, residuals: Any, dy: jax.Array) -> Any:
+    x, bias, row, s = residuals
+    wide, stats, heads, row_by = _specs(x, row)
+    local = spec._replace(heads=spec.heads // axis_size(heads))
+
+    def compute(
+        x: jax.Array, stats: jax.Array, dy: jax.Array, row: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        outs = [(x.shape, x.dtype), ((SUBLANES, x.shape[-1]), _F32)]
+        dx, db = _call(backward_rows, "attention_backward", (x, stats, dy), row, outs, local)
+        db = db[0]  # [3 W], the gradient of the bias
+        return dx, jax.lax.psum(db, wide[0]) if wide[0] else db
+
+    specs = (wide, stats, wide, row_by), (wide, PartitionSpec(heads))
+    run = on_each_device(compute, *specs, check=not _is_interpreted())
+    dx, db = run(x, s, dy, row)
+    return dx, db.astype(bias.dtype), None if row is None else jnp.zeros_like(row)
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def _specs(x: jax.Array, row: jax.Array | None) -> tuple[Any, Any, tuple[str, ...], Any]:
+    """Returns shardings of [B, L, W] and of statistics [B, G, S, L], axes of heads, the row's."""
+    rows, heads = row_axes(x.shape[0]), logical_axes("heads")
+    row_by = PartitionSpec(rows if row is not None and row.shape[0] > 1 else None)
+    return PartitionSpec(rows, None, heads), PartitionSpec(rows, heads), heads, row_by
+
+
+def _is_interpreted() -> bool:
+    """Returns True on CPUs, where Pallas interprets the kernels.
+
+    jax refuses interpreted kernels where values vary over a mesh axis, so it does not check them.
     """
-    outs = [(x.shape, x.dtype), ((SUBLANES, x.shape[-1]), _F32)]
-    dx, db = _call(backward_rows, "attention_backward", (x, stats, dy), row, outs, spec)
-    return dx, db[0]
+    return traced_platform() == "cpu"
 
 
-def _stats_rows(width: int, heads: int) -> int:
-    """Returns the rows of statistics per group: two per head, in whole tiles."""
-    return -(-2 * (group_width(width, heads) * heads // width) // SUBLANES) * SUBLANES
+def _as_varying(x: jax.Array, like: jax.Array) -> jax.Array:
+    """Returns `x` as varying over all manual axes of `like`."""
+    mats = [getattr(jax.typeof(array), "mat", None) for array in (x, like)]
+    if None in mats:
+        return x
+    more = tuple(mats[1].varying - mats[0].varying)  # type: ignore
+    return jax.lax.pcast(x, more, to="varying") if more else x
 
 
 def _bytes(rows: int, length: int, n: int, itemsize: int) -> int:
@@ -145,7 +194,7 @@ def _call(
         specs.append(pl.BlockSpec((1 if shared else rows, 1, length), at))
     products, passes = (2, 1) if len(outs[1][0]) == 4 else (5, 2)
     return pl.pallas_call(
-        functools.partial(body, spec=spec, size=width // spec.heads, has_row=row is not None),
+        functools.partial(body, spec=spec, size=width // spec.heads),
         grid=(width // n, batch // rows),
         in_specs=specs,
         out_specs=[block(shape) for shape, _ in outs],
@@ -157,7 +206,7 @@ def _call(
             bytes_accessed=4 * passes * batch * length * width * itemsize,
         ),
         name=name,
-        interpret=is_interpreted(),
+        interpret=_is_interpreted(),
     )(*arrays)
 
 

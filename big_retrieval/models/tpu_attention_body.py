@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from big_retrieval.models.layers import EXCLUDED
 from big_retrieval.runtime.chips import LANES, SUBLANES
 
-_EXCLUDED = -1e30
 _F32 = jnp.float32
 
 
@@ -63,12 +63,12 @@ class _Row(NamedTuple):
         if self.spec.causal:
             key = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
             query = start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-            scores = jnp.where(key <= query, scores, _EXCLUDED)
+            scores = jnp.where(key <= query, scores, EXCLUDED)
         if self.spec.keys < self.length:  # changes only the last tiles
             whole = self.spec.keys // SUBLANES * SUBLANES
             tail = scores[whole:]
             key = whole + jax.lax.broadcasted_iota(jnp.int32, (tail.shape[0], 1), 0)
-            tail = jnp.where(key < self.spec.keys, tail, _EXCLUDED)
+            tail = jnp.where(key < self.spec.keys, tail, EXCLUDED)
             scores = jnp.concatenate([scores[:whole], tail]) if whole else tail
         return scores
 
@@ -104,12 +104,12 @@ class _Row(NamedTuple):
         return [(i, min(i + step, self.length)) for i in range(0, self.length, step)]
 
 
-def forward_rows(x_ref: Any, *refs: Any, spec: Spec, size: int, has_row: bool) -> None:
+def forward_rows(x_ref: Any, *refs: Any, spec: Spec, size: int) -> None:
     """Computes values and statistics of a block [R, L, 3 N] of the joint product.
 
     Args:
       x_ref: the block.
-      *refs: the block of additions to the scores if `has_row`, values [R, L, N] and statistics
+      *refs: the block of additions to the scores, if any, values [R, L, N] and statistics
         [R, 1, S, L]: for each head the maximum and the inverse sum.
       size: d.
     """
@@ -145,7 +145,7 @@ def forward_rows(x_ref: Any, *refs: Any, spec: Spec, size: int, has_row: bool) -
 
 
 def backward_rows(
-    x_ref: Any, stats_ref: Any, dy_ref: Any, *refs: Any, spec: Spec, size: int, has_row: bool
+    x_ref: Any, stats_ref: Any, dy_ref: Any, *refs: Any, spec: Spec, size: int
 ) -> None:
     """Computes the gradients of a block of the joint product and of its bias.
 
@@ -153,7 +153,7 @@ def backward_rows(
       x_ref: the block [R, L, 3 N].
       stats_ref: see `forward_rows`.
       dy_ref: gradients of the values [R, L, N].
-      *refs: the block of additions to the scores if `has_row`, the gradients [R, L, 3 N], and
+      *refs: the block of additions to the scores, if any, the gradients [R, L, 3 N], and
         their sum over all rows so far [8, 3 N], the same in each of the 8 rows.
       size: d.
     """

@@ -15,8 +15,14 @@ from flax.linen.spmd import with_logical_constraint
 
 from big_retrieval.config import Config
 from big_retrieval.config.towers import Tower
-from big_retrieval.models.attention import Attention, join_parts
-from big_retrieval.models.attention_choice import TILES, Kernel, choose_kernel, pad_tokens
+from big_retrieval.models.attention import (
+    TILES,
+    Attention,
+    Kernel,
+    choose_kernel,
+    join_parts,
+    pad_tokens,
+)
 from big_retrieval.models.layer_loop import loop_layers, stack_layers
 from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
 from big_retrieval.runtime.platform import traced_platform
@@ -133,9 +139,9 @@ class Block(nn.Module):
 
     spec: Layers
     inits: BlockInit
+    dropout: float = 0.0  # rate in effect: 0 outside training
     kernel: Kernel = "plain"  # see `Attention`
     tokens: int | None = None  # see `Attention`
-    deterministic: bool = True
     dtype: Dtype = jnp.float32
 
     @nn.compact
@@ -154,9 +160,8 @@ class Block(nn.Module):
         attention = Attention(
             spec.heads,
             self.inits,
-            spec.dropout,
+            self.dropout,
             spec.causal,
-            self.deterministic,
             self.kernel,
             self.tokens,
             name="attention",
@@ -166,14 +171,13 @@ class Block(nn.Module):
             spec.mlp,
             self.inits,
             spec.activation,
-            spec.dropout if spec.inner_dropout else 0.0,
-            self.deterministic,
+            self.dropout if spec.inner_dropout else 0.0,
             name="mlp",
             dtype=self.dtype,
         )
 
         def drop(y: jax.Array) -> jax.Array:
-            return dropout(y, spec.dropout, self.deterministic, rows)
+            return dropout(y, self.dropout, rows)
 
         if spec.norm == "pre":
             x = x + drop(attention(ln_1(x), mask, rows, bias))
@@ -209,10 +213,9 @@ def run_layers(
       train: turns dropout on.
     """
     spec, length = module.spec, x.shape[1]
-    block: dict[str, Any] = {"spec": spec, "inits": inits, "deterministic": not train}
-    block["dtype"] = module.dtype
+    rate = spec.dropout if train else 0.0
+    block: dict[str, Any] = {"spec": spec, "inits": inits, "dropout": rate, "dtype": module.dtype}
     if not module.is_initializing():
-        rate = spec.dropout if train else 0.0
         keys: dict[str, Any] = {"causal": spec.causal, "dropout": rate, "bias": bias}
         kernel = choose_kernel(spec.attention, x.shape, spec.heads, module.dtype, **keys)
         block |= {"kernel": kernel, "tokens": length}
@@ -255,8 +258,7 @@ def _scan_layers(
 
             return loop_layers(apply, x, layers, mask, bias), ()
     stacked = stack_layers(layers)
-    random = spec.dropout > 0.0 and not block.deterministic
-    keys = jax.random.split(module.make_rng("dropout"), spec.depth) if random else None
+    keys = jax.random.split(module.make_rng("dropout"), spec.depth) if block.dropout else None
     sown = module.is_mutable_collection("intermediates")
 
     def body(x: jax.Array, layer: tuple[Any, jax.Array | None]) -> tuple[jax.Array, Any]:

@@ -132,7 +132,7 @@ class VisionTransformer(nn.Module):
                 f"built for {length}. Use the image size that it was built with."
             )
         x = x + self._table("position_embedding", length, "position")
-        x = dropout(x, spec.dropout, not train, rows)
+        x = dropout(x, spec.dropout if train else 0.0, rows)
         if spec.norm_first:
             x = LayerNorm(spec.epsilon, name="ln_pre", dtype=self.dtype)(x)
         self.sow("intermediates", "embedding", x)

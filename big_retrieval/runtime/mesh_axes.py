@@ -1,6 +1,11 @@
 """Mesh axes that traced code can still shard over."""
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import jax
+from flax.linen.spmd import logical_to_mesh_axes
 
 
 def auto_axes() -> dict[str, int]:
@@ -12,3 +17,37 @@ def auto_axes() -> dict[str, int]:
     """
     mesh = jax.sharding.get_abstract_mesh()
     return {name: size for name, size in mesh.shape.items() if name not in mesh.manual_axes}
+
+
+def logical_axes(name: str) -> tuple[str, ...]:
+    """Returns the `auto_axes` of a logical axis, such as "heads"."""
+    axes = (logical_to_mesh_axes((name,)) or (None,))[0]
+    axes = (axes,) if isinstance(axes, str) else tuple(axes or ())
+    return tuple(axis for axis in axes if axis in auto_axes())
+
+
+def row_axes(batch: int) -> tuple[str, ...]:
+    """Returns the mesh axes of rows; none if they do not divide the batch, which is replicated."""
+    axes = logical_axes("batch")
+    return () if batch % axis_size(axes) else axes
+
+
+def axis_size(axes: tuple[str, ...]) -> int:
+    """Returns the product of the sizes of some `auto_axes`."""
+    return math.prod(auto_axes()[axis] for axis in axes)
+
+
+def on_each_device(
+    function: Callable[..., Any], in_specs: Any, out_specs: Any, *, check: bool
+) -> Callable[..., Any]:
+    """Returns `function` of each device's part of its arguments, or unchanged without a mesh.
+
+    Args:
+      check: let jax check over which mesh axes the values vary.
+    """
+    axes = set(auto_axes())
+    if not axes:
+        return function
+    return jax.shard_map(
+        function, in_specs=in_specs, out_specs=out_specs, axis_names=axes, check_vma=check
+    )

@@ -14,13 +14,12 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Bert, ImageField, Projection, ViT
 from big_retrieval.errors import UserError
-from big_retrieval.models import attention_choice, towers
-from big_retrieval.models.attention_choice import choose_kernel
+from big_retrieval.models import attention, towers
+from big_retrieval.models.attention import choose_kernel
 from big_retrieval.models.bert import TextTransformer
-from big_retrieval.models.rounded_attention import rounded_attention
-from big_retrieval.models.sharded_attention import pallas_attention
+from big_retrieval.models.plain_attention import rounded_attention
 from big_retrieval.models.towers import RetrievalModel
-from big_retrieval.models.tpu_attention import group_width, joint_kernel
+from big_retrieval.models.tpu_attention import group_width, joint_kernel, tpu_attention
 from big_retrieval.models.tpu_attention_body import Spec
 from big_retrieval.models.vit import VisionTransformer
 from big_retrieval.parallel import AXES, RULES
@@ -32,7 +31,7 @@ SIZE: dict[str, Any] = {"width": 128, "depth": 1, "heads": 2, "mlp": 32}
 @pytest.fixture
 def tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Towers choose the kernel of TPUs, which is interpreted as the program is for CPUs."""
-    monkeypatch.setattr(attention_choice, "traced_platform", lambda: "tpu")
+    monkeypatch.setattr(attention, "traced_platform", lambda: "tpu")
 
 
 def parts(x: jax.Array, heads: int) -> list[jax.Array]:
@@ -99,7 +98,7 @@ def test_kernels_equal_the_formula(dtype: Any, case: Any) -> None:
 
         return jax.jit(both)(x, bias, dy)
 
-    y, *gradients = errors(run(pallas_attention), run(formula))
+    y, *gradients = errors(run(tpu_attention), run(formula))
     low = dtype == jnp.bfloat16  # 2^-9 = 0.002 is the rounding of one value
     assert y < (0.008 if low else 1e-5)
     assert max(gradients) < (0.03 if low else 1e-4)
@@ -283,7 +282,7 @@ def test_towers_give_cudnn_their_keys(case: Any, monkeypatch: pytest.MonkeyPatch
         return attend(*args, **keys)
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", instead)
-    monkeypatch.setattr(attention_choice, "traced_platform", lambda: "gpu")
+    monkeypatch.setattr(attention, "traced_platform", lambda: "gpu")
     tower, params, args = case(attention="kernel", class_tokens=2 if case is image_case else 1)
     with jax.default_matmul_precision("highest"):
         found = computed(tower, params, *args)
@@ -310,7 +309,7 @@ def test_choice_depends_on_the_platform(monkeypatch: pytest.MonkeyPatch) -> None
     assert choose("auto") == "plain"
     with pytest.raises(UserError, match="this program is for cpu"):
         choose("kernel")
-    monkeypatch.setattr(attention_choice, "traced_platform", lambda: "gpu")
+    monkeypatch.setattr(attention, "traced_platform", lambda: "gpu")
     monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, *rest, **keys: q)
     assert choose("auto") == "gpu"
     assert choose("plain") == "plain"
@@ -335,7 +334,7 @@ def test_operations_do_not_depend_on_kernels(monkeypatch: pytest.MonkeyPatch) ->
 
     expected = count()
     towers._flops.cache_clear()
-    monkeypatch.setattr(attention_choice, "traced_platform", lambda: "tpu")
+    monkeypatch.setattr(attention, "traced_platform", lambda: "tpu")
     assert count() == expected
 
 
