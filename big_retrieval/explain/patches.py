@@ -7,7 +7,7 @@ patches.
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,7 +96,11 @@ class Patches:
         Raises:
           UserError: the word is not a term.
         """
-        check_word(word, self.words)
+        if word not in self.words:
+            raise UserError(
+                f"no term is called {word!r}: the model's vocabulary has word pieces, which "
+                "big-retrieval explain lists."
+            )
         return self.values[:, self.words.index(word)].reshape(self.side, self.side)
 
     @functools.cached_property
@@ -147,15 +151,6 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
         variables(model.weights)["params"][f"{owner}_head"],
         part.head.top_k,
     )
-
-
-def check_word(word: str, words: Sequence[str]) -> None:
-    """Raises a UserError if a word is not among the terms."""
-    if word not in words:
-        raise UserError(
-            f"no term is called {word!r}: the model's vocabulary has word pieces, which "
-            "big-retrieval explain lists."
-        )
 
 
 def rectangle(text: str, side: int) -> np.ndarray:

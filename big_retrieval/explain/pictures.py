@@ -9,18 +9,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
+from scipy.ndimage import binary_erosion
 
-from big_retrieval.report.heat_maps import enlarged
+from big_retrieval.report.heat_maps import HOT, enlarged
 from big_retrieval.sparse.listing import Listed
 
 if TYPE_CHECKING:
     from big_retrieval.explain.vocabulary import Box
 
-EXTRA = ("wordcloud",)
+EXTRA = "wordcloud"
 # Deterministic files, and no formulas in words with dollar signs.
 STYLE: Any = {"svg.hashsalt": "big_retrieval", "svg.fonttype": "none", "text.parse_math": False}
 MOST_LETTERS = 18  # of a label
+OUTLINE = 2  # pixels
 CLOUD = 800  # pixels of a cloud's sides
 MOST_WORDS = 100  # of a cloud
 INKS = ("#3d85c6", "#d0662b", "#38915f", "#a064c0", "#97801f")  # readable on white and on black
@@ -28,11 +30,10 @@ NAMED = 12  # maximum number of labeled words outside a box
 
 
 def missing() -> str:
-    """Returns a message about missing libraries of the extra; "" if all are installed."""
-    absent = [name for name in EXTRA if importlib.util.find_spec(name) is None]
-    if not absent:
+    """Returns a message if the library of the extra is missing; "" if it is installed."""
+    if importlib.util.find_spec(EXTRA):
         return ""
-    return f"no word clouds without {' and '.join(absent)}: pip install 'big_retrieval[explain]'."
+    return f"no word clouds without {EXTRA}: pip install 'big_retrieval[explain]'."
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> bytes:
@@ -89,25 +90,12 @@ def marked(picture: np.ndarray, chosen: np.ndarray) -> Image.Image:
       chosen: True for patches to mark, bool [R, R].
     """
     base = enlarged(picture).astype(np.float32)
-    size, side = len(base), len(chosen)
-    at = np.arange(size) * side // size
-    share = np.where(chosen[at][:, at, None], 0.0, 0.6)
-    image = Image.fromarray(np.rint(base * (1 - share) + 255 * share).astype(np.uint8))
-    pen = ImageDraw.Draw(image)
-    edges = [round(i * size / side) for i in range(side + 1)]
-    for row, column in np.argwhere(chosen).tolist():
-        top, bottom, left, right = (
-            edges[row], edges[row + 1] - 1, edges[column], edges[column + 1] - 1
-        )  # fmt: skip
-        for (r, c), line in {
-            (row - 1, column): (left, top, right, top),
-            (row + 1, column): (left, bottom, right, bottom),
-            (row, column - 1): (left, top, left, bottom),
-            (row, column + 1): (right, top, right, bottom),
-        }.items():
-            if not (0 <= r < side and 0 <= c < side and chosen[r, c]):
-                pen.line(line, fill=(214, 40, 40), width=2)
-    return image
+    at = np.arange(len(base)) * len(chosen) // len(base)  # the patch of each pixel
+    mask = chosen[at][:, at]
+    share = np.where(mask[..., None], 0.0, 0.6)
+    image = np.rint(base * (1 - share) + 255 * share).astype(np.uint8)
+    image[mask & ~binary_erosion(mask, iterations=OUTLINE)] = HOT
+    return Image.fromarray(image)
 
 
 def box_plot(title: str, found: "Box", words: Sequence[str]) -> Image.Image:

@@ -96,7 +96,7 @@ def test_tables_are_aligned() -> None:
 def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "EXTRA", ("no_such_library",))
+    monkeypatch.setattr(pictures, "EXTRA", "no_such_library")
     assert "no_such_library: pip install 'big_retrieval[explain]'" in pictures.missing()
     found = check(pages.write_listings(PARTS, 10, tmp_path, "Title"))
     words = " ".join(found.words)
