@@ -103,11 +103,6 @@ def natural(name: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
-def size(count: float) -> str:
-    """Bytes in MiB or GiB."""
-    return f"{count / 2**30:.2f}\xa0GiB" if count >= 2**30 / 10 else f"{count / 2**20:.2f}\xa0MiB"
-
-
 def duration(seconds: float) -> str:
     """1 h 02 min, 4 min 05 s, or 7.3 s; with spaces that do not break."""
     if not math.isfinite(seconds):

@@ -1,12 +1,13 @@
 """report.html: a pure function of the files in one or two run folders."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report import curves, examples, results, settings, verdict
 from big_retrieval.report.html import Html, document, join, tag
-from big_retrieval.report.read import RunFiles, read_run
+from big_retrieval.report.read import MALFORMED, RunFiles, read_run
 
 MOST_BYTES = 3_000_000
 LIMITS = (None, 3, 2, 1, 0)  # examples of each kind, until the page is small enough
@@ -15,79 +16,62 @@ NAME = "report.html"
 
 
 def write(folder: Path, second: Path | None = None, out: Path | None = None) -> Path:
-    """Writes the report of a run, or of two side by side.
+    """Writes the report of a run, or of two side by side, and returns its path.
 
     Args:
-      folder: of the run.
-      second: of another run.
-      out: the file; None: report.html in the run's folder, with the second run's name in it where
-        there are two.
-
-    Returns:
-      The file.
+      folder: the run folder.
+      second: another run folder.
+      out: the file; None for `place(folder, second)`.
 
     Raises:
-      UserError: a folder is none of a run.
+      UserError: a folder is not the folder of a run.
     """
     folders = [folder] if second is None else [folder, second]
     out = place(folder, second) if out is None else out
-    runs = [read_run(path) for path in folders]
-    write_bytes(out, build(runs).encode())
+    write_bytes(out, build([read_run(path) for path in folders]).encode())
     return out
 
 
 def place(folder: Path, second: Path | None = None) -> Path:
-    """Where a report goes unless the user says otherwise; the arguments are those of `write`."""
+    """Returns the default path of a report, in the folder of the first run."""
     return folder / (NAME if second is None else f"report-vs-{second.resolve().name}.html")
 
 
 def build(runs: Sequence[RunFiles]) -> str:
-    """The page; fewer examples where it would be too large.
-
-    Args:
-      runs: one or two.
-    """
-    _tell_apart(runs)
-    page = ""
-    for limit in LIMITS:
-        page = _page(runs, limit)
-        if len(page.encode()) <= MOST_BYTES:
-            break
-    return page
-
-
-def _tell_apart(runs: Sequence[RunFiles]) -> None:
-    """Gives two runs of the same name the names of their parents too."""
+    """Builds the page of one or two runs, with fewer examples if it would be too large."""
     if len(runs) == 2 and runs[0].name == runs[1].name:
         for run in runs:
             path = run.folder.resolve()
             run.name = f"{path.parent.name}/{path.name}"
+    pages = (_page(runs, limit) for limit in LIMITS)
+    return next((page for page in pages if len(page.encode()) <= MOST_BYTES), _page(runs, 0))
 
 
 def _page(runs: Sequence[RunFiles], limit: int | None) -> str:
-    parts = {
-        "Summary": verdict.section(runs),
-        "Results": results.section(runs),
-        "Curves": curves.section(runs),
-        "Examples": examples.section(runs, limit),
-        "Data": settings.data(runs),
-        "Configuration": settings.configuration(runs),
-        "Environment": settings.environment(runs),
+    sections: dict[str, Callable[[Sequence[RunFiles]], Html]] = {
+        "Summary": verdict.section,
+        "Results": results.section,
+        "Curves": curves.section,
+        "Examples": functools.partial(examples.section, limit=limit),
+        "Data": settings.data,
+        "Configuration": settings.configuration,
+        "Environment": settings.environment,
     }
-    problems = [
-        f"{run.name}: {problem}" if len(runs) == 2 else problem
-        for run in runs
-        for problem in run.problems
-    ]
-    if problems:
-        parts["Unreadable files"] = tag("ul", (tag("li", problem) for problem in problems))
+    if any(run.problems for run in runs):
+        sections["Unreadable files"] = _problems
     title = " and ".join(run.name for run in runs)
-    links = (tag("li", tag("a", name, href=f"#{_anchor(name)}")) for name in parts)
+    links = (tag("li", tag("a", name, href=f"#{_anchor(name)}")) for name in sections)
     return document(
         f"{title} · report",
         tag("header", tag("h1", _heading(runs)), tag("nav", tag("ul", links))),
-        tag("main", (_section(name, part) for name, part in parts.items())),
+        tag("main", (_section(name, build, runs) for name, build in sections.items())),
     )
+
+
+def _problems(runs: Sequence[RunFiles]) -> Html:
+    lines = [(run.name, problem) for run in runs for problem in run.problems]
+    both = len(runs) == 2
+    return tag("ul", (tag("li", f"{x}: {problem}" if both else problem) for x, problem in lines))
 
 
 def _heading(runs: Sequence[RunFiles]) -> list[Html]:
@@ -101,5 +85,12 @@ def _anchor(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def _section(name: str, part: Html) -> Html:
+def _section(
+    name: str, build: Callable[[Sequence[RunFiles]], Html], runs: Sequence[RunFiles]
+) -> Html:
+    """Builds a section, or a sentence if a file that it needs is damaged."""
+    try:
+        part = build(runs)
+    except MALFORMED:
+        part = tag("p", "A file of the run is damaged, or of another version.", class_="empty")
     return tag("section", tag("h2", name), part, id=_anchor(name))

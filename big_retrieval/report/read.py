@@ -1,7 +1,6 @@
-"""What a run folder holds, read as it is: partial, damaged or of another version."""
+"""Contents of a run folder, which may be partial, damaged or of another version."""
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from big_retrieval.report.numbers import is_number
 SIGNS = ("config.json", "metrics.jsonl", "results.json")  # one of them makes a folder a run
 NAMED_DAMAGED = 20
 
-# What using a file raises that is damaged, or of another version of the package.
+# Raised by code that reads a damaged file, or one of another version of the package.
 MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 Points = list[tuple[int, float]]
@@ -59,46 +58,40 @@ class RunFiles:
 
     @property
     def last_step(self) -> int:
-        """The last logged step; 0 where nothing was logged."""
-        return max((points[-1][0] for points in self.series.values() if points), default=0)
+        """The last logged step; 0 if nothing was logged."""
+        return max((points[-1][0] for points in self.series.values()), default=0)
 
     @property
     def total_steps(self) -> int | None:
-        """The length of the run, where it is known."""
-        start = self.start
-        for source, key in (
-            (self.results, "steps"), (start, "total_steps"), (self.meta, "total_steps"),
-            (self.config, "total_steps"),
-        ):  # fmt: skip
-            if isinstance(source.get(key), int):
-                return source[key]
-        return None
+        """The length of the run; None if it is unknown."""
+        sources = (self.start, self.meta, self.config)
+        lengths = (self.results.get("steps"), *(x.get("total_steps") for x in sources))
+        return next((length for length in lengths if length is not None), None)
 
     @property
     def start(self) -> dict[str, Any]:
-        """What the last start of the run recorded about itself."""
-        starts = self.environment.get("starts")
-        good = [s for s in starts if isinstance(s, dict)] if isinstance(starts, list) else []
-        return good[-1] if good else {}
+        """The record of the run's last start."""
+        return (self.environment.get("starts") or [{}])[-1]
 
     @property
     def final(self) -> dict[str, Any]:
         """The last value of every metric: results.json, else the last logged ones."""
-        last = {name: points[-1][1] for name, points in self.series.items() if points}
+        last = {name: points[-1][1] for name, points in self.series.items()}
         return {**last, **{k: v for k, v in self.results.items() if is_number(v)}}
 
-    def known(self, key: str) -> Any:
-        """A value that the start of the run recorded, or else its newest checkpoint; or None."""
+    def lookup(self, key: str) -> Any:
+        """Returns a value that the run's start recorded, else its newest checkpoint; or None."""
         return self.start.get(key, self.meta.get(key))
 
 
-def told(run: RunFiles, facts: Sequence[tuple[str, Callable[[RunFiles], Any]]]) -> dict[str, Any]:
-    """What the files of a run say: name -> value.
+def known_facts(
+    run: RunFiles, facts: Sequence[tuple[str, Callable[[RunFiles], Any]]]
+) -> dict[str, Any]:
+    """Returns name -> value of facts about a run.
 
     Args:
-      run: its files.
-      facts: (name, what takes the value from a run); a value that the files lack (None), or have in
-        another form, is skipped.
+      facts: (name, function of a run); a fact that the files lack (None), or have in another form,
+        is skipped.
     """
     out = {}
     for name, value_of in facts:
@@ -109,7 +102,7 @@ def told(run: RunFiles, facts: Sequence[tuple[str, Callable[[RunFiles], Any]]]) 
 
 
 def check_run(folder: Path) -> None:
-    """Raises a UserError where there is no such folder, or it is none of a run."""
+    """Raises a UserError if a folder does not exist or is not the folder of a run."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; give the folder of a run.")
     if not any((folder / name).is_file() for name in SIGNS):
@@ -123,51 +116,49 @@ def read_run(folder: Path) -> RunFiles:
     """Reads a run folder.
 
     Raises:
-      UserError: there is no such folder, or it is none of a run.
+      UserError: the folder does not exist or is not the folder of a run.
     """
     check_run(folder)
     run = RunFiles(folder, folder.resolve().name)
     for name in ("config", "results", "evaluation", "plan", "environment"):
-        setattr(run, name, _object(folder / f"{name}.json", run.problems))
-    run.series = _series(folder / "metrics.jsonl", run.problems)
+        setattr(run, name, _read_object(folder / f"{name}.json", run.problems))
+    run.series = _read_series(folder / "metrics.jsonl", run.problems)
     steps = complete_steps(folder / "checkpoints")
     if steps:
-        run.meta = _object(folder / "checkpoints" / str(steps[-1]) / "meta.json", run.problems)
+        path = folder / "checkpoints" / str(steps[-1]) / "meta.json"
+        run.meta = _read_object(path, run.problems)
     for path in sorted((folder / "examples").glob("*.json")):
-        found = _object(path, run.problems)
-        if isinstance(found.get("evaluator"), str):
-            run.examples[found["evaluator"]] = found
-    numbers = (path.stem.removeprefix("nonfinite-") for path in folder.glob("nonfinite-*.json"))
-    run.nonfinite = sorted(int(text) for text in numbers if text.isdecimal())
-    _damaged(run)
+        content = _read_object(path, run.problems)
+        if isinstance(content.get("evaluator"), str):
+            run.examples[content["evaluator"]] = content
+    texts = (path.stem.removeprefix("nonfinite-") for path in folder.glob("nonfinite-*.json"))
+    run.nonfinite = sorted(int(text) for text in texts if text.isdecimal())
+    for path in sorted(folder.glob("damaged*.jsonl")):
+        rows = _read_rows(path, run.problems)
+        run.damaged_count += len(rows)
+        run.damaged += rows[: NAMED_DAMAGED - len(run.damaged)]
     return run
 
 
-def _object(path: Path, problems: list[str]) -> dict[str, Any]:
+def _read_object(path: Path, problems: list[str]) -> dict[str, Any]:
+    """Returns the object of a JSON file; {} if the file is missing or damaged."""
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except OSError as problem:
-        problems.append(f"{path.name} cannot be read: {problem.strerror}.")
-        return {}
-    except (ValueError, RecursionError):
+        content = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError, RecursionError):
         problems.append(f"{path.name} is not readable JSON.")
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         problems.append(f"{path.name} holds no object.")
         return {}
-    return found
+    return content
 
 
-def _lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file; other lines are counted and skipped."""
+def _read_rows(path: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """Returns the objects of a JSON Lines file; other lines are counted and skipped."""
     rows, bad = [], 0
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError as problem:
-        problems.append(f"{path.name} cannot be read: {problem.strerror}.")
-        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for line in filter(str.strip, lines):
         try:
             row = json.loads(line)
@@ -182,30 +173,13 @@ def _lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def _series(path: Path, problems: list[str]) -> dict[str, Points]:
-    if not path.exists():
-        return {}
+def _read_series(path: Path, problems: list[str]) -> dict[str, Points]:
     table: dict[str, dict[int, float]] = {}
-    for row in _lines(path, problems):
+    for row in _read_rows(path, problems) if path.exists() else ():
         step = row.get("step")
         if not isinstance(step, int):
             continue
         for name, value in row.items():
             if name != "step" and is_number(value):
-                table.setdefault(name, {})[step] = _float(value)
+                table.setdefault(name, {})[step] = float(value)
     return {name: sorted(points.items()) for name, points in table.items()}
-
-
-def _float(value: float) -> float:
-    """A number as a float; whole numbers beyond its range are infinite."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _damaged(run: RunFiles) -> None:
-    for path in sorted(run.folder.glob("damaged*.jsonl")):
-        rows = _lines(path, run.problems)
-        run.damaged_count += len(rows)
-        run.damaged += rows[: NAMED_DAMAGED - len(run.damaged)]

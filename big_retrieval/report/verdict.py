@@ -18,7 +18,7 @@ from big_retrieval.report.numbers import (
     number,
     smaller_is_better,
 )
-from big_retrieval.report.read import MALFORMED, RunFiles, told
+from big_retrieval.report.read import MALFORMED, RunFiles, known_facts
 from big_retrieval.report.results import best, chip
 from big_retrieval.report.settings import described
 
@@ -34,7 +34,10 @@ def section(runs: Sequence[RunFiles]) -> Html:
             tag("p", tag("b", status(run)), class_=f"status {_kind(run)}"),
             tag(
                 "dl",
-                ((tag("dt", key), tag("dd", value)) for key, value in told(run, FACTS).items()),
+                (
+                    (tag("dt", key), tag("dd", value))
+                    for key, value in known_facts(run, FACTS).items()
+                ),
             ),
             class_="card",
         )
@@ -144,7 +147,7 @@ def _length(run: RunFiles) -> str:
     parts = [f"{number(steps)} steps"]
     if is_number(batch) and is_number(steps):
         parts.append(f"batches of {number(batch)}")
-        records = run.known("records")
+        records = run.lookup("records")
         if is_number(records) and records > 0:
             epochs = number(steps * batch / records, 3)
             parts.append(f"{epochs} epochs of {number(records)} records")
