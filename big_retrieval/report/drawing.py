@@ -1,4 +1,4 @@
-"""What line charts and scatter plots share: axes with a grid, and a figure with its legend, as SVG.
+"""Axes with a grid, and a figure with its legend, as SVG, for line charts and histograms.
 
 Colours come from the style sheet, so that a figure fits light and dark screens.
 """
@@ -23,7 +23,6 @@ class Axes:
       margins: left, right, top, bottom.
       x: ticks, ascending; the axis reaches from the first to the last.
       y: the same.
-      log: whether the x axis is logarithmic.
     """
 
     width: int
@@ -31,13 +30,12 @@ class Axes:
     margins: tuple[int, int, int, int]
     x: Sequence[float]
     y: Sequence[float]
-    log: bool = False
 
     def place(self, x: float, y: float) -> tuple[float, float]:
         """The pixel of a point; what lies beyond the y axis (where floats end) lies at its end."""
         left, right, top, bottom = self.margins
         low, high = self.x[0], self.x[-1]
-        across = math.log(x / low) / math.log(high / low) if self.log else (x - low) / (high - low)
+        across = (x - low) / (high - low)
         up = (min(max(y, self.y[0]), self.y[-1]) - self.y[0]) / (self.y[-1] - self.y[0])
         return (
             left + across * (self.width - left - right),
@@ -74,25 +72,19 @@ class Axes:
         return tag("svg", parts, viewBox=view, role="img", aria_label=words)
 
 
-def figure(
-    title: str, note: str, legend: Sequence[tuple[Html, str]], drawing: Html, look: str = "chart"
-) -> Html:
-    """A figure.
+def figure(title: str, note: str, legend: Sequence[tuple[Html, str]], drawing: Html) -> Html:
+    """Builds a figure.
 
     Args:
-      title: what is shown.
-      note: a sentence below the title, or "".
-      legend: (a small drawing of 26 x 12 pixels, what looks so).
-      drawing: of `Axes.svg`.
-      look: class of the style sheet.
+      note: a sentence below the title; "" for none.
+      legend: (drawing of 26 x 12 pixels, what looks like it).
+      drawing: from `Axes.svg`.
     """
     small = {"viewBox": "0 0 26 12", "width": 26, "height": 12, "aria_hidden": "true"}
-    items = (tag("li", tag("svg", mark, **small), tag("bdi", name)) for mark, name in legend)
+    items = [tag("li", tag("svg", mark, **small), tag("bdi", name)) for mark, name in legend]
     caption = tag("figcaption", tag("b", title), tag("span", note, class_="note") if note else None)
-    return tag(
-        "figure", caption, tag("ul", items, class_="legend") if legend else None, drawing,
-        class_=look,
-    )  # fmt: skip
+    listed = tag("ul", items, class_="legend") if items else None
+    return tag("figure", caption, listed, drawing, class_="chart")
 
 
 def label(words: str, x: float, y: float, *, anchor: str = "start", look: str = "") -> Html:
@@ -126,21 +118,3 @@ def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> li
     step = math.ceil(step) if whole else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(k * step, 12 - math.floor(math.log10(step))) for k in range(first, last + 1)]
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten around [low, high]: at least two, ascending.
-
-    Args:
-      low: above 0.
-      high: not below it.
-    """
-    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    steps = [float(f"{k}e{power}") for power in powers for k in (1, 2, 5)]
-    first = max(i for i, step in enumerate(steps) if step <= low)
-    last = min(i for i, step in enumerate(steps) if step >= high)
-    found = steps[first : max(last, first + 1) + 1]
-    if len(found) > 10:  # powers of ten alone, and the ends
-        inner = [step for step in found[1:-1] if f"{step:e}".startswith("1.0")]
-        return [found[0], *inner, found[-1]]
-    return found

@@ -1,5 +1,7 @@
 """Measures, and writes the numbers as tradeoff.json, tradeoff.md and tradeoff.html."""
 
+import base64
+import io
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,9 +9,8 @@ from typing import Any
 
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.report.html import document, tag
-from big_retrieval.report.numbers import labelled, number
-from big_retrieval.report.scatter import Dot, DotGroup, Scatter, draw
+from big_retrieval.report.html import Html, document, tag
+from big_retrieval.report.numbers import is_fraction, labelled, number
 from big_retrieval.runtime import building
 from big_retrieval.tradeoff import measure
 from big_retrieval.tradeoff.measure import TradeoffOptions
@@ -17,18 +18,14 @@ from big_retrieval.tradeoff.systems import BM25
 
 Report = Mapping[str, Any]
 WORK = "work"  # in the folder, while it is measured
-_OWN_CSS = """
-.scatter { max-width: 900px; margin-bottom: 30px; }
-.scatter svg text {
-  font-size: 11.5px; paint-order: stroke; stroke: var(--back); stroke-width: 3px;
-  stroke-linejoin: round;
-}
-.scatter .legend svg { width: 26px; height: 12px; }
-"""
+_OWN_CSS = ".plot img { max-width: 100%; background: #ffffff; border-radius: 4px; }"
 _PLOTS = (
-    ("Search alone", "search_ms", "milliseconds per query, search alone"),
-    ("Encoding of the query and search", "latency_ms", "milliseconds per query, all of it"),
+    ("search_ms", "Search alone", "milliseconds per query, search alone"),
+    ("latency_ms", "Encoding of the query and search", "milliseconds per query, all of it"),
 )
+_MARKERS = "osD^"
+# Deterministic pages, and no formulas in names with dollar signs.
+_STYLE: Any = {"svg.hashsalt": "big_retrieval", "svg.fonttype": "none", "text.parse_math": False}
 
 
 def make(options: TradeoffOptions, out: Path) -> None:
@@ -92,7 +89,7 @@ def page(report: Report) -> str:
         tag(
             "main",
             (tag("p", line) for line in _notes(report)),
-            (draw(plot) for plot in plots(report)),
+            (plot(report, *options) for options in _PLOTS),
             tag("h2", "All settings"),
             tag("div", tag("table", tag("thead", names), tag("tbody", cells)), class_="scroll"),
         ),
@@ -100,38 +97,58 @@ def page(report: Report) -> str:
     )
 
 
-def plots(report: Report) -> list[Scatter]:
-    """Quality against the time of the search alone, and of the whole query."""
-    return [
-        Scatter(title, axis, report["metric"], groups(report, key)) for title, key, axis in _PLOTS
-    ]
-
-
-def groups(report: Report, key: str) -> list[DotGroup]:
-    """A group for each model and gate of documents; colours tell gates apart, markers models.
+def plot(report: Report, key: str, title: str, axis: str) -> Html:
+    """Draws quality against time, and describes every point in the alternative text.
 
     Args:
-      report: the numbers.
       key: "search_ms", whose mean is shown, or "latency_ms".
+      title: of the figure.
+      axis: label of the axis of times.
     """
-    models = _models(report)
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, PercentFormatter
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(7, 4.2), layout="constrained")
+        axes = figure.add_subplot(xscale="log", xlabel=axis, ylabel=report["metric"])
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        if is_fraction(report["metric"]):
+            axes.yaxis.set_major_formatter(PercentFormatter(1))
+        words = _draw_points(axes, report, key)
+        axes.legend(fontsize=8)
+        stream = io.BytesIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    uri = f"data:image/svg+xml;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    image = tag("img", src=uri, alt=f"{title}. {'; '.join(words)}")
+    return tag("figure", tag("figcaption", tag("b", title)), image, class_="plot")
+
+
+def _draw_points(axes: Any, report: Report, key: str) -> list[str]:
+    """Draws the points and describes them: colors tell gates of documents apart, markers models."""
+    models, metric, words = _models(report), report["metric"], []
     gates = list(dict.fromkeys(point["document"] for point in report["points"]))
-    out: dict[tuple[str, str], list[Dot]] = {}
+    groups: dict[tuple[str, str], list[Any]] = {}
     for point in report["points"]:
-        taken = point[key]["mean"] if isinstance(point[key], Mapping) else point[key]
-        value = point["metrics"][report["metric"]]
-        words = f"{number(taken)} ms, {report['metric']} {labelled(report['metric'], value)}"
-        label = point["query"] if point["lexical"] else point["model"]
-        dot = Dot(taken, value, label, words, joined=point["query"] != "bag")
-        out.setdefault((point["model"], point["document"]), []).append(dot)
-    return [
-        DotGroup(_named(model, gate, len(models)), dots, gates.index(gate), models.index(model))
-        for (model, gate), dots in out.items()
-    ]
+        groups.setdefault((point["model"], point["document"]), []).append(point)
+    for (model, gate), points in groups.items():
+        name = _group_name(model, gate, len(models))
+        color, marker = f"C{gates.index(gate)}", _MARKERS[models.index(model) % len(_MARKERS)]
+        times = [p[key]["mean"] if isinstance(p[key], Mapping) else p[key] for p in points]
+        values = [point["metrics"][metric] for point in points]
+        axes.plot(times, values, linestyle="", marker=marker, color=color, label=name)
+        curve = [i for i, point in enumerate(points) if point["query"] != "bag"]
+        axes.plot([times[i] for i in curve], [values[i] for i in curve], color=color)
+        for point, x, y in zip(points, times, values, strict=True):
+            label = point["query"] if point["lexical"] else point["model"]
+            axes.annotate(label, (x, y), (5, 4), textcoords="offset points", fontsize=8)
+            words.append(f"{name}, {label}: {number(x)} ms, {metric} {labelled(metric, y)}")
+    return words
 
 
-def _named(model: str, gate: str, models: int) -> str:
-    """A group of points in words."""
+def _group_name(model: str, gate: str, models: int) -> str:
     told = {"binary": "documents: bags of words", "all": "documents: all terms"}
     told |= {"exact": "dense", BM25: "weights of words"}
     words = told.get(gate, f"documents: {gate} terms")
