@@ -5,20 +5,16 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeVar
-
-import ml_collections
+from dataclasses import replace
+from typing import Any
 
 from big_retrieval import config as configs
-from big_retrieval.config import schema
+from big_retrieval.config import Config, schema
 from big_retrieval.config.evals import Evaluator
-from big_retrieval.config.fields import Field, Tokenizer
-from big_retrieval.config.loss import Loss
+from big_retrieval.config.fields import Field
 from big_retrieval.config.sources import Source
-from big_retrieval.config.towers import Tower
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 STEPS = 300  # of a run
 ARGUMENT = "data"  # name of the config argument with the path of the data
 
@@ -58,10 +54,13 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
       c: the config, which is changed.
       keep_data: None keeps data and evaluators only if the command line names them.
     """
-    before = c.to_dict()
+    full = schema.parse(Config, c)
     c.unlock()
-    _shrink(c, keep_data)
-    if lost := _left_out(before, c.to_dict()):
+    _shorten(c)
+    small = _shrunk(schema.parse(Config, c), keep_data)
+    for key, value in schema.to_config_dict(small).items():
+        c[key] = value
+    if lost := _left_out(full, small):
         log.info(
             f":runlocal leaves out {', '.join(lost)}: its towers are small, and its data are "
             "generated unless they are given"
@@ -69,100 +68,7 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     return c
 
 
-def _left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Returns the files, weights, hard negatives and evaluators that the small config lacks.
-
-    For fields, returns all keys whose values differ between kept and generated data.
-    """
-    lost = [f"config.init.{name}" for name in before["init"]]
-    for kind in ("tokenizer", "towers", "losses"):
-        for path, old, new in schema.differences(before[kind], after[kind], f"config.{kind}"):
-            lost += [path] if isinstance(old, str) and old and not new else []
-    for name, field in _parts(Field, before, "fields").items():
-        path, kept = f"config.fields.{name}", schema.to_plain(field.shrunk())
-        small = schema.to_plain(after["fields"][name])
-        changed = [key for key, *_ in schema.differences(kept, small, path)]
-        lost += [key for key in changed if not key.endswith(".column")]
-    evaluators, best_metric = _parts(Evaluator, before, "evals"), before["best_metric"]
-    kept = [name for name, group in before["evals"].items() if after["evals"].get(name) == group]
-    measured = any(best_metric.startswith(f"{evaluators[name].prefix(name)}/") for name in kept)
-    if best_metric and (measured or not _data(before).generated):
-        lost.append("config.best_metric")
-    if before["negatives"]["count"] and not after["negatives"]["count"]:
-        lost.append("config.negatives")
-    if _other_data(before, after):
-        lost.insert(0, "config.data")
-    if _data(after).generated:
-        for name, part in evaluators.items():
-            small = after["evals"].get(name, {})
-            generated = part.data is not None and part.data.generated
-            if _other_data(before["evals"][name], small) and (small or not generated):
-                lost.append(f"config.evals.{name}")
-    return lost
-
-
-def _other_data(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Returns True if the source of a group is of another type or split afterwards."""
-    old, new = before.get("data") or {}, after.get("data") or {}
-    return any(old.get(key) != new.get(key) for key in ("type", "split"))
-
-
-def _parts(kind: type[T], c: Mapping[str, Any], key: str) -> dict[str, T]:
-    """Returns the typed entries of `config.towers` or another group of parts of one kind."""
-    groups = c[key].items()
-    return {name: schema.parse_value(kind, x, f"config.{key}.{name}") for name, x in groups}
-
-
-def _data(c: Mapping[str, Any]) -> Source:
-    return schema.parse_value(Source, c["data"], "config.data")
-
-
-def _shrink(c: Editable, keep_data: bool | None) -> None:
-    """Shrinks the config in place, see `runlocal`."""
-    keep, keys = ARGUMENT in _given.get() if keep_data is None else keep_data, _file_keys()
-    named = {key.split(".")[1] for key in keys if key.startswith("evals.")} & set(c.evals)
-    named = set(c.evals) if keep else named
-    keep = keep or any(key.startswith("data.") for key in keys)
-    _shrink_run(c)
-    tokenizer = schema.parse(Tokenizer, c.tokenizer, "config.tokenizer")
-    c.tokenizer = schema.to_config_dict(tokenizer.runlocal())
-    for name, tower in _parts(Tower, c, "towers").items():
-        c.towers[name] = schema.to_config_dict(tower.runlocal())
-    for name, loss in _parts(Loss, c, "losses").items():
-        c.losses[name] = schema.to_config_dict(loss.runlocal())
-    c.init = ml_collections.ConfigDict()
-    fields = _parts(Field, c, "fields")
-    data = None if keep else _data(c).runlocal()
-    no_images = not _first(fields, modality="image")
-    if isinstance(data, configs.Scenes) and no_images and _first(fields, "document", "text"):
-        data = configs.GradedScenes()  # texts on both sides, which scenes do not have
-    generated = data is not None and data.generated
-    graded = data is not None and data.generated and data.graded
-    for name, field in fields.items():
-        small = field.runlocal() if generated else field.shrunk()
-        small = small.in_graded_scenes() if graded else small
-        c.fields[name] = schema.to_config_dict(small)
-    if data is None:
-        _drop_evaluators(c, set(c.evals) - named)
-        return
-    c.data = schema.to_config_dict(data)
-    if not generated:
-        c.evals = _evaluators_with_data(c)
-        return
-    kept = {name: part.runlocal() for name, part in _parts(Evaluator, c, "evals").items()}
-    kept = {name: schema.to_config_dict(part) for name, part in kept.items() if part is not None}
-    kept |= {name: c.evals[name] for name in named}
-    modes = next((ev.modes for ev in c.evals.values() if ev.get("modes")), ())
-    evals = _graded_evaluators(modes) if graded else _scene_evaluators(fields, modes)
-    c.evals = ml_collections.ConfigDict(evals | kept)
-    c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
-    if graded:
-        c.labels.update(query="query_id", document="document_id")
-        if c.labels.score:
-            c.labels.update(score="score", s_max=100.0)
-
-
-def _shrink_run(c: Editable) -> None:
+def _shorten(c: Editable) -> None:
     """Shortens the run; phases begin after the same share of it."""
     phases = c.optimizer.phases
     total = {"start_step": c.total_steps, "start_epoch": None if c.total_steps else c.total_epochs}
@@ -188,6 +94,80 @@ def _start(phase: Editable) -> float:
     return phase.start_step or phase.start_epoch or 0
 
 
+def _left_out(full: Config, small: Config) -> list[str]:
+    """Returns the files, weights, hard negatives and evaluators that the small config lacks.
+
+    For fields, returns all keys whose values differ between kept and generated data.
+    """
+    lost = [f"config.init.{name}" for name in full.init]
+    for kind in ("tokenizer", "towers", "losses"):
+        for path, old, new in _differences(getattr(full, kind), getattr(small, kind), kind):
+            lost += [path] if isinstance(old, str) and old and not new else []
+    for name, field in full.fields.items():
+        changed = _differences(field.shrunk(), small.fields[name], f"fields.{name}")
+        lost += [key for key, *_ in changed if not key.endswith(".column")]
+    kept = [name for name, part in full.evals.items() if small.evals.get(name) == part]
+    prefixes = tuple(f"{full.evals[name].prefix(name)}/" for name in kept)
+    measured = full.best_metric.startswith(prefixes)
+    if full.best_metric and (measured or not full.data.generated):
+        lost.append("config.best_metric")
+    if full.negatives.count and not small.negatives.count:
+        lost.append("config.negatives")
+    if _other_data(full.data, small.data):
+        lost.insert(0, "config.data")
+    for name, part in full.evals.items() if small.data.generated else ():
+        replaced, generated = small.evals.get(name), part.data is not None and part.data.generated
+        if _other_data(part.data, replaced and replaced.data) and (replaced or not generated):
+            lost.append(f"config.evals.{name}")
+    return lost
+
+
+def _differences(old: Any, new: Any, path: str) -> list[tuple[str, Any, Any]]:
+    return schema.differences(schema.to_plain(old), schema.to_plain(new), f"config.{path}")
+
+
+def _other_data(old: Source | None, new: Source | None) -> bool:
+    """Returns True if a source is of another type or split afterwards."""
+    return any(getattr(old, key, None) != getattr(new, key, None) for key in ("type", "split"))
+
+
+def _shrunk(c: Config, keep_data: bool | None) -> Config:
+    """Returns the small config, see `runlocal`."""
+    keep, keys = ARGUMENT in _given.get() if keep_data is None else keep_data, _file_keys()
+    named = {key.split(".")[1] for key in keys if key.startswith("evals.")} & set(c.evals)
+    named = set(c.evals) if keep else named
+    keep = keep or any(key.startswith("data.") for key in keys)
+    data = c.data if keep else c.data.runlocal()
+    generated = data.generated and not keep
+    texts_alone = _first(c.fields, "document", "text") and not _first(c.fields, modality="image")
+    if generated and isinstance(data, configs.Scenes) and texts_alone:
+        data = configs.GradedScenes()  # has texts on both sides
+    graded = generated and data.graded
+    fields = {name: x.runlocal() if generated else x.shrunk() for name, x in c.fields.items()}
+    if graded:
+        fields = {name: field.in_graded_scenes() for name, field in fields.items()}
+    small = replace(
+        c,
+        towers={name: tower.runlocal() for name, tower in c.towers.items()},
+        losses={name: loss.runlocal() for name, loss in c.losses.items()},
+        tokenizer=c.tokenizer.runlocal(),
+        init={},
+        fields=fields,
+        data=data,
+    )
+    if keep:
+        return replace(small, evals=_evaluators_of(c, named))
+    if not generated:
+        return replace(small, evals=_evaluators_with_data(c))
+    if graded:
+        score = {"score": "score", "s_max": 100.0} if c.labels.score else {}
+        labels = replace(c.labels, query="query_id", document="document_id", **score)
+        small = replace(small, labels=labels)
+    negatives = replace(c.negatives, count=c.negatives.count if graded else 0, column="negatives")
+    evals = _generated_evaluators(c, graded) | {name: c.evals[name] for name in named}
+    return replace(small, negatives=negatives, evals=evals)
+
+
 def _file_keys() -> frozenset[str]:
     """Returns the keys of the command line that name data, of training or of evaluators.
 
@@ -211,50 +191,54 @@ def _first(fields: Mapping[str, Field], side: str = "", modality: str = "") -> s
     return ""
 
 
-def _drop_evaluators(c: Editable, dropped: set[str]) -> None:
-    """Removes the evaluators whose data the command line does not name."""
-    names = sorted(dropped)
-    if names:
+def _evaluators_of(c: Config, names: set[str]) -> dict[str, Evaluator]:
+    """Returns the evaluators of these names: the command line or an argument gives their data."""
+    if dropped := sorted(set(c.evals) - names):
         log.info(
-            f"left out: {', '.join(f'config.evals.{name}' for name in names)}, as the command line "
-            f"gives the training data alone; give --config.evals.{names[0]}.data.path, too"
+            f"left out: {', '.join(f'config.evals.{name}' for name in dropped)}, as the command "
+            "line gives the training data alone; give "
+            f"--config.evals.{dropped[0]}.data.path, too"
         )
-    for name in names:
-        del c.evals[name]
+    return {name: part for name, part in c.evals.items() if name in names}
 
 
-def _evaluators_with_data(c: Editable) -> Editable:
+def _evaluators_with_data(c: Config) -> dict[str, Evaluator]:
     """Returns the evaluators whose data stay, for a `runlocal` that reads no generated data."""
-    evals = ml_collections.ConfigDict()
-    for name, part in _parts(Evaluator, c, "evals").items():
+    evals = {}
+    for name, part in c.evals.items():
         small, data = part.runlocal() or part, part.data
         if data is not None and not data.generated:
             data = data.runlocal()
             if data.generated:
                 log.info(f"left out: config.evals.{name}, whose data :runlocal does not read")
                 continue
-        small = small if data is None else dataclasses.replace(small, data=data)  # type: ignore
-        evals[name] = schema.to_config_dict(small)
+        evals[name] = small if data is None else replace(small, data=data)  # type: ignore
     return evals
 
 
-def _scene_evaluators(fields: Mapping[str, Field], modes: tuple[str, ...]) -> dict[str, Editable]:
+def _generated_evaluators(c: Config, graded: bool) -> dict[str, Evaluator]:
+    """Returns the evaluators on generated data, and those of the config that read none."""
+    modes = next((part.modes for part in c.evals.values() if part.modes), ())
+    small = {name: part.runlocal() for name, part in c.evals.items()}
+    evals = _graded_evaluators(modes) if graded else _scene_evaluators(c.fields, modes)
+    return evals | {name: part for name, part in small.items() if part is not None}
+
+
+def _scene_evaluators(fields: Mapping[str, Field], modes: tuple[str, ...]) -> dict[str, Evaluator]:
     """Returns retrieval of generated scenes, and zero-shot classification of their colours."""
     test = configs.Scenes(split="test", count=200)
     query, document = _first(fields, "query"), _first(fields, "document")
     retrieval = configs.Retrieval(data=test, modes=modes, query=query, document=document)
-    evals = {"test": schema.to_config_dict(retrieval)}
+    evals: dict[str, Evaluator] = {"test": retrieval}
     image, text = _first(fields, modality="image"), _first(fields, modality="text")
     if image and text:
         colours = configs.Scenes(split="colours", count=100)
-        zero_shot = configs.ZeroShot(data=colours, image=image, text=text)
-        evals["colours"] = schema.to_config_dict(zero_shot)
+        evals["colours"] = configs.ZeroShot(data=colours, image=image, text=text)
     return evals
 
 
-def _graded_evaluators(modes: tuple[str, ...]) -> dict[str, Editable]:
+def _graded_evaluators(modes: tuple[str, ...]) -> dict[str, Evaluator]:
     """Returns rankings of generated judged pairs, seen in training or not."""
     splits = ("in_domain", "novel_query", "novel_document", "zero_shot")
     sources = {split: configs.GradedScenes(split=split) for split in splits}
-    rankings = {split: configs.Ranking(modes=modes, data=data) for split, data in sources.items()}
-    return {split: schema.to_config_dict(ranking) for split, ranking in rankings.items()}
+    return {split: configs.Ranking(modes=modes, data=data) for split, data in sources.items()}
