@@ -7,7 +7,7 @@ from absl import flags
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, Field, is_lexical
-from big_retrieval.config.beir import beir
+from big_retrieval.config.benchmarks import beir_evaluators
 from big_retrieval.errors import UserError
 
 FOLDER = flags.DEFINE_string(
@@ -41,7 +41,7 @@ def with_beir(config: Config, folder: str, sets: Sequence[str] = ()) -> Config:
     query, document = _text_field(config, "query"), _text_field(config, "document")
     lexical = is_lexical(config, *config.side("query"), *config.side("document"))
     columns = configs.Beir(query_column=query.column, text_column=document.column)
-    evaluators = beir(folder, sets, modes=("bag",) if lexical else (), columns=columns)
+    evaluators = beir_evaluators(folder, sets, modes=("bag",) if lexical else (), columns=columns)
     return dataclasses.replace(config, evals={**config.evals, **evaluators})
 
 

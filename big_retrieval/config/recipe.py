@@ -34,8 +34,7 @@ from big_retrieval.config import (
     ViT,
     schema,
 )
-from big_retrieval.config import image_benchmarks as benchmarks
-from big_retrieval.config.beir import beir as beir_evaluators
+from big_retrieval.config.benchmarks import FORMS, beir_evaluators, image_evaluators
 from big_retrieval.config.runlocal import ARGUMENT, note_argument
 from big_retrieval.config.runlocal import runlocal as runlocal
 from big_retrieval.errors import UserError
@@ -165,7 +164,7 @@ def beir(c: Editable, folder: str, sets: str = "all", modes: tuple[str, ...] = (
 
     Args:
       c: the config, whose fields read `query`, `text` and optionally `title`.
-      folder: contains a folder for each data set (`big_retrieval/config/beir.py`).
+      folder: contains a folder for each data set (`beir_evaluators`).
       sets: "all" (twelve data sets and MS MARCO), "none", or names such as "scifact+fiqa".
       modes: further search modes of a lexical model.
 
@@ -179,7 +178,7 @@ def beir(c: Editable, folder: str, sets: str = "all", modes: tuple[str, ...] = (
 
 
 def image_benchmarks(c: Editable, folder: str, form: str, probe: bool = True) -> None:
-    """Adds evaluators of COCO, Flickr30k, ImageNet and its variants; see config/image_benchmarks.
+    """Adds evaluators of COCO, Flickr30k, ImageNet and its variants (`image_evaluators`).
 
     Args:
       c: the config, with the fields `image` and `text`.
@@ -190,9 +189,9 @@ def image_benchmarks(c: Editable, folder: str, form: str, probe: bool = True) ->
     Raises:
       UserError: another form.
     """
-    one_of("benchmarks", form, benchmarks.FORMS)
+    one_of("benchmarks", form, FORMS)
     if form != "none":
-        for name, evaluator in benchmarks.image_benchmarks(folder, form, probe).items():
+        for name, evaluator in image_evaluators(folder, form, probe).items():
             c.evals[name] = entry(evaluator)
 
 

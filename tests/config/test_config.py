@@ -9,8 +9,8 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe, schema
+from big_retrieval.config.benchmarks import image_evaluators
 from big_retrieval.config.checks import check
-from big_retrieval.config.image_benchmarks import image_benchmarks
 from big_retrieval.config.older_runs import as_before
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT, ema, raw_config, tiny
@@ -339,7 +339,7 @@ def test_the_loss_can_be_switched_by_its_type() -> None:
 
 def test_image_benchmarks_are_evaluators_of_tfds_or_of_folders() -> None:
     for form in ("tfds", "folders"):
-        found: dict[str, Any] = image_benchmarks("here", form)
+        found: dict[str, Any] = image_evaluators("here", form)
         assert [name for name, each in found.items() if each.type == "zeroshot"] == [
             "imagenet", "imagenet_v2", "imagenet_a", "imagenet_r",
         ]  # fmt: skip
@@ -349,4 +349,4 @@ def test_image_benchmarks_are_evaluators_of_tfds_or_of_folders() -> None:
         assert kinds == {"karpathy", "tfds" if form == "tfds" else "class_folders"}
         probe = found["imagenet_probe"]
         assert (probe.train.type, probe.label) == (probe.data.type, "label")
-    assert "imagenet_probe" not in image_benchmarks(probe=False)
+    assert "imagenet_probe" not in image_evaluators(probe=False)

@@ -11,7 +11,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.cli import beir as flags
 from big_retrieval.config import recipe
-from big_retrieval.config.beir import NAMES, ZERO_SHOT
+from big_retrieval.config.benchmarks import NAMES, ZERO_SHOT
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.data.sources import texts_of
