@@ -30,6 +30,7 @@ class Evaluator(Part):
       traffic: weight in `ranking/traffic`.
       search_metrics: metrics of a search for documents, by which systems are compared; empty if it
         does not search.
+      replaced: True if `:runlocal` replaces it by evaluators of generated data.
       judged: True if it ranks judged documents, which BM25 can do, too, and has all keys of
         `Ranking`.
     """
@@ -41,6 +42,7 @@ class Evaluator(Part):
     modes: Any = ()
     traffic: Any = 0.0
     search_metrics: Any = ()
+    replaced: ClassVar[bool] = False
     judged: ClassVar[bool] = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -54,7 +56,11 @@ class Evaluator(Part):
 
     def compared(self, config: "Config") -> Mapping[str, Sequence[str]]:
         """Names of the fields that a search compares, by side ("query" and "document")."""
-        return {side: config.side(side) for side in ("query", "document")}
+        fields = self.reads()
+        return {
+            side: [fields[side]] if side in fields else config.side(side)
+            for side in ("query", "document")
+        }
 
     def metric_names(self, config: "Config") -> Sequence[str] | None:
         """All names that `run` may return; None if they are unknown before it runs.
@@ -82,6 +88,8 @@ class Evaluator(Part):
 
     def runlocal(self) -> "Evaluator | None":
         """Returns a version on generated data; None if `:runlocal` replaces it."""
+        if self.replaced:
+            return None
         if self.data is None:
             return self
         data = default("source", "scenes", split="test", count=200)()

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class CaptionNdcg(Evaluator):
     the less relevant image comes first.
     """
 
+    replaced: ClassVar[bool] = True
     type: Literal["caption_ndcg"] = "caption_ndcg"
     data: Source = field(default_factory=lambda: Scenes(split="test"))
     query: str = "text"
@@ -74,14 +75,8 @@ class CaptionNdcg(Evaluator):
     def reads(self) -> Mapping[str, str]:
         return {"query": self.query, "document": self.document}
 
-    def compared(self, config: Config) -> Mapping[str, Sequence[str]]:
-        return {"query": [self.query], "document": [self.document]}
-
     def metric_names(self, config: Config) -> Sequence[str]:
         return self.search_metrics
-
-    def runlocal(self) -> None:
-        """Replaced."""
 
     def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first record, and opens the files of relevance.

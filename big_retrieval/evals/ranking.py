@@ -61,6 +61,7 @@ class Ranking(Evaluator):
     """
 
     judged: ClassVar[bool] = True
+    replaced: ClassVar[bool] = True
     type: Literal["ranking"] = "ranking"
     data: Source = field(default_factory=Scenes)  # a graded one
     queries: Literal["all", "dev", "test"] = "all"
@@ -112,9 +113,6 @@ class Ranking(Evaluator):
         """`nDCG@10`, ...; `<weights>/nDCG@10` of `documents` and `<mode>/nDCG@10` of `modes`."""
         prefixes = ("", *(f"{text}/" for text in (*self.documents, *self.modes)))
         return [f"{prefix}{metric}" for prefix in prefixes for metric in self.metrics]
-
-    def runlocal(self) -> None:
-        """Replaced."""
 
     @once
     def judgements(self, context: EvaluatorContext) -> JudgedQueries:

@@ -11,6 +11,7 @@ its images. `big-retrieval compare` reads the files.
 
 import contextlib
 import csv
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,8 @@ import numpy as np
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals.trec import PartialFile, RunWriter
+from big_retrieval.evals.trec import RunWriter
+from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.regular import check_regular
 from big_retrieval.runtime.extras import Extras
 
@@ -140,11 +142,13 @@ def write_values(
 
 def _write_table(path: Path, queries: Sequence[str], values: Mapping[str, np.ndarray]) -> None:
     """Writes one row per query: its id, and its values of all metrics."""
-    with PartialFile(path) as table:
-        rows = csv.writer(table.file)
-        rows.writerow(["query", *values])
-        columns = ([repr(x) for x in metric.tolist()] for metric in values.values())
-        rows.writerows(zip(queries, *columns, strict=True))
+    content = io.StringIO(newline="")
+    rows = csv.writer(content)
+    rows.writerow(["query", *values])
+    columns = ([repr(x) for x in metric.tolist()] for metric in values.values())
+    rows.writerows(zip(queries, *columns, strict=True))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content.getvalue().encode())
 
 
 def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -53,6 +53,7 @@ class Retrieval(Evaluator):
     text stays a query.
     """
 
+    replaced: ClassVar[bool] = True
     type: Literal["retrieval"] = "retrieval"
     data: Source = field(default_factory=lambda: Scenes(split="test"))
     query: str = "text"
@@ -81,9 +82,6 @@ class Retrieval(Evaluator):
     def reads(self) -> Mapping[str, str]:
         return {"query": self.query, "document": self.document}
 
-    def compared(self, config: Config) -> Mapping[str, Sequence[str]]:
-        return {"query": [self.query], "document": [self.document]}
-
     def metric_names(self, config: Config) -> Sequence[str]:
         """`image_to_text/R@1`, ..., `rsum`, `R-mean`; `words@5` of lexical models with images."""
         directions = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
@@ -102,9 +100,6 @@ class Retrieval(Evaluator):
         if lexical and {field.modality for field in fields} == {"image", "text"}:
             found.append(f"words@{STRONGEST}")
         return found
-
-    def runlocal(self) -> None:
-        """Replaced."""
 
     def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first record, and finds records that share texts or images.

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from urllib.parse import unquote
 
 import numpy as np
 
@@ -41,20 +40,13 @@ def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
 
 
 def _check_ids(run: Run, qrels: FileQrels) -> None:
-    """Warns if the run and the qrels seem to write ids differently."""
+    """Warns if no document of the run is judged."""
     ranked = {document for ranking in run.values() for document, _ in ranking}
     judged = {document for relevance in qrels.values() for document in relevance}
     if ranked and not ranked & judged:
         log.warning(
             f"no document of the run is judged for any query: is {min(ranked)!r} named as the "
             f"qrels name theirs, such as {min(judged)!r}?"
-        )
-    escaped = [name for name in ranked - judged if unquote(name) in judged - ranked]
-    escaped += [name for name in run.keys() - qrels.keys() if unquote(name) in qrels]
-    if escaped:
-        log.warning(
-            f"{len(escaped):,} ids of the run are not in the qrels, such as {min(escaped)!r}, but "
-            f"{unquote(min(escaped))!r} is: if an older version wrote blanks as %20, write it again"
         )
 
 

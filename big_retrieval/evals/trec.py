@@ -11,9 +11,8 @@ lowers each of several equal scores to the next float32 below the one before it.
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -24,41 +23,17 @@ from big_retrieval.data.formats.whole import SPACE, judged_lines, split_columns
 from big_retrieval.data.judged.qrels import DuplicatePolicy, check_scores, distinct
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import publish
-from big_retrieval.io.regular import check_regular
+from big_retrieval.io.regular import read_text
 
 TAG = "big_retrieval"
 Run = dict[str, list[tuple[str, float]]]  # query -> documents and scores, best first
 FileQrels = dict[str, dict[str, float]]  # query -> document -> relevance
 
 
-class PartialFile:
-    """Text file that gets its name when its context ends, and is removed after an error."""
+class RunWriter:
+    """Writer of a run file, query by query; the file gets its name when the context ends.
 
-    def __init__(self, path: Path):
-        self._path = path
-        # With the process id: an evaluation may write to the folder of a run that trains.
-        self._partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self._partial.open("w", encoding="utf-8", newline="")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.file.close()
-        if kind is None:
-            publish(self._partial, self._path)
-        else:
-            self._partial.unlink(missing_ok=True)
-
-
-class RunWriter(PartialFile):
-    """Writer of a run file, query by query.
+    After an error, the file is removed.
 
     Raises:
       UserError: the tag is empty or has white space.
@@ -67,8 +42,21 @@ class RunWriter(PartialFile):
     def __init__(self, path: Path, tag: str = TAG):
         if not tag or re.search(r"\s", tag):
             raise UserError(f"the tag of a run is {tag!r}; give one word without white space.")
-        self._tag, self._seen = tag, set[str]()
-        super().__init__(path)
+        self._path, self._tag, self._seen = path, tag, set[str]()
+        # With the process id: an evaluation may write to the folder of a run that trains.
+        self._partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._partial.open("w", encoding="utf-8", newline="")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._file.close()
+        if kind is None:
+            publish(self._partial, self._path)
+        else:
+            self._partial.unlink(missing_ok=True)
 
     def add(self, query: str, documents: Sequence[str], scores: Sequence[float]) -> None:
         """Writes the documents of a query, best first; a query without documents has no line.
@@ -85,30 +73,7 @@ class RunWriter(PartialFile):
             # 9 digits are enough for every float32.
             cells = (query, "Q0", document, str(rank), f"{score:.9g}", self._tag)
             blank = any(x in query + document for x in SPACE)
-            self.file.write(("\t" if blank else " ").join(cells) + "\n")
-
-
-def write_run(
-    path: str | Path,
-    query_ids: Sequence[str],
-    found_ids: Sequence[Sequence[str]],
-    scores: Sequence[Sequence[float]] | np.ndarray,
-    tag: str = TAG,
-) -> None:
-    """Writes a run file.
-
-    Args:
-      query_ids: [q].
-      found_ids: document ids of each query, best first.
-      scores: scores of these documents.
-      tag: name of the run.
-
-    Raises:
-      UserError: a query is a duplicate, or a run file cannot hold an id or the tag.
-    """
-    with RunWriter(Path(path), tag) as writer:
-        for query, documents, values in zip(query_ids, found_ids, scores, strict=True):
-            writer.add(query, documents, values)
+            self._file.write(("\t" if blank else " ").join(cells) + "\n")
 
 
 def read_run(path: str | Path) -> Run:
@@ -121,8 +86,17 @@ def read_run(path: str | Path) -> Run:
       UserError: the file cannot be read, a line does not have six columns with an integer rank and
         a numeric score, or a query has a document twice. The message has the line.
     """
+    try:
+        lines = read_text(path, "utf-8-sig").split("\n")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is no text in UTF-8, so no run file.") from None
     run: dict[str, dict[str, float]] = {}
-    for location, line in _lines(Path(path)):
+    for number, line in enumerate(lines, 1):
+        if not line.strip(SPACE):
+            continue
+        location = f"{path}, line {number}"
         columns = split_columns(line, (6,))
         if len(columns) != 6:
             raise UserError(
@@ -182,20 +156,6 @@ def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
     for q, d, value in zip(query[first], document[first], relevance[first], strict=True):
         out.setdefault(known[0][q], {})[known[1][d]] = float(value)
     return out
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields the location and text of each line that is not empty."""
-    try:
-        check_regular(path)
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip(SPACE):
-                    yield f"{path}, line {number}", line
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is no text in UTF-8, so no run file.") from None
 
 
 def _check_id(text: str, label: str) -> str:

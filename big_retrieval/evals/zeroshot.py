@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,7 @@ class ZeroShotResult(NamedTuple):
 class ZeroShot(Evaluator):
     """Classification of images by the prompts of each class."""
 
+    replaced: ClassVar[bool] = True
     type: Literal["zeroshot"] = "zeroshot"
     data: Source = field(default_factory=lambda: Scenes(split="colours"))
     label: str = "colour"  # column with the class, as its number (also as text) or its name
@@ -101,9 +102,6 @@ class ZeroShot(Evaluator):
         """`accuracy` and `top5_accuracy`; `<mode>/accuracy` and `<mode>/top5_accuracy` of modes."""
         modes = ("", *(f"{mode}/" for mode in self.modes))
         return [f"{mode}{name}" for mode in modes for name in ("accuracy", "top5_accuracy")]
-
-    def runlocal(self) -> None:
-        """Replaced."""
 
     def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first image and all labels.

@@ -195,14 +195,13 @@ def test_a_run_with_other_ids_of_documents_is_said(capsys: pytest.CaptureFixture
     assert "is 'corpus-1' named as the qrels name theirs" in capsys.readouterr().err
 
 
-def test_ids_of_older_runs_and_queries_of_one_file_are_said(
+def test_queries_of_one_file_are_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     qrels = {"q 1": {"a b": 1.0}, "q2": {"c": 1.0}}
-    values_of_run({"q%201": [("a%20b", 1.0)], "q2": [("a b", 1.0)]}, qrels, ["MRR"])
+    values_of_run({"q3": [("c", 1.0)], "q2": [("a b", 1.0)]}, qrels, ["MRR"])
     captured = capsys.readouterr()
     said = captured.err + captured.out
-    assert "1 ids of the run are not in the qrels, such as 'q%201', but 'q 1' is" in said
     assert "1 of 2 judged queries have no results and count 0" in said
     assert "1 of 2 queries of the run are not judged and not counted" in said
 

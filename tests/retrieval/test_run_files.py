@@ -1,12 +1,22 @@
 """Run files of TREC, written and read."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.trec import RunWriter, read_qrels, read_run, write_run
+from big_retrieval.evals.trec import TAG, RunWriter, read_qrels, read_run
+
+
+def write_run(
+    path: Path, queries: Sequence[str], documents: Any, scores: Any, tag: str = TAG
+) -> None:
+    with RunWriter(path, tag) as writer:
+        for query, ids, values in zip(queries, documents, scores, strict=True):
+            writer.add(query, ids, values)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
