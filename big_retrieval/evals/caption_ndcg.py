@@ -91,13 +91,11 @@ class CaptionNdcg(Evaluator):
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
         """Encodes all captions and images, and ranks the images for each caption."""
+        encoder = context.source_encoder(weights)
         texts, images = (
-            encode_items(
-                context.encoder, weights, context.source, name, context.readers[name],
-                reading=context.reading,
-            )
+            encode_items(encoder, context.source, name, context.readers[name])
             for name in (self.query, self.document)
-        )  # fmt: skip
+        )
         log.info(f"{len(texts.items):,} of {texts.field} against {len(images.items):,} images")
         how: Any = {"score": context.topology.score, "encoder": context.encoder}
         scorer = DocumentScorer(images.embeddings, chunk=self.chunk, **how)

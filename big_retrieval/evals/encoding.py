@@ -27,59 +27,6 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
 
-def encode_source(
-    encoder: Encoder,
-    weights: Any,
-    source: RecordSource,
-    name: str,
-    reader: FieldReader,
-    reading: Reading | None = None,
-    *,
-    alone: bool = False,
-) -> tuple[Embeddings, np.ndarray]:
-    """Encodes all images or all texts of a source; returns the embeddings and their records [n].
-
-    If `reading` counts damaged images, they are replaced by black ones, else they raise an error.
-    With `alone`, rows come in any order (`Encoder.encode`). Evaluations do not use it: the
-    processes of a run share batches, and metrics must not depend on the number of processes.
-    """
-    if alone:
-        return encoder.encode(weights, name, source, reader, reading=reading)
-    batches = eval_batches(
-        source,
-        {name: reader},
-        field=name,
-        batch_size=encoder.batch_size,
-        rows=encoder.rows,
-        reading=reading,
-    )
-    return encoder.embeddings(weights, name, batches)
-
-
-def encode_first(
-    encoder: Encoder,
-    weights: Any,
-    source: RecordSource,
-    name: str,
-    reader: FieldReader,
-    reading: Reading | None = None,
-    *,
-    alone: bool = False,
-) -> tuple[Embeddings, np.ndarray]:
-    """As `encode_source`, with only the first text of each record."""
-    if reader.field.modality != "text":
-        return encode_source(encoder, weights, source, name, reader, reading, alone=alone)
-    items = eval_items(source, reader)  # [n, 2]
-    items = items[items[:, 1] == 0]
-    if not len(items):
-        raise UserError(
-            f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
-        )
-    texts = ChosenTexts(source, reader, items)
-    embeddings, rows = encode_source(encoder, weights, texts, name, reader, reading, alone=alone)
-    return embeddings, items[rows, 0]
-
-
 @dataclass(frozen=True)
 class EncodedFields:
     """Fields of n queries or documents.
@@ -99,30 +46,62 @@ class EncodedFields:
         )
 
 
-def encode_fields(
-    encoder: Encoder,
-    weights: Any,
-    source: RecordSource,
-    readers: Mapping[str, FieldReader],
-    reading: Reading | None = None,
-    *,
-    alone: bool = False,
-) -> EncodedFields:
-    """Encodes fields of all records of a source, with the first text of each record.
+@dataclass(frozen=True)
+class SourceEncoder:
+    """Encoder of all records of a source, with the weights of a step.
 
-    Args:
-      source: queries or documents, one per record.
-      readers: reader of each field to encode.
-      reading: threads that read records, and the count of damaged records.
-      alone: as in `encode_source`.
+    Attributes:
+      reading: threads that read records, and the count of damaged records. If it counts damaged
+        images, they are replaced by black ones, else they raise an error.
+      alone: True to encode on this process alone, with rows in any order (`Encoder.encode`).
+        Evaluations do not use it: the processes of a run share batches, and metrics must not depend
+        on the number of processes.
     """
-    embeddings, present = {}, {}
-    for name, reader in readers.items():
-        rows, records = encode_first(encoder, weights, source, name, reader, reading, alone=alone)
-        present[name] = np.zeros(len(source), bool)
-        present[name][records] = True
-        embeddings[name] = placed(rows, records, len(source))
-    return EncodedFields(embeddings, present)
+
+    encoder: Encoder
+    weights: Any
+    reading: Reading | None = None
+    alone: bool = False
+
+    def encode(
+        self, source: RecordSource, name: str, reader: FieldReader
+    ) -> tuple[Embeddings, np.ndarray]:
+        """Encodes all images or all texts; returns the embeddings and their records [n]."""
+        encoder, weights, reading = self.encoder, self.weights, self.reading
+        if self.alone:
+            return encoder.encode(weights, name, source, reader, reading=reading)
+        size, rows = encoder.batch_size, encoder.rows
+        batches = eval_batches(
+            source, {name: reader}, field=name, batch_size=size, rows=rows, reading=reading
+        )
+        return encoder.embeddings(weights, name, batches)
+
+    def encode_first(
+        self, source: RecordSource, name: str, reader: FieldReader
+    ) -> tuple[Embeddings, np.ndarray]:
+        """As `encode`, with only the first text of each record."""
+        if reader.field.modality != "text":
+            return self.encode(source, name, reader)
+        items = eval_items(source, reader)  # [n, 2]
+        items = items[items[:, 1] == 0]
+        if not len(items):
+            raise UserError(
+                f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
+            )
+        embeddings, rows = self.encode(ChosenTexts(source, reader, items), name, reader)
+        return embeddings, items[rows, 0]
+
+    def encode_fields(
+        self, source: RecordSource, readers: Mapping[str, FieldReader]
+    ) -> EncodedFields:
+        """Encodes fields of queries or documents, one per record, with the first text of each."""
+        embeddings, present = {}, {}
+        for name, reader in readers.items():
+            rows, records = self.encode_first(source, name, reader)
+            present[name] = np.zeros(len(source), bool)
+            present[name][records] = True
+            embeddings[name] = placed(rows, records, len(source))
+        return EncodedFields(embeddings, present)
 
 
 def placed(embeddings: Embeddings, records: np.ndarray, rows: int) -> Embeddings:

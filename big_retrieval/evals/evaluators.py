@@ -18,7 +18,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.rankings import name_of
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.runtime import messages
@@ -76,8 +76,12 @@ class EvaluatorContext:
         Returns:
           Embeddings [n, M, N] or CSR [n, V], and their record indices [n].
         """
-        reader, records = self.readers[field], self._records(None)
-        return encode_source(self.encoder, weights, records, field, reader, self.reading)
+        encoder = self.source_encoder(weights)
+        return encoder.encode(self._records(None), field, self.readers[field])
+
+    def source_encoder(self, weights: Any) -> SourceEncoder:
+        """Returns the encoder of sources with these weights."""
+        return SourceEncoder(self.encoder, weights, self.reading)
 
     def _records(self, source: RecordSource | None) -> RecordSource:
         records = self.source if source is None else source

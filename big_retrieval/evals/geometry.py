@@ -14,7 +14,7 @@ from big_retrieval.config import Config, Range, Scenes, Source, register
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.topologies import Topology
 from big_retrieval.data.sources import RecordSource
-from big_retrieval.evals.encoding import ChosenRecords, encode_first
+from big_retrieval.evals.encoding import ChosenRecords
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.similarity import Geodesic, Oblique
 
@@ -73,11 +73,11 @@ class Geometry(Evaluator):
         first_records = np.arange(min(self.count, len(context.source)))
         source: RecordSource = ChosenRecords(context.source, first_records)
 
-        def encode(name: str) -> tuple[np.ndarray, np.ndarray]:
-            reader = context.readers[name]
-            return encode_first(context.encoder, weights, source, name, reader, context.reading)
-
-        (query, query_records), (document, records) = encode(self.query), encode(self.document)
+        encoder = context.source_encoder(weights)
+        (query, query_records), (document, records) = (
+            encoder.encode_first(source, name, context.readers[name])
+            for name in (self.query, self.document)
+        )
         _, first, second = np.intersect1d(query_records, records, return_indices=True)
         log.info(f"{len(first):,} pairs")
         sides = {self.query: query[first], self.document: document[second]}

@@ -14,11 +14,10 @@ from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.contents import of_text
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
-from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource, value_of
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.evals.encoding import ChosenTexts, encode_source
-from big_retrieval.inference.encoder import Embeddings, Encoder
+from big_retrieval.evals.encoding import ChosenTexts, SourceEncoder
+from big_retrieval.inference.encoder import Embeddings
 
 
 @dataclass(frozen=True)
@@ -63,28 +62,24 @@ class FieldItems:
 
 
 def encode_items(
-    encoder: Encoder,
-    weights: Any,
+    encoder: SourceEncoder,
     source: RecordSource,
     name: str,
     reader: FieldReader,
     groups: np.ndarray | None = None,
-    reading: Reading | None = None,
 ) -> FieldItems:
     """Encodes a field of all records.
 
     Args:
       groups: group of each record, int64 [records]; identical texts of a group are encoded once.
         None if every record is its own group.
-      reading: threads that read records, and the count of damaged records.
     """
     if groups is not None and reader.field.modality == "text":
         items = distinct(source, reader, groups)  # [n, 2]
-        texts = ChosenTexts(source, reader, items)
-        embeddings, rows = encode_source(encoder, weights, texts, name, reader, reading)
+        embeddings, rows = encoder.encode(ChosenTexts(source, reader, items), name, reader)
         items = items[rows]
     else:
-        embeddings, records = encode_source(encoder, weights, source, name, reader, reading)
+        embeddings, records = encoder.encode(source, name, reader)
         # Embeddings are ordered by record, and by text in each record.
         index = np.arange(len(records)) - np.searchsorted(records, records)
         items = np.stack([records, index], axis=1).astype(np.int64)  # [n, 2]

@@ -18,7 +18,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import bags_of_texts, in_mode
-from big_retrieval.evals.encoding import EncodedFields, average, encode_fields, placed
+from big_retrieval.evals.encoding import EncodedFields, average, placed
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.graded import mean_metrics, parse_metric
 from big_retrieval.evals.intervals import few_queries_note
@@ -246,10 +246,8 @@ def weights_of(context: EvaluatorContext, side: Side) -> dict[str, float]:
 
 def encode_side(context: EvaluatorContext, weights: Any, side: Side) -> EncodedFields:
     """Encodes the fields of all queries, or of all documents."""
-    readers = readers_of(context, side)
-    return encode_fields(
-        context.encoder, weights, records_of(context, side), readers, context.reading
-    )
+    encoder, readers = context.source_encoder(weights), readers_of(context, side)
+    return encoder.encode_fields(records_of(context, side), readers)
 
 
 def bags_of_side(

@@ -165,13 +165,11 @@ class Retrieval(Evaluator):
         """Encodes both fields of all records, by field name."""
         source, keys = context.source, self.keys(context)
         groups = group_numbers(source, self.group) if self.group else None  # [records]
+        encoder = context.source_encoder(weights)
         fields = {
-            name: encode_items(
-                context.encoder, weights, source, name, context.readers[name], groups,
-                context.reading,
-            )
+            name: encode_items(encoder, source, name, context.readers[name], groups)
             for name in (self.document, self.query)
-        }  # fmt: skip
+        }
         if keys is None:
             return fields
         for name, side in fields.items():

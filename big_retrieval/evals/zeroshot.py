@@ -26,7 +26,6 @@ from big_retrieval.evals.class_names import (
     read_names,
     same_classes,
 )
-from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.modes import check_modes, parse_mode
@@ -192,7 +191,7 @@ class ZeroShot(Evaluator):
             classes = tuple(classes[index] for index in indices)
         reader = context.readers[self.text]
         texts = TextRecords(filled(classes, prompts), column=reader.field.column)
-        of_texts, _ = encode_source(context.encoder, weights, texts, self.text, reader)
+        of_texts, _ = context.source_encoder(weights).encode(texts, self.text, reader)
         images, records = context.encode(weights, self.image)
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         same = same_classes(classes)

@@ -15,7 +15,7 @@ from big_retrieval.data.build import make_readers, make_reading
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
-from big_retrieval.evals.encoding import average, encode_fields
+from big_retrieval.evals.encoding import SourceEncoder, average
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.inference.fingerprint import params_sha256
@@ -94,11 +94,12 @@ class ModelSearcher:
         self._task = task
         self._topology = topology_part(config.topology)
         self.fingerprint = params_sha256(weights)
+        source_encoder = SourceEncoder(encoder, weights, reading, alone=True)
 
         def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:
             weighting = {n: f.weight for n, f in config.fields.items() if f.side == name}
             mine = {n: readers[n] for n in weighting}
-            found = encode_fields(encoder, weights, source, mine, reading, alone=True)
+            found = source_encoder.encode_fields(source, mine)
             return average(self._topology, found.embeddings, weighting, found.present), found.any(
                 weighting
             )

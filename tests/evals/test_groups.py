@@ -13,6 +13,7 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.groups import check_group, distinct, encode_items, group_numbers
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
@@ -172,10 +173,11 @@ def test_on_eight_devices_and_with_examples() -> None:
 def test_without_a_group_every_record_stands_for_itself() -> None:
     records: Records = [("a", ("cat", "dog")), ("a", ("cat",))]
     source = Listed(records)
-    side = encode_items(Seen(), {}, source, "text", SPECS["text"])
+    encoder = SourceEncoder(Seen(), {})
+    side = encode_items(encoder, source, "text", SPECS["text"])
     assert side.owners.tolist() == [0, 0, 1]
     assert side.items.tolist() == [[0, 0], [0, 1], [1, 0]]
-    grouped = encode_items(Seen(), {}, source, "text", SPECS["text"], group_numbers(source, "kind"))
+    grouped = encode_items(encoder, source, "text", SPECS["text"], group_numbers(source, "kind"))
     assert grouped.owners.tolist() == [0, 0]
     assert grouped.items.tolist() == [[0, 0], [0, 1]]
     np.testing.assert_array_equal(grouped.embeddings, side.embeddings[:2])

@@ -18,7 +18,7 @@ from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
-from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.rankings import read_values
 from big_retrieval.evals.ranks import DocumentScorer, ranks
 from big_retrieval.evals.zeroshot import class_scores
@@ -93,9 +93,8 @@ def test_encoded_embeddings_are_the_gated_dense_ones(
     params = drawn(parts.model, parts.model.example_inputs())["params"]
     texts = CAPTIONS[:19]
     encoder = Encoder(parts.model, mesh, 8)
-    embeddings, records = encode_source(
-        encoder, params, TextRecords(texts, column="captions"), "query", TEXT
-    )
+    source = TextRecords(texts, column="captions")
+    embeddings, records = SourceEncoder(encoder, params).encode(source, "query", TEXT)
     assert scipy.sparse.issparse(embeddings)
     np.testing.assert_array_equal(records, np.arange(19))
     assert encoder.terms("query") == COLUMNS
@@ -312,13 +311,11 @@ def test_examples_of_rankings_show_the_words_that_matched() -> None:
     rows = {"query": len(source.queries), "title": 12, "image": 12}
     embeddings = {name: rng.gamma(2, 1, (n, width)).astype(np.float32) for name, n in rows.items()}
     readers = SPECS | {"image": changed(IMAGE, side="document", weight=0.5)}
-    shown: list[Any] = []
     task = configs.Ranking(metrics=("nDCG@10",))
-    how = source, readers, INNER, Preset(**embeddings)
-    bound(task, *how).run({}, show=lambda make: shown.append(make()))
+    _, shown = bound(task, source, readers, INNER, Preset(**embeddings)).examples({})
     documents = (embeddings["title"] + 0.5 * embeddings["image"]) / 1.5
     seen = 0
-    for group in shown[0]["directions"][0]["groups"]:
+    for group in shown["directions"][0]["groups"]:
         for example in group["examples"]:
             for answer in example["answers"]:
                 products = embeddings["query"][example["place"]] * documents[answer["record"]]

@@ -16,7 +16,7 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals import comparison
 from big_retrieval.evals import evaluators as evals
-from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.rankings import FOLDER, read_values
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
@@ -122,7 +122,7 @@ def test_every_image_and_every_text_is_encoded_once() -> None:
         ("image", np.arange(RECORDS)),
         ("text", np.repeat(np.arange(RECORDS), TEXTS)),
     ):
-        embeddings, records = encode_source(Preset(0.0), {}, SOURCE, name, SPECS[name])
+        embeddings, records = SourceEncoder(Preset(0.0), {}).encode(SOURCE, name, SPECS[name])
         np.testing.assert_array_equal(records, expected)
         assert len(embeddings) == len(expected)
 

@@ -5,7 +5,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from big_retrieval import config as configs
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.demo.ways import BATCH as BATCHED
-from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.inference.batching import BATCH, MOST, Batching, Shape, regrouped, steps
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.runtime import progress
@@ -241,9 +240,9 @@ def test_progress_is_shown_of_long_work_on_terminals(
 def test_a_process_alone_encodes_what_evaluations_do(dense: TrainedModel, name: str) -> None:
     reader = make_readers(dense.config, dense.tokenizer)[name]
     source = SceneRecords("test", count=30)
-    given: Any = (dense.encoder, dense.weights, source, name, reader)
-    expected, records = encode_source(*given)
-    found, own = encode_source(*given, alone=True)
+    expected, records = SourceEncoder(dense.encoder, dense.weights).encode(source, name, reader)
+    alone = SourceEncoder(dense.encoder, dense.weights, alone=True)
+    found, own = alone.encode(source, name, reader)
     assert sorted(own) == sorted(records)
     for record in range(30):  # of several texts of a record, in any order
         mine, theirs = found[own == record], expected[records == record]

@@ -24,7 +24,7 @@ from big_retrieval.data.build import make_readers
 from big_retrieval.data.images import decoding
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.inference import load as load_module
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.inference.saved import restore_params
@@ -87,8 +87,9 @@ def test_features_lead_to_the_embeddings(trained: TrainedModel) -> None:
 
 def test_embeddings_are_those_of_the_evaluators(trained: TrainedModel) -> None:
     specs = make_readers(trained.config, trained.tokenizer)
-    texts, _ = encode_source(trained.encoder, trained.weights, TEST, "text", specs["text"])
-    images, _ = encode_source(trained.encoder, trained.weights, TEST, "image", specs["image"])
+    encoder = SourceEncoder(trained.encoder, trained.weights)
+    texts, _ = encoder.encode(TEST, "text", specs["text"])
+    images, _ = encoder.encode(TEST, "image", specs["image"])
     # Texts of like length share a batch, images are eight at a time: that moves the last digit, of
     # images in jax 0.11.
     np.testing.assert_allclose(trained.encode_texts(CAPTIONS), texts, atol=1e-6)
