@@ -1,10 +1,11 @@
 """Comparison of a run with its folder and checkpoints: config, data and tokenizer must be equal."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +46,10 @@ def open_run_folder(workdir: Path, config: Config) -> None:
         config (both values are shown).
     """
     saved = _saved(workdir)
-    changed = None if saved is None else difference(saved, config)
-    if changed is not None and _begun(workdir):
-        key, old, new = changed
-        if part := _changed_part(key, config):
-            raise UserError(f"{part} since the run in {workdir} began: restore the file, {ANEW}")
-        raise UserError(
-            f"{workdir} holds a run with {key} = {old!r}, this one has {new!r}: use "
-            "another --workdir, or the same config to resume."
-        )
+    if saved is not None and _begun(workdir):
+        remedy = "use another --workdir, or the same config to resume."
+        began = f"the run in {workdir} began"
+        _check_config(saved, config, f"{workdir} holds a run with", began, remedy)
     if jax.process_index() == 0:
         try:
             make_folder(workdir)
@@ -84,13 +80,26 @@ def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
     return next((c for c in changed if not _free(c[0], config)), None)
 
 
-def _changed_part(key: str, config: Config) -> str:
-    """Returns the beginning of a message if the key is the hash of a plugin's file, else ""."""
+def _check_config(saved: Any, config: Config, holder: str, since: str, remedy: str) -> None:
+    """Raises if a key or the file of a plugin has changed that may not change.
+
+    Args:
+      holder: beginning of the message about a key.
+      since: when the saved config was written.
+      remedy: end of the message about a key.
+    """
+    changed = difference(saved, config)
+    if changed is None:
+        return
+    key, old, new = changed
     for name, plugin in config.plugins.items():
         if key == f"config.plugins.{name}.sha256":
             kind, _, tag = name.partition("/")
-            return f"{plugin.file}, which defines the {kind} {tag!r}, has changed"
-    return ""
+            raise UserError(
+                f"{plugin.file}, which defines the {kind} {tag!r}, has changed since {since}: "
+                f"restore the file, {ANEW}"
+            )
+    raise UserError(f"{holder} {key} = {old!r}, this run has {new!r}: {remedy}")
 
 
 def _free(key: str, config: Config) -> bool:
@@ -167,21 +176,19 @@ def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping
     Raises:
       UserError: the checkpoint is of another step, configuration, data or tokenizer.
     """
-    meta = _meta(folder)
+    meta, remedy = read_meta(folder), f"remove the checkpoint from the run folder, {ANEW}"
+    if not {"step", "records", "next_records"} <= meta.keys():
+        raise UserError(
+            f"{folder / 'meta.json'} does not say which step and records the checkpoint is of: "
+            f"{remedy}"
+        )
     if meta["step"] != expected["step"]:
         raise UserError(
             f"{folder} holds the state of step {meta['step']}, not of step {expected['step']}: "
             f"give the folder the name {meta['step']}, or remove it."
         )
-    differs = difference(schema.as_saved(read_config(folder)), config)
-    if differs is not None:
-        key, old, new = differs
-        if part := _changed_part(key, config):
-            raise UserError(f"{part} since {folder} was written: restore the file, {ANEW}")
-        raise UserError(
-            f"{folder} was trained with {key} = {old!r}, this run has {new!r}: remove the "
-            f"checkpoint from the run folder, {ANEW}"
-        )
+    saved, written = schema.as_saved(read_config(folder)), f"{folder} was written"
+    _check_config(saved, config, f"{folder} was trained with", written, remedy)
     if any(meta[key] != expected[key] for key in ("records", "next_records")):
         raise UserError(
             f"{folder} goes on with other records than config.data gives now (it had "
@@ -199,24 +206,21 @@ def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping
 
 def _check_content(folder: Path, saved: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raises if a checkpoint was trained with other `fingerprints`."""
-    changed = [name for name in now if saved.get(name) != now[name]]
-    if IMAGES not in saved and IMAGES in changed:  # written by an older version
-        changed.remove(IMAGES)
-    if TEXTS in changed:
-        raise UserError(
-            f"{folder} was trained with other texts than config.data gives now, in as many "
-            f"records: restore the data, {ANEW}"
-        )
-    if IMAGES in changed:
-        raise UserError(
-            f"{folder} was trained with other image files than config.data gives now (the files of "
-            f"some records were compared): restore the data, {ANEW}"
-        )
-    if changed:
-        raise UserError(
-            f"{folder} was trained with other content of config.fields.{changed[0]}.file (or of "
-            f"the texts that it belongs to) than there is now: restore the files, {ANEW}"
-        )
+    contents = {
+        TEXTS: "texts than config.data gives now, in as many records: restore the data",
+        IMAGES: "image files than config.data gives now (the files of some records were compared): "
+        "restore the data",
+    }
+    if IMAGES not in saved:  # written by an older version
+        now = {name: digest for name, digest in now.items() if name != IMAGES}
+    for name in sorted(now, key=lambda name: name not in contents):
+        if saved.get(name) != now[name]:
+            content = contents.get(
+                name,
+                f"content of config.fields.{name}.file (or of the texts that it belongs to) than "
+                "there is now: restore the files",
+            )
+            raise UserError(f"{folder} was trained with other {content}, {ANEW}")
 
 
 def _warn_of_versions(meta: Mapping[str, Any]) -> None:
@@ -232,21 +236,6 @@ def _warn_of_versions(meta: Mapping[str, Any]) -> None:
             f"versions changed since the checkpoint: {', '.join(changed)}. The run resumes, but "
             "need not be bit-identical to an uninterrupted one."
         )
-
-
-def _meta(folder: Path) -> dict[str, Any]:
-    """Returns meta.json; raises if it lacks a key that is compared."""
-    try:
-        meta = read_meta(folder)
-        known = [isinstance(meta[key], int) for key in ("step", "records")]
-        if not all([*known, isinstance(meta["next_records"], str)]):
-            raise ValueError
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(
-            f"{folder / 'meta.json'} does not say which step and records the checkpoint is of: "
-            f"remove the checkpoint from the run folder, {ANEW}"
-        ) from None
-    return meta
 
 
 def fingerprints(readers: Mapping[str, FieldReader], source: RecordSource) -> dict[str, str]:
@@ -265,16 +254,13 @@ def fingerprints(readers: Mapping[str, FieldReader], source: RecordSource) -> di
 
 def _some_texts(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
     """Returns a digest of the texts of evenly spaced records, which shows an edited file."""
+    fields = {name: reader for name, reader in readers.items() if reader.field.modality == "text"}
     digest = hashlib.sha256()
     for index in evenly_spaced(len(source), SAMPLED).tolist():
-        for name, reader in readers.items():
-            if reader.field.modality != "text":
-                continue
-            try:
-                with record_at(place_of(source, index)):
-                    texts: Any = source_texts(source, index, reader)
-            except Damaged:
-                texts = None
+        for name, reader in fields.items():
+            texts = _undamaged(
+                source, index, functools.partial(source_texts, source, index, reader)
+            )
             digest.update(json.dumps([index, name, texts]).encode())
     return digest.hexdigest()
 
@@ -282,16 +268,22 @@ def _some_texts(readers: Mapping[str, FieldReader], source: RecordSource) -> str
 def _some_images(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
     """Returns a digest of the image files of evenly spaced records; "" if they have none."""
     fields = [reader.field for reader in readers.values() if reader.field.modality == "image"]
-    digest, count = hashlib.sha256(), 0
+    hashes = []
+
+    def images_of(index: int) -> list[Any]:
+        record = source[index]
+        return [record.get(field.column) for field in fields]
+
     for index in evenly_spaced(len(source), SAMPLED).tolist() if fields else ():
-        try:
-            with record_at(place_of(source, index)):
-                record = source[index]
-                images = [record.get(field.column) for field in fields]
-        except Damaged:
-            continue
-        for image in images:
-            if isinstance(image, Encoded):
-                digest.update(hashlib.sha256(image.data).digest())
-                count += 1
-    return digest.hexdigest() if count else ""
+        images = _undamaged(source, index, functools.partial(images_of, index)) or ()
+        hashes += [hashlib.sha256(x.data).digest() for x in images if isinstance(x, Encoded)]
+    return hashlib.sha256(b"".join(hashes)).hexdigest() if hashes else ""
+
+
+def _undamaged(source: RecordSource, index: int, read: Callable[[], Any]) -> Any:
+    """Returns the result of reading a record, or None if the record is damaged."""
+    try:
+        with record_at(place_of(source, index)):
+            return read()
+    except Damaged:
+        return None
