@@ -530,13 +530,11 @@ def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
 
 def test_the_line_of_a_run_is_understood() -> None:
     from big_retrieval.train.progress import (
-        TimeLeft,
         TrainingProgress,
     )  # jax is nothing for the writers below
 
-    left = TimeLeft(200, 0, {})
-    left.trained(steps=20, seconds=10.0)
-    progress = TrainingProgress(total=200, batch_size=8, pair_flops=lambda: 3, devices=1, left=left)
+    progress = TrainingProgress(first=0, total=200, batch_size=8, pair_flops=lambda: 3, devices=1)
+    progress._started -= 10.0
     row = {"loss": 1.5, "examples_per_second": 16.0, "data_wait": 0.01}
     line = progress.line(20, row)
     assert screen.Screen().left([line, "evaluating"], 10.0, 3) == pytest.approx(90 + 3 * 100)

@@ -1,7 +1,7 @@
 """Model, objective, optimizer and steps of a config, and the first state. Needs no run folder."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,7 @@ from big_retrieval.train.averaging import Average
 from big_retrieval.train.groups import make_updates
 from big_retrieval.train.optimizer import Updates, names_of
 from big_retrieval.train.schedules import Timeline
-from big_retrieval.train.state import (
-    TrainState,
-    abstract_state,
-    abstract_variables,
-    count_parameters,
-)
+from big_retrieval.train.state import TrainState, abstract_state, abstract_variables
 from big_retrieval.train.step import Step, make_step
 
 log = logging.getLogger(__name__)
@@ -47,7 +42,6 @@ class BuiltModel:
       steps: training step of each phase, not compiled.
       draw: creates the random state of step 0 on the mesh.
       abstract: state without values, with shardings.
-      parameters: number of parameters per top-level part.
       undivided: messages of `parallel.undivided`.
     """
 
@@ -59,13 +53,18 @@ class BuiltModel:
     steps: tuple[Step, ...]
     draw: Callable[[], TrainState]
     abstract: Any
-    parameters: Mapping[str, int]
-    undivided: Sequence[str] = ()
+    undivided: Sequence[str]
 
     @property
     def step(self) -> Step:
         """Training step of the first phase."""
         return self.steps[0]
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Number of parameters per top-level part (tower, head, scalars, losses)."""
+        parts = self.abstract.params.items()
+        return {name: sum(x.size for x in jax.tree.leaves(part)) for name, part in parts}
 
 
 def build_model(
@@ -103,10 +102,7 @@ def build_model(
         make_step(config, model, objective, updates, average, phase)
         for phase in range(len(updates.spans))
     )
-    return BuiltModel(
-        config, mesh, model, objective, updates, steps, draw, abstract, count_parameters(params),
-        undivided,
-    )  # fmt: skip
+    return BuiltModel(config, mesh, model, objective, updates, steps, draw, abstract, undivided)
 
 
 def _check_names(params: Any) -> None:

@@ -1,9 +1,9 @@
 """The training loop: from a configuration to a run folder. Start reading here.
 
-A record becomes a row of a Batch (data/pipeline.py), a tower and a head make embeddings of it
-(models/towers.py), the objective makes one number of all embeddings (losses/objective.py), and the
-step makes a new TrainState of that (train/step.py). `train` puts these together and then turns the
-crank. The methods of all papers run through it unchanged.
+A record becomes a row of a Batch (data/pipeline.py). Towers and heads compute embeddings of the
+batch (models/towers.py), the objective computes one number from all embeddings
+(losses/objective.py), and the step computes a new TrainState from its gradient (train/step.py).
+`train` puts these together and runs the steps. The methods of all papers run through it unchanged.
 """
 
 import functools
@@ -25,13 +25,12 @@ from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
 from big_retrieval.report.example_files.folder import ExampleFolder
 from big_retrieval.runtime import distributed, heartbeat, locks
-from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import nonfinite, summary
-from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.logging import Alarms, Metrics, table, write_results
 from big_retrieval.train.profiling import Tracer
-from big_retrieval.train.progress import TrainingProgress, time_left
+from big_retrieval.train.progress import TrainingProgress
 from big_retrieval.train.run import TrainingRun, set_up
+from big_retrieval.train.schedules import phase_at, title
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import is_logged
 from big_retrieval.train.step_figures import pair_flops
@@ -41,53 +40,51 @@ log = logging.getLogger(__name__)
 
 
 def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> dict[str, Any]:
-    """Trains, or goes on training, until `total_steps`, `stop_after` or a signal.
+    """Trains, or continues training, until `total_steps`, `stop_after` or a signal.
 
     Args:
       config: checked configuration.
-      workdir: the run folder; made where it is missing, resumed where it holds this run.
-      devices: all of all processes unless given.
+      workdir: the run folder; created if missing, resumed if it contains this run.
+      devices: all devices of all processes by default.
 
     Returns:
-      What results.json holds; empty when the run was interrupted before its end.
+      Content of results.json; empty if the run was interrupted before its end.
 
     Raises:
       UserError: see `set_up`; or a loss that is not finite.
     """
     started = time.monotonic()
 
-    # ---- Devices, data, model, optimiser, evaluators; nothing is computed yet.
+    # ---- Devices, data, model, optimizer, evaluators; nothing is computed yet.
     run = set_up(config, workdir, devices)
     summary.log_summary(run)
 
-    # ---- The state: restored where the folder has an intact checkpoint, else drawn from the seed.
-    checkpoints = run.open_checkpoints()
-    state, restored = run.restore(checkpoints)
+    # ---- The state: restored if the folder has an intact checkpoint, else drawn from the seed.
+    state, restored = run.restore()
     if restored == run.total_steps and (workdir / "results.json").exists():
         log.info(f"already finished: {workdir / 'results.json'} stays as it is")
         return json.loads((workdir / "results.json").read_text())
-    saved = checkpoints.values(restored) if restored else {}
+    saved = run.checkpoints.values(restored) if restored else {}
     metrics = Metrics(workdir, restored_step=restored, config=config, saved=saved)
-    extras = Extras()  # what the run writes and can do without
     if restored:
         log.info(f"resumed from checkpoints/{restored}")
-    with extras("environment.json"):
+    with run.extras("environment.json"):
         summary.record_start(run, restored)
 
-    # ---- Turn the crank.
+    # ---- The steps, with evaluations and checkpoints.
     first = restored or 0
     last = max(first, min(run.total_steps, config.stop_after or run.total_steps))
-    with closing(metrics), closing(checkpoints), StopSignal() as stop:
-        _evaluate_start(run, state, restored, metrics, checkpoints, extras)
-        state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop, extras)
-        checkpoints.wait()  # a signal must not cut the last one short
+    saving, on_mesh = closing(run.checkpoints), parallel.use(run.parts.mesh)
+    with closing(metrics), saving, StopSignal() as stop, on_mesh:
+        _evaluate_start(run, state, restored, metrics)
+        state, step = _steps(run, state, range(first, last), metrics, stop)
+        run.checkpoints.wait()  # a signal must not cut the last one short
         evaluated, values = step, dict(metrics.last)
         if step == run.total_steps and config.final_weights == "best":
             del state  # a device may not have the memory for two
-            state, evaluated = run.restore_best(checkpoints)
-            with parallel.use(run.parts.mesh):
-                due = set(run.evaluators)
-                values |= _evaluate(run, state, evaluated, due, metrics, extras, final=True)
+            state, evaluated = run.restore_best()
+            due = set(run.evaluators)
+            values |= _evaluate(run, state, evaluated, due, metrics, final=True)
         results = {}
         if step == run.total_steps:
             results = {
@@ -113,108 +110,96 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     log.info(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
     summary.log_damage(run)
     if config.report and jax.process_index() == 0:
-        with extras("the report"):
+        with run.extras("the report"):
             log.info(f"report in {page.write(workdir)}")
     return results
 
 
 def _steps(
-    run: TrainingRun,
-    state: TrainState,
-    steps: range,
-    metrics: Metrics,
-    checkpoints: Checkpoints,
-    stop: StopSignal,
-    extras: Extras,
+    run: TrainingRun, state: TrainState, steps: range, metrics: Metrics, stop: StopSignal
 ) -> tuple[TrainState, int]:
-    """Runs the steps behind `steps.start` up to `steps.stop`; returns state and last step."""
+    """Runs the steps steps.start + 1 .. steps.stop; returns the state and the last step."""
     step, previous, values, config = steps.start, None, {}, run.config
     if not steps:
         return state, step
-    step_of = run.compile_steps(steps)
-    with extras("environment.json"):
-        summary.record_steps(run, step_of.figures)
+    compiled, figures = run.compile_steps(steps)
+    with run.extras("environment.json"):
+        summary.record_steps(run, figures)
     distributed.barrier("the step is compiled")
     log.info("reading the first batches ...")
     progress = TrainingProgress(
+        first=steps.start,
         total=run.total_steps,
         batch_size=config.batch_size,
         pair_flops=functools.partial(pair_flops, config, run.parts.model),
         devices=run.parts.mesh.size,
-        left=time_left(run, steps.start),
     )
-    alarms = Alarms()
+    alarms, spans = Alarms(), run.parts.updates.spans
     reading = closing(run.batches(steps.start, steps.stop))
-    tracing = closing(Tracer(config.profile, run.workdir, extras, run.total_steps))
-    with reading as batches, tracing as tracer, parallel.use(run.parts.mesh):
+    tracing = closing(Tracer(config.profile, run.workdir, run.extras, run.total_steps))
+    with reading as batches, tracing as tracer:
         for step in range(steps.start + 1, steps.stop + 1):
             # The order of what follows is a contract: a checkpoint comes after all that was
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
+            phase = phase_at(spans, step)
+            if len(spans) > 1 and step - 1 in (steps.start, spans[phase].start):
+                log.info(f"phase {title(spans[phase])}: up to step {spans[phase].stop:,}")
             tracer.before(step)
             batch = run.to_mesh(next(batches))
             with jax.transfer_guard("disallow"):  # the step waits for no array from elsewhere
-                state, out = step_of(step)(state, batch)
+                state, out = compiled[phase](state, batch)
             tracer.after(step, out)
             jax.block_until_ready(previous)  # at most two steps under way
             heartbeat.beat(step)
             previous = out["loss"]
-            progress.step(batches.lap())
             due = run.due(step)
             stopping = stop.requested(step) or step == steps.stop
             logging = is_logged(config, step, run.total_steps)
             saving, row = run.saves(step, due) or stopping, {}
             if logging or saving or due:
-                values = _read(run, state, out, checkpoints)
+                values = _read(run, state, out)
             if logging:
-                row = {**values, **progress.measure(), **run.damage.metrics()}
+                measured = progress.measure(step, batches.lap())
+                row = {**values, **measured, **run.damage.metrics()}
                 row["records"] = run.digest(step - 1)
                 metrics.write(step, row)
                 log.info(progress.line(step, row))
                 alarms(run.parts.objective.warnings(row))
-            with progress.paused(step):
-                final = _is_final(run, step)
+            with progress.paused():
                 try:
-                    found = _evaluate(run, state, step, due, metrics, extras, final=final)
+                    found = _evaluate(run, state, step, due, metrics, final=_is_final(run, step))
                 except Exception:
-                    _save_unevaluated(run, state, step, row, checkpoints)
+                    _save_unevaluated(run, state, step, row)
                     raise
                 if saving:
-                    checkpoints.save(step, state, run.meta(step, found, row))
+                    run.checkpoints.save(step, state, run.meta(step, found, row))
             if stopping:
                 break
     return state, step
 
 
-def _read(
-    run: TrainingRun, state: TrainState, out: dict[str, jax.Array], checkpoints: Checkpoints
-) -> dict[str, float]:
-    """A step's metrics from the device; ends a run whose loss or gradient was not finite."""
+def _read(run: TrainingRun, state: TrainState, out: dict[str, jax.Array]) -> dict[str, float]:
+    """Reads a step's metrics; ends the run if its loss or gradient was not finite."""
     values = {name: value.item() for name, value in jax.device_get(out).items()}
     bad = int(values.pop("first_bad_step"))
     if bad >= 0:
-        checkpoints.wait()
+        run.checkpoints.wait()
         nonfinite.stop(run, state, bad)
     return values
 
 
 def _evaluate(
-    run: TrainingRun,
-    state: TrainState,
-    step: int,
-    due: set[str],
-    metrics: Metrics,
-    extras: Extras,
-    *,
-    final: bool,
+    run: TrainingRun, state: TrainState, step: int, due: set[str], metrics: Metrics, *, final: bool
 ) -> dict[str, float]:
     """Runs the evaluators that are due on the state of a step; at the end with their examples."""
     if not due:
         return {}
     locks.check()  # outputs of evaluators make their folders
     shows = final and run.config.report
-    examples = ExampleFolder(run.workdir, step, extras) if shows else None
+    examples = ExampleFolder(run.workdir, step, run.extras) if shows else None
     rankings = run.workdir / RANKINGS if final else None
-    found = evals.run(run.evaluators, due, state.weights, examples, rankings, extras, run.config)
+    weights, config = state.weights, run.config
+    found = evals.run(run.evaluators, due, weights, examples, rankings, run.extras, config)
     metrics.write(step, found)
     metrics.write_curves()
     table(found)
@@ -222,39 +207,29 @@ def _evaluate(
 
 
 def _is_final(run: TrainingRun, step: int) -> bool:
-    """Whether the numbers of the end are those of this step, whatever the others gave."""
+    """Returns True if results.json has the metrics of this step, whatever other steps gave."""
     return step == run.total_steps and run.config.final_weights == "last"
 
 
 def _save_unevaluated(
-    run: TrainingRun,
-    state: TrainState,
-    step: int,
-    row: Mapping[str, Any],
-    checkpoints: Checkpoints,
+    run: TrainingRun, state: TrainState, step: int, row: Mapping[str, Any]
 ) -> None:
     """Saves a step whose evaluation failed, so that a mistake in an evaluator costs no steps."""
     if jax.process_count() > 1:
         return  # the others may not have failed, and saving would wait for them
-    checkpoints.save(step, state, run.meta(step, None, row))
-    checkpoints.wait()
+    run.checkpoints.save(step, state, run.meta(step, None, row))
+    run.checkpoints.wait()
     log.info(f"step {step} is saved; repeat the same command to evaluate it and to go on")
 
 
 def _evaluate_start(
-    run: TrainingRun,
-    state: TrainState,
-    restored: int | None,
-    metrics: Metrics,
-    checkpoints: Checkpoints,
-    extras: Extras,
+    run: TrainingRun, state: TrainState, restored: int | None, metrics: Metrics
 ) -> None:
     """Evaluates weights of `config.init` as step 0, or a restored step whose evaluation failed."""
-    with parallel.use(run.parts.mesh):
-        if restored is None and run.config.init and run.evaluators:
-            log.info("evaluating the initial weights (config.init), as step 0")
-            _evaluate(run, state, 0, set(run.evaluators), metrics, extras, final=False)
-        if restored and not checkpoints.evaluated(restored):
-            final, due = _is_final(run, restored), run.due(restored)
-            values = _evaluate(run, state, restored, due, metrics, extras, final=final)
-            checkpoints.record_evaluation(restored, values)
+    if restored is None and run.config.init and run.evaluators:
+        log.info("evaluating the initial weights (config.init), as step 0")
+        _evaluate(run, state, 0, set(run.evaluators), metrics, final=False)
+    if restored and not run.checkpoints.evaluated(restored):
+        final, due = _is_final(run, restored), run.due(restored)
+        values = _evaluate(run, state, restored, due, metrics, final=final)
+        run.checkpoints.record_evaluation(restored, values)

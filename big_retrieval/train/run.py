@@ -4,7 +4,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,14 @@ from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import resume
 from big_retrieval.train.build import BuiltModel, build_model, first_state, run_length
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.logging import keep_old
 from big_retrieval.train.schedules import title
 from big_retrieval.train.state import TrainState
-from big_retrieval.train.step import CompiledSteps, abstract_batch, compile_step
+from big_retrieval.train.step import abstract_batch, compile_step
 from big_retrieval.train.step_figures import log_step
 
 log = logging.getLogger(__name__)
@@ -65,9 +66,9 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     assert reading.damage is not None
     tokenizer = _open_tokenizer(config, source, workdir)
     readers = data.make_readers(config, tokenizer, source)
-    for name, field in config.fields.items():
-        if field.generated:
-            column = field.column and f" where records have no column {field.column!r}"
+    for name, part in config.fields.items():
+        if part.generated:
+            column = part.column and f" where records have no column {part.column!r}"
             log.info(f"config.fields.{name}: random values{column} (its key generated is True)")
     labels, negatives = data.make_labels(config), data.make_negatives(config)
     try_record(source, readers, labels, negatives)
@@ -87,12 +88,11 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     )
 
     log.info("building the model ...")
-    total_steps = run_length(config, len(source))
     parts = build_model(
         config,
         mesh,
         vocab_size=tokenizer.vocab_size,
-        total_steps=total_steps,
+        total_steps=run_length(config, len(source)),
         steps_per_epoch=len(source) / config.batch_size,
         words=tokenizer,
     )
@@ -114,7 +114,6 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         order=order,
         rows=rows,
         evaluators=evaluators,
-        total_steps=total_steps,
         damage=reading.damage,
         fingerprints=resume.fingerprints(readers, source),
         contents=contents,
@@ -152,6 +151,7 @@ class TrainingRun:
       damage: damaged records so far.
       fingerprints: see `resume.fingerprints`.
       contents: ids of rows with equal content; None for none.
+      extras: contexts of outputs that the run does not need.
     """
 
     workdir: Path
@@ -162,36 +162,37 @@ class TrainingRun:
     order: Order
     rows: np.ndarray
     evaluators: Mapping[str, evals.BoundEvaluator]
-    total_steps: int
     damage: Damage
     fingerprints: Mapping[str, str]
-    contents: ContentIds | None = None
+    contents: ContentIds | None
+    extras: Extras = field(default_factory=Extras)
 
     @property
     def config(self) -> Config:
         """The configuration."""
         return self.parts.config
 
-    def interval_ends(self, key: str, step: int) -> bool:
-        """Returns True if an interval of the config ends with a step (from 1).
+    @property
+    def total_steps(self) -> int:
+        """Length of the run in steps."""
+        return self.parts.updates.timeline.total_steps
 
-        Args:
-          key: `eval_every` or `checkpoint_every`, in steps; `<key>_epochs` counts, too.
-        """
+    def _interval_ends(self, key: str, step: int) -> bool:
+        """Returns True if `key` (in steps) or `<key>_epochs` of the config says so of a step."""
         steps, epochs = getattr(self.config, key), getattr(self.config, f"{key}_epochs")
         timeline = self.parts.updates.timeline
         return bool(steps and step % steps == 0) or timeline.ends(step, epochs)
 
     def due(self, step: int) -> set[str]:
         """Returns the evaluators that run after a step."""
-        ends = self.interval_ends("eval_every", step)
+        ends = self._interval_ends("eval_every", step)
         return evals.due(self.config, step, self.total_steps, ends)
 
     def saves(self, step: int, due: set[str]) -> bool:
         """Returns True if a checkpoint is written after a step with these evaluators."""
         return (
             step == self.total_steps
-            or self.interval_ends("checkpoint_every", step)
+            or self._interval_ends("checkpoint_every", step)
             or evals.measures_best(self.config, due)
         )
 
@@ -208,13 +209,18 @@ class TrainingRun:
         size = self.config.batch_size
         return self.order.digest(batch * size, size)
 
-    def compile_steps(self, steps: range) -> CompiledSteps:
+    def compile_steps(
+        self, steps: range
+    ) -> tuple[dict[int, jax.stages.Compiled], list[dict[str, Any]]]:
         """Compiles the training step of each phase that is still to come.
 
         A step that does not fit into memory then shows before training, and no phase waits.
 
         Args:
           steps: finished steps before each step to run.
+
+        Returns:
+          (compiled step by index of the phase, `step_figures.log_step` of each).
         """
         parts, compiled, figures = self.parts, {}, []
         batch, spans = abstract_batch(self.config, parts.mesh, self.contents), parts.updates.spans
@@ -227,10 +233,11 @@ class TrainingRun:
             compiled[index] = compile_step(parts.steps[index], parts.abstract, batch, parts.mesh)
             log.info(f"compiled in {time.monotonic() - start:.1f} s")
             figures.append(log_step(compiled[index], parts))
-        return CompiledSteps(spans, compiled, figures)
+        return compiled, figures
 
-    def open_checkpoints(self) -> Checkpoints:
-        """Opens the checkpoints of the run folder."""
+    @functools.cached_property
+    def checkpoints(self) -> Checkpoints:
+        """Checkpoints of the run folder, opened at the first use."""
         return Checkpoints(
             self.workdir / "checkpoints",
             files={
@@ -272,34 +279,34 @@ class TrainingRun:
             "versions": versions(),
         }
 
-    def restore(self, checkpoints: Checkpoints) -> tuple[TrainState, int | None]:
+    def restore(self) -> tuple[TrainState, int | None]:
         """Returns the newest intact state with its step, or the first state with None.
 
         Raises:
           UserError: see `check_fits` and `first_state`.
         """
-        step = checkpoints.newest()
+        step = self.checkpoints.newest()
         if step is None:
-            if checkpoints.damaged:
+            if self.checkpoints.damaged:
                 log.info("no intact checkpoint is left: starting anew from step 0")
                 keep_old(self.workdir)
             log.info("drawing the first parameters ...")
             return first_state(self.parts, self.tokenizer), None
-        tokenizer = self.tokenizer.to_json().encode()
-        resume.check_fits(checkpoints.root / str(step), self.config, tokenizer, self.position(step))
-        return checkpoints.restore(step, self.parts.abstract), step
+        folder, tokenizer = self.checkpoints.root / str(step), self.tokenizer.to_json().encode()
+        resume.check_fits(folder, self.config, tokenizer, self.position(step))
+        return self.checkpoints.restore(step, self.parts.abstract), step
 
-    def restore_best(self, checkpoints: Checkpoints) -> tuple[TrainState, int]:
+    def restore_best(self) -> tuple[TrainState, int]:
         """Returns the state of the best checkpoint by `config.best_metric`, with its step.
 
         Raises:
           UserError: no intact checkpoint has the metric.
         """
-        step, metric = checkpoints.best(), self.config.best_metric
+        step, metric = self.checkpoints.best(), self.config.best_metric
         if step is None:
             raise UserError(
-                f"no intact checkpoint in {checkpoints.root} has the metric {metric}: repeat the "
-                "same command with config.final_weights 'last'."
+                f"no intact checkpoint in {self.checkpoints.root} has the metric {metric}: repeat "
+                "the same command with config.final_weights 'last'."
             )
         log.info(f"evaluating checkpoints/{step}, which is the best by {metric}")
-        return checkpoints.restore(step, self.parts.abstract), step
+        return self.checkpoints.restore(step, self.parts.abstract), step

@@ -55,16 +55,6 @@ class Timeline:
         end = int(np.searchsorted(steps, self.total_steps))  # the first one not before it
         return steps[: end + 1]
 
-    def all_ends(self, every: float) -> list[int]:
-        """Returns the steps of the run for which `ends` is True, ascending."""
-        if not every:
-            return []
-        assert self.steps_per_epoch is not None
-        every = max(every, 1 / self.steps_per_epoch)  # more often than every step is every step
-        most = int(self.total_steps / (every * self.steps_per_epoch)) + 2
-        steps = (self.step_of(count * every) for count in range(1, most))
-        return [step for step in steps if step <= self.total_steps]
-
     def ends(self, step: int, every: float) -> bool:
         """Returns True if a step (from 1) ends a multiple of `every` epochs; 0 disables."""
         if not every:

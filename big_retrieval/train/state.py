@@ -69,18 +69,16 @@ def init_variables(model: RetrievalModel, objective: Objective, key: jax.Array) 
     for name, field in objective.config.fields.items():
         whole[name] |= {"present": jnp.ones(1, jnp.bool_)} if field.optional else {}
     modules = {
-        name: module.init(_key_of(key, name), reps, whole, train=False, rows=None)
+        # A key for each loss, independent of the other losses.
+        name: module.init(
+            jax.random.fold_in(key, zlib.crc32(name.encode())), reps, whole, train=False, rows=None
+        )
         for name, module in objective.modules().items()
     }
     if modules:
         params["losses"] = {name: x.get("params", {}) for name, x in modules.items()}
     stats = {name: x["batch_stats"] for name, x in modules.items() if "batch_stats" in x}
     return params, batch_stats | ({"losses": stats} if stats else {})
-
-
-def _key_of(key: jax.Array, name: str) -> jax.Array:
-    """Returns a random key for a loss, independent of the other losses."""
-    return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 def abstract_variables(model: RetrievalModel, objective: Objective) -> tuple[Any, Any]:
@@ -131,11 +129,3 @@ def abstract_state(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), nn.unbox(boxed), shardings
     )
     return jax.jit(draw, out_shardings=shardings), abstract, parallel.undivided(boxed, mesh)
-
-
-def count_parameters(params: Any) -> dict[str, int]:
-    """Returns the number of parameters per top-level part (tower, head, scalars, losses)."""
-    sizes = {}
-    for name, part in nn.unbox(params).items():
-        sizes[name] = sum(x.size for x in jax.tree.leaves(part))
-    return sizes

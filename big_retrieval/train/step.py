@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,10 +22,8 @@ from big_retrieval.train.averaging import Average
 from big_retrieval.train.compiler_options import compiler_options
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.optimizer import Updates
-from big_retrieval.train.schedules import Span, phase_at, title
 from big_retrieval.train.state import TrainState
 
-log = logging.getLogger(__name__)
 # Names in metrics.jsonl and results.json that the trainer writes itself.
 LOGGED = frozenset((
     "step", "loss", "first_bad_step", "grad_norm", "clipped_grad_norm", "learning_rate",
@@ -252,29 +249,3 @@ def abstract_batch(config: Config, mesh: Mesh | None, contents: ContentIds | Non
         extras["negatives"] = {name: each}
         extras["negatives_valid"] = array(jnp.bool_, count)
     return Batch(fields=fields, valid=array(jnp.bool_), **extras)  # type: ignore
-
-
-class CompiledSteps:
-    """The compiled step of every remaining phase, called with the number of a step."""
-
-    def __init__(
-        self, spans: Sequence[Span], compiled: Mapping[int, Any], figures: list[dict[str, Any]]
-    ) -> None:
-        """Stores the steps.
-
-        Args:
-          spans: all phases.
-          compiled: index of a phase -> its step.
-          figures: results of `step_figures.log_step`.
-        """
-        self._spans, self._compiled, self.figures = spans, compiled, figures
-        self._now: int | None = None
-
-    def __call__(self, step: int) -> Callable[..., Any]:
-        """Returns the function that computes a step (from 1)."""
-        if self._now is None or step > self._spans[self._now].stop:
-            self._now = phase_at(self._spans, step)
-            span = self._spans[self._now]
-            if len(self._spans) > 1:
-                log.info(f"phase {title(span)}: up to step {span.stop:,}")
-        return self._compiled[self._now]

@@ -359,7 +359,7 @@ def test_step_0_is_evaluated_once_and_is_never_the_best(tmp_path: Path) -> None:
     assert [row["step"] for row in rows] == [0, 2, 4]
     assert rows[0][RECALL] == rows[1][RECALL]  # the rate is next to 0
     run = set_up(dataclasses.replace(config, stop_after=None), tmp_path, ONE)
-    assert run.open_checkpoints().best() == 4
+    assert run.checkpoints.best() == 4
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_what_each_phase_moves(whole: Path, tmp_path: Path) -> None:
     train(phased(stop_after=4), tmp_path, ONE)
     run = set_up(phased(), tmp_path, ONE)
     fresh = names_of(first_state(run.parts, run.tokenizer).params)
-    state, step = run.restore(run.open_checkpoints())
+    state, step = run.restore()
     assert step == 4
     early, late = names_of(state.params), names_of(load(whole).weights)
     for name, x in fresh.items():
@@ -152,7 +152,7 @@ def test_swa_ends_an_epoch_with_its_mean(tmp_path: Path) -> None:
         config = tiny(stop_after=stop, **more)
         train(config, tmp_path / "parts", ONE)
         run = set_up(config, tmp_path / "parts", ONE)
-        states[stop], step = run.restore(run.open_checkpoints())
+        states[stop], step = run.restore()
         assert step == stop
         params, mean = names_of(states[stop].params), names_of(states[stop].swa)
         for name, x in params.items():  # one entry, then both have become the parameters
@@ -185,7 +185,7 @@ def test_modes_of_batch_statistics(tmp_path: Path) -> None:
         states = []
         for step in (1, 2):
             run = set_up(config, tmp_path / mode, ONE)
-            states.append(run.open_checkpoints().restore(step, run.parts.abstract).batch_stats)
+            states.append(run.checkpoints.restore(step, run.parts.abstract).batch_stats)
         same_stats = [
             np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, states), strict=True)
         ]

@@ -153,7 +153,7 @@ def test_a_bfloat16_run_with_averages_is_restored_exactly_on_every_mesh(tmp_path
     for axes in meshes:
         named = {f"mesh__{name}": size for name, size in axes.items()}
         found = set_up(tiny(**extra, **named), tmp_path / "parts")
-        state, step = found.restore(found.open_checkpoints())
+        state, step = found.restore()
         assert step == 4
         arrays = jax.tree.leaves((state.params, state.ema, state.opt_state))
         digests[str(axes)] = [np.asarray(fetch(x)).tobytes() for x in arrays]

@@ -90,12 +90,12 @@ def test_a_compiled_step_says_what_memory_it_takes(
     figures |= {"cycles": 3 * 10**8, "unestimated_cycles": 10**8}
     figures |= {"kernel_cycles": None, "kernel_calls": 2}
     monkeypatch.setattr(step_figures, "program_figures", lambda program: figures)
-    steps = run.compile_steps(range(1))
+    _, recorded = run.compile_steps(range(1))
     summary.record_start(run, None)
-    summary.record_steps(run, steps.figures)
+    summary.record_steps(run, recorded)
     start = json.loads((tmp_path / "environment.json").read_text())["starts"][-1]
     del figures["kernel_cycles"]
-    assert start["compiled_steps"] == steps.figures == [figures]
+    assert start["compiled_steps"] == recorded == [figures]
     assert said[-1].endswith(
         "receives 3.00 GiB, 2.00 GiB of it while it computes; at least 0.433 s "
         "(25% of it scatter, gather and sort by our rules), MFU at most 46%"
@@ -218,9 +218,8 @@ def test_a_new_run_does_not_speak_of_accidents(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = set_up(tiny(), tmp_path, ONE)
-    checkpoints = run.open_checkpoints()
-    _, step = run.restore(checkpoints)
-    checkpoints.close()
+    _, step = run.restore()
+    run.checkpoints.close()
     assert step is None
     assert "intact" not in capsys.readouterr().out
 
