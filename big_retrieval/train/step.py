@@ -2,9 +2,10 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -70,21 +71,7 @@ def make_loss(
         count = batch.valid.shape[0]
 
         def encode(params: Any, shared: Any, part: tuple[Any, Any, jax.Array]) -> tuple[Reps, Any]:
-            (key, batch_stats), (fields, negatives, rows) = shared, part
-            stats, of_losses = of_model(batch_stats), batch_stats.get("losses", {})
-            apply = functools.partial(_apply, key, model, of_model(params), stats)
-            reps, moved = apply(fields, rows=rows)
-            extra, averages = {}, {}
-            for name, module in modules.items():
-                variables = params["losses"][name], of_losses.get(name, {})
-                extra[name], changed = _apply(key, module, *variables, reps, fields, rows=rows)
-                averages |= {name: changed} if changed else {}
-            reps = reps.replace(vectors={})  # type: ignore  # for modules only
-            if negatives is not None:
-                reps = reps.replace(negatives=_encode_negatives(apply, negatives, rows, count))  # type: ignore
-            if extra:
-                reps = reps.replace(extra=extra)  # type: ignore
-            return reps, {**moved, "losses": averages} if averages else moved
+            return _encode(model, modules, count, params, shared, part)
 
         rows, negatives = jnp.arange(count, dtype=jnp.int32), batch.negatives
         if negatives is not None:  # those that a row lacks are no part of batch statistics
@@ -100,6 +87,39 @@ def make_loss(
         return value, (found, moved)
 
     return loss
+
+
+def _encode(
+    model: RetrievalModel,
+    modules: Mapping[str, nn.Module],
+    count: int,
+    params: Any,
+    shared: tuple[jax.Array, Any],
+    part: tuple[Any, Any, jax.Array],
+) -> tuple[Reps, Any]:
+    """Returns embeddings of some rows with the outputs of modules, and moved running averages.
+
+    Args:
+      modules: by loss.
+      count: rows of the whole batch.
+      shared: (random key, running averages).
+      part: (fields, hard negatives or None, row indices) of these rows.
+    """
+    (key, batch_stats), (fields, negatives, rows) = shared, part
+    stats, of_losses = of_model(batch_stats), batch_stats.get("losses", {})
+    apply = functools.partial(_apply, key, model, of_model(params), stats)
+    reps, moved = apply(fields, rows=rows)
+    extra, averages = {}, {}
+    for name, module in modules.items():
+        variables = params["losses"][name], of_losses.get(name, {})
+        extra[name], changed = _apply(key, module, *variables, reps, fields, rows=rows)
+        averages |= {name: changed} if changed else {}
+    reps = reps.replace(vectors={})  # type: ignore  # for modules only
+    if negatives is not None:
+        reps = reps.replace(negatives=_encode_negatives(apply, negatives, rows, count))
+    if extra:
+        reps = reps.replace(extra=extra)
+    return reps, {**moved, "losses": averages} if averages else moved
 
 
 def _encode_negatives(
@@ -182,21 +202,26 @@ def make_step(
             swa=swa,
         )
         state = _guard(state, new, jnp.isfinite(loss) & jnp.isfinite(moved["grad_norm"]))
-        for name, value in {"loss": loss, **metrics}.items():
-            if jnp.shape(value):
-                raise UserError(
-                    f"A loss returns {name!r} with the shape {jnp.shape(value)}. Return one number."
-                )
-        for name in metrics:
-            if name in LOGGED or name.startswith(prefixes):
-                raise UserError(
-                    f"A loss returns the metric {name!r}, a name that the trainer logs itself. "
-                    "Rename the loss's metric."
-                )
+        _check_metrics(loss, metrics, prefixes)
         steps = {"loss": loss, "first_bad_step": state.first_bad_step}
         return state, join_metrics(steps, moved, averaged, metrics, logged)
 
     return step
+
+
+def _check_metrics(loss: Any, metrics: Mapping[str, Any], prefixes: tuple[str, ...]) -> None:
+    """Raises if a loss returns an array, or a metric with a name that the trainer logs itself."""
+    for name, value in {"loss": loss, **metrics}.items():
+        if jnp.shape(value):
+            raise UserError(
+                f"A loss returns {name!r} with the shape {jnp.shape(value)}. Return one number."
+            )
+    for name in metrics:
+        if name in LOGGED or name.startswith(prefixes):
+            raise UserError(
+                f"A loss returns the metric {name!r}, a name that the trainer logs itself. "
+                "Rename the loss's metric."
+            )
 
 
 def _guard(old: TrainState, new: TrainState, finite: jax.Array) -> TrainState:
