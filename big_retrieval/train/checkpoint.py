@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from big_retrieval.io.manifest import (
 )
 from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks
+from big_retrieval.train.logging import free_name
 
 log = logging.getLogger(__name__)
 # Seconds that Orbax waits for a save, by a clock that may jump. The watchdog ends a hanging save.
@@ -109,7 +110,7 @@ class Checkpoints:
     def _clear(self, folder: Path) -> None:
         """Removes the rest of a killed save; moves a finished checkpoint aside."""
         if (folder / MANIFEST).exists() and not folder.is_symlink():
-            durable.replace(folder, _aside(folder, "replaced"))
+            durable.replace(folder, free_name(folder, "replaced"))
         else:
             durable.remove(folder)
 
@@ -184,21 +185,20 @@ class Checkpoints:
     def _best_first(self, steps: list[int]) -> list[int]:
         """Returns the steps that have the metric, best first; of equal ones the later first."""
         metric, sign = self._best
-        scores = {step: self._score(step, metric) for step in steps if metric}
-        known = {s: sign * value for s, value in scores.items() if value is not None}
-        return sorted(known, key=lambda step: (known[step], step), reverse=True)
+        scores = {}
+        for step in steps if metric else ():
+            try:
+                value = read_meta(self.root / str(step))["metrics"].get(metric, math.nan)
+            except (OSError, ValueError, KeyError) as problem:  # damaged since it was written
+                log.warning(f"checkpoints/{step}: meta.json cannot be read ({problem!r})")
+                continue
+            if not math.isnan(value):
+                scores[step] = sign * value
+        return sorted(scores, key=lambda step: (scores[step], step), reverse=True)
 
     def evaluated(self, step: int) -> bool:
         """Returns False if a verified checkpoint has no metrics because an evaluator raised."""
         return read_meta(self.root / str(step)).get("evaluated", True)
-
-    def _score(self, step: int, metric: str) -> float | None:
-        try:
-            value = read_meta(self.root / str(step))["metrics"].get(metric)
-            return None if value is None or math.isnan(value) else value
-        except (OSError, ValueError, KeyError) as problem:  # damaged since it was written
-            log.warning(f"checkpoints/{step}: meta.json cannot be read ({problem!r})")
-            return None
 
     def _prune(self) -> None:
         """Removes checkpoints except the newest two and the best, and older incomplete folders.
@@ -227,22 +227,22 @@ class Checkpoints:
     def _first_intact(self, order: Callable[[list[int]], list[int]]) -> int | None:
         found = -1
         if jax.process_index() == 0:
-            found = next(self._intact(order(complete_steps(self.root))), -1)
+            found = next(filter(self._is_intact, order(complete_steps(self.root))), -1)
         if jax.process_count() > 1:
             found = int(multihost_utils.broadcast_one_to_all(np.int32(found)))
         return None if found < 0 else found
 
-    def _intact(self, steps: Iterable[int]) -> Iterator[int]:
-        for step in steps:
-            folder = self.root / str(step)
-            problem = damage(folder)
-            if problem is None:
-                yield step
-                continue
-            aside = _aside(folder, "damaged")
-            folder.rename(aside)
-            self.damaged = True
-            log.warning(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
+    def _is_intact(self, step: int) -> bool:
+        """Verifies a checkpoint; moves a damaged one aside."""
+        folder = self.root / str(step)
+        problem = damage(folder)
+        if problem is None:
+            return True
+        aside = free_name(folder, "damaged")
+        folder.rename(aside)
+        self.damaged = True
+        log.warning(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
+        return False
 
     def restore(self, step: int, abstract: Any) -> Any:
         """Returns the state of a verified step with the shardings of `abstract`, on any mesh.
@@ -267,14 +267,6 @@ class Checkpoints:
         """Waits for the last save and frees Orbax's threads."""
         self.wait()
         self._orbax.close()
-
-
-def _aside(folder: Path, why: str) -> Path:
-    """Returns a free name next to a checkpoint, which is not the name of a step."""
-    aside = folder.with_name(f"{folder.name}.{why}")
-    while aside.exists():
-        aside = aside.with_name(aside.name + "+")
-    return aside
 
 
 def write_model(model: TrainedModel, folder: Path) -> None:

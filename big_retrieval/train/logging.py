@@ -196,12 +196,16 @@ def needed(path: Path) -> Iterator[None]:
 def keep_old(workdir: Path) -> None:
     """Renames metrics.jsonl to metrics.jsonl.old (or .old+), on the first process."""
     path = workdir / "metrics.jsonl"
-    if jax.process_index() != 0 or not path.exists():
-        return
-    old = path.with_name(f"{path.name}.old")
-    while old.exists():
-        old = old.with_name(f"{old.name}+")
-    path.rename(old)
+    if jax.process_index() == 0 and path.exists():
+        path.rename(free_name(path, "old"))
+
+
+def free_name(path: Path, suffix: str) -> Path:
+    """Returns a name next to a file or folder that does not exist: `path.suffix`, then with +."""
+    free = path.with_name(f"{path.name}.{suffix}")
+    while free.exists():
+        free = free.with_name(f"{free.name}+")
+    return free
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -64,20 +64,21 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     if restored == run.total_steps and (workdir / "results.json").exists():
         log.info(f"already finished: {workdir / 'results.json'} stays as it is")
         return json.loads((workdir / "results.json").read_text())
-    saved = run.checkpoints.values(restored) if restored else {}
-    metrics = Metrics(workdir, restored_step=restored, config=config, saved=saved)
     if restored:
         log.info(f"resumed from checkpoints/{restored}")
+    first = restored or 0
+    steps = range(first, max(first, min(run.total_steps, config.stop_after or run.total_steps)))
+    compiled, figures = run.compile_steps(steps)
     with run.extras("environment.json"):
-        summary.record_start(run, restored)
+        summary.record_start(run, restored, figures)
 
     # ---- The steps, with evaluations and checkpoints.
-    first = restored or 0
-    last = max(first, min(run.total_steps, config.stop_after or run.total_steps))
+    saved = run.checkpoints.values(restored) if restored else {}
+    metrics = Metrics(workdir, restored_step=restored, config=config, saved=saved)
     saving, on_mesh = closing(run.checkpoints), parallel.use(run.parts.mesh)
     with closing(metrics), saving, StopSignal() as stop, on_mesh:
         _evaluate_start(run, state, restored, metrics)
-        state, step = _steps(run, state, range(first, last), metrics, stop)
+        state, step = _steps(run, compiled, state, steps, metrics, stop)
         run.checkpoints.wait()  # a signal must not cut the last one short
         evaluated, values = step, dict(metrics.last)
         if step == run.total_steps and config.final_weights == "best":
@@ -116,15 +117,17 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
 
 
 def _steps(
-    run: TrainingRun, state: TrainState, steps: range, metrics: Metrics, stop: StopSignal
+    run: TrainingRun,
+    compiled: Mapping[int, jax.stages.Compiled],
+    state: TrainState,
+    steps: range,
+    metrics: Metrics,
+    stop: StopSignal,
 ) -> tuple[TrainState, int]:
     """Runs the steps steps.start + 1 .. steps.stop; returns the state and the last step."""
     step, previous, values, config = steps.start, None, {}, run.config
     if not steps:
         return state, step
-    compiled, figures = run.compile_steps(steps)
-    with run.extras("environment.json"):
-        summary.record_steps(run, figures)
     distributed.barrier("the step is compiled")
     log.info("reading the first batches ...")
     progress = TrainingProgress(
@@ -145,9 +148,10 @@ def _steps(
             if len(spans) > 1 and step - 1 in (steps.start, spans[phase].start):
                 log.info(f"phase {title(spans[phase])}: up to step {spans[phase].stop:,}")
             tracer.before(step)
-            batch = run.to_mesh(next(batches))
-            with jax.transfer_guard("disallow"):  # the step waits for no array from elsewhere
-                state, out = compiled[phase](state, batch)
+            with jax.profiler.StepTraceAnnotation("train", step_num=step):
+                batch = run.to_mesh(next(batches))
+                with jax.transfer_guard("disallow"):  # the step waits for no array from elsewhere
+                    state, out = compiled[phase](state, batch)
             tracer.after(step, out)
             jax.block_until_ready(previous)  # at most two steps under way
             heartbeat.beat(step)

@@ -139,25 +139,18 @@ def _data(run: TrainingRun) -> dict[str, str]:
     return lines
 
 
-def record_start(run: TrainingRun, restored: int | None) -> None:
+def record_start(run: TrainingRun, restored: int | None, figures: list[dict[str, Any]]) -> None:
     """Adds this start of a run to environment.json, on the first process.
 
     Args:
       restored: step from which the run continues; None for a new run.
+      figures: of the compiled step of each remaining phase.
     """
     if jax.process_index() != 0:
         return
     path = run.workdir / "environment.json"
-    starts = [*_earlier(path), {**describe(run), "resumed_from": restored}]
-    write_bytes(path, to_json({"starts": starts[-MAX_STARTS:]}))
-
-
-def record_steps(run: TrainingRun, figures: list[dict[str, Any]]) -> None:
-    """Adds figures of the compiled steps to the newest start in environment.json."""
-    path = run.workdir / "environment.json"
-    if jax.process_index() == 0 and (starts := _earlier(path)):
-        starts[-1]["compiled_steps"] = figures
-        write_bytes(path, to_json({"starts": starts}))
+    start = {**describe(run), "resumed_from": restored, "compiled_steps": figures}
+    write_bytes(path, to_json({"starts": [*_earlier(path), start][-MAX_STARTS:]}))
 
 
 def describe(run: TrainingRun) -> dict[str, Any]:

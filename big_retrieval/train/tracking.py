@@ -23,7 +23,6 @@ from big_retrieval.report.numbers import is_number
 
 ROWS = 1000  # maximum number of rows that wait for a tracker
 RETRY = 60.0  # seconds until a tracker that failed is opened again
-CLOSING = 10.0  # seconds for a tracker's last rows at the end of a run
 PATIENCE = 3.0  # seconds until the end of a run logs what it waits for
 
 log = logging.getLogger(__name__)
@@ -128,7 +127,7 @@ class Guarded:
         start: int,
         rows: int = ROWS,
         retry: float = RETRY,
-        closing: float | None = None,
+        closing: float = 10.0,
     ) -> None:
         """Starts the tracker's thread.
 
@@ -138,13 +137,12 @@ class Guarded:
           start: first step.
           rows: maximum number of waiting rows; further rows are dropped.
           retry: seconds between a failure and the next try.
-          closing: seconds for the last rows at the end of a run; None for `CLOSING`.
+          closing: seconds for the last rows at the end of a run.
         """
-        self._closing = CLOSING if closing is None else closing
-        self._deadline: float | None = None
-        self._newest = start
         self._name, self._make = name, make
-        self._start, self._rows, self._retry = start, rows, retry
+        self._start = self._newest = start
+        self._rows, self._retry, self._closing = rows, retry, closing
+        self._deadline: float | None = None
         self._queue: queue.Queue[Row | None] = queue.Queue()
         self._tracker: OpenTracker | None = None
         self._again: float | None = None  # when to try again after a failure

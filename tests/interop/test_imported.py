@@ -339,7 +339,7 @@ def test_step_0_is_evaluated_before_the_first_step(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        mock.patch.object(TrainingRun, "compile_steps", side_effect=KeyboardInterrupt),
+        mock.patch.object(TrainingRun, "batches", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         train(evaluated(), tmp_path, ONE)

@@ -91,8 +91,7 @@ def test_a_compiled_step_says_what_memory_it_takes(
     figures |= {"kernel_cycles": None, "kernel_calls": 2}
     monkeypatch.setattr(step_figures, "program_figures", lambda program: figures)
     _, recorded = run.compile_steps(range(1))
-    summary.record_start(run, None)
-    summary.record_steps(run, recorded)
+    summary.record_start(run, None, recorded)
     start = json.loads((tmp_path / "environment.json").read_text())["starts"][-1]
     del figures["kernel_cycles"]
     assert start["compiled_steps"] == recorded == [figures]

@@ -12,7 +12,7 @@ import pytest
 from tensorboardX import event_file_writer
 
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.train import trackers, tracking
+from big_retrieval.train import trackers
 from big_retrieval.train.logging import Metrics, read_rows
 from big_retrieval.train.tracking import Guarded
 
@@ -86,12 +86,11 @@ def test_rows_are_left_out_until_the_next_try() -> None:
 
 
 def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
-    monkeypatch: pytest.MonkeyPatch, said: list[str]
+    said: list[str],
 ) -> None:
-    monkeypatch.setattr(tracking, "CLOSING", 0.05)
     board = Fragile()
     board.answers.clear()
-    tracker = Guarded("TensorBoard", board.open, start=1, rows=5)
+    tracker = Guarded("TensorBoard", board.open, start=1, rows=5, closing=0.05)
     for step in range(100):
         tracker.write(step, {"loss": 1.0})
     tracker.close()
