@@ -26,8 +26,8 @@ from big_retrieval.runtime.platform import traced_platform
 
 Initializer = initializers.Initializer
 Dtype = Any
-# Score of a position that takes no part. Not -inf: a softmax gives it the weight 0 next to others
-# and a row with only such scores stays finite.
+# Score or logit of a position that takes no part. Not -inf: softmax, elu1p and log1p_relu map it to
+# 0, with slope 0, and rows with only such values stay finite.
 EXCLUDED = -1e30
 
 

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.models.layers import Dtype
-from big_retrieval.models.pooling_rules import EXCLUDED, Max, Mean, PoolingInputs, Rule
-from big_retrieval.models.pooling_sweep import PoolingCore, Selection, pool
-from big_retrieval.runtime.mesh_axes import auto_axes
+from big_retrieval.models.layers import EXCLUDED, Dtype
+from big_retrieval.models.pooling_rules import Max, Mean, PoolingInputs
+from big_retrieval.models.pooling_sweep import PoolingCore, pool
+from big_retrieval.runtime.mesh_axes import auto_axes, axis_size
 from big_retrieval.runtime.platform import traced_platform
 from big_retrieval.sparse.sharded import TERM_AXIS
 
@@ -81,9 +81,9 @@ def max_pool(
     platform = traced_platform()
     auto = "sparse" if platform == "cpu" else "dense"
     form = auto if options.backward == "auto" else options.backward
-    inputs = jax.tree.map(jnp.asarray, PoolingInputs(hidden, kernel, bias))
     rule = Max(dense=form == "dense", joint=platform == "tpu")
-    pooled, positions = _pool(rule, inputs, mask, columns, dtype, options)
+    inputs = PoolingInputs(hidden, kernel, bias, mask)
+    pooled, positions = _pool(rule, inputs, columns, dtype, options)
     if mask is not None:
         some = jnp.any(jnp.asarray(mask, bool), axis=1)[:, None]  # [B, 1]
         pooled = jnp.where(some, pooled, EXCLUDED)
@@ -111,51 +111,49 @@ def mean_pool(
       activation: elementwise and non-decreasing; a named function, which jit recognizes.
       top_k: average only this number of the largest values per column, at least 1; None for all.
     """
-    rule = Mean(activation, top_k)
-    inputs = jax.tree.map(jnp.asarray, PoolingInputs(hidden, kernel, bias))
-    return _pool(rule, inputs, mask, columns, dtype, options or PoolingOptions())[0]
+    inputs = PoolingInputs(hidden, kernel, bias, mask)
+    return _pool(Mean(activation, top_k), inputs, columns, dtype, options or PoolingOptions())[0]
 
 
 def _pool(
-    rule: Rule,
+    rule: Max | Mean,
     inputs: PoolingInputs,
-    mask: jax.Array | None,
     columns: Sequence[int] | None,
     dtype: Dtype | None,
     options: PoolingOptions,
 ) -> tuple[jax.Array, Any]:
     """Checks the arguments, distributes the work over the mesh, and runs it."""
+    inputs = jax.tree.map(jnp.asarray, inputs)
     selected = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
-    _check(inputs, mask, selected, options)
+    _check(inputs, selected)
     mesh = auto_axes()
     shards, count = mesh.get(TERM_AXIS, 1), len(selected)
-    tensor = TERM_AXIS if shards > 1 else None
-    if tensor is not None:
+    if shards > 1:
         # All devices need the same number of columns: the last device gets columns of zeros.
         inputs = _select_rows(inputs, selected, -count % shards)
         selected = range(len(inputs.kernel))
     axes = tuple(axis for axis in ROW_AXES if mesh.get(axis, 1) > 1)
     batch, length, width = inputs.hidden.shape
-    devices = int(np.prod([mesh[axis] for axis in axes]))
-    if batch % devices:
-        axes, devices = (), 1  # a few rows, to draw parameters: every device computes all of them
+    if batch % axis_size(axes):
+        axes = ()  # a few rows, to draw parameters: every device computes all of them
     sharded = WIDTH_AXIS in axes and width % mesh[WIDTH_AXIS] == 0
-    local = len(selected) // (shards if tensor else 1)
+    local, positions = len(selected) // shards, batch // axis_size(axes) * length
     pooling = "max" if isinstance(rule, Max) else "mean"
     core = PoolingCore(
         rule=rule,
         columns=local,
         first=selected[0] if isinstance(selected, range) else 0,
-        block=min(options.block or block_size(batch // devices * length, pooling=pooling), local),
+        block=min(options.block or block_size(positions, pooling=pooling), local),
         dtype=jnp.dtype(dtype or inputs.hidden.dtype),
         rows=axes,
         width=WIDTH_AXIS if sharded else None,
-        tensor=tensor,
+        tensor=TERM_AXIS if shards > 1 else None,
     )
     rows = None if isinstance(selected, range) else jnp.asarray(selected, jnp.int32)
-    selection = Selection(None if mask is None else jnp.asarray(mask, bool), rows)
+    mask = None if inputs.mask is None else inputs.mask.astype(bool)
+    inputs = dataclasses.replace(inputs, mask=mask, rows=rows)
     # Without the columns of zeros.
-    return jax.tree.map(lambda x: x[:, :count], pool(core, inputs, selection))
+    return jax.tree.map(lambda x: x[:, :count], pool(core, inputs))
 
 
 def consecutive(columns: Sequence[int]) -> Sequence[int]:
@@ -208,33 +206,28 @@ def block_size(
 
 def _select_rows(inputs: PoolingInputs, columns: Sequence[int], more: int) -> PoolingInputs:
     """Returns inputs whose kernel has the rows of the columns and `more` rows of zeros."""
-    kernel = inputs.kernel
+    kernel, bias = inputs.kernel, inputs.bias
     if isinstance(columns, range):
         kernel = kernel[columns.start : columns.stop]
     else:
         kernel = kernel[jnp.asarray(columns, jnp.int32)]
-    if not more:
-        return PoolingInputs(inputs.hidden, kernel, inputs.bias)
-    bias = None if inputs.bias is None else jnp.pad(inputs.bias, (0, more))
-    return PoolingInputs(inputs.hidden, jnp.pad(kernel, ((0, more), (0, 0))), bias)
+    if more:
+        bias = None if bias is None else jnp.pad(bias, (0, more))
+        kernel = jnp.pad(kernel, ((0, more), (0, 0)))
+    return dataclasses.replace(inputs, kernel=kernel, bias=bias)
 
 
-def _check(
-    inputs: PoolingInputs, mask: jax.Array | None, columns: Sequence[int], options: PoolingOptions
-) -> None:
-    """Raises a UserError if something does not fit."""
-    hidden, kernel = inputs.hidden.shape, inputs.kernel.shape
-    if len(hidden) != 3 or len(kernel) != 2 or hidden[-1] != kernel[-1]:
-        raise UserError(
-            f"hidden {hidden} and kernel {kernel} do not fit: they must be [B, L, D] and [R, D]."
-        )
-    if mask is not None and mask.shape != hidden[:2]:
-        raise UserError(f"the mask is {mask.shape}, but hidden {hidden} needs {hidden[:2]}.")
-    if not len(columns) or min(columns) < 0 or max(columns) >= kernel[0]:
-        raise UserError(
-            f"columns must be some of the {kernel[0]} rows of the kernel, 0 to {kernel[0] - 1}."
-        )
-    if inputs.bias is not None and inputs.bias.shape != (len(columns),):
-        raise UserError(f"the bias is {inputs.bias.shape}, but there are {len(columns)} columns.")
-    if options.block is not None and options.block < 1:
-        raise UserError(f"block is {options.block}: it must be at least 1 column, or None.")
+def _check(inputs: PoolingInputs, columns: Sequence[int]) -> None:
+    """Raises a UserError if shapes do not fit, or a column is not a row of the kernel."""
+    rows = len(inputs.kernel)
+    if not len(columns) or min(columns) < 0 or max(columns) >= rows:
+        raise UserError(f"columns must be some of the {rows} rows of the kernel, 0 to {rows - 1}.")
+    batch, length, width = inputs.hidden.shape
+    expected = {"kernel": (rows, width), "bias": (len(columns),), "mask": (batch, length)}
+    for name, shape in expected.items():
+        array = getattr(inputs, name)
+        if array is not None and array.shape != shape:
+            raise UserError(
+                f"The {name} of a pooling has the shape {array.shape}. Hidden vectors "
+                f"{inputs.hidden.shape} and {len(columns)} columns need {shape}."
+            )

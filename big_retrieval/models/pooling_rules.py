@@ -8,65 +8,42 @@ multiplies, which suits matrix units. Mean pooling computes its tiles again.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.models.layers import Dtype, wide
-
-# Not -inf: a finite number that elu1p and log1p_relu map to 0, with slope 0.
-EXCLUDED = -1e30
+from big_retrieval.models.layers import EXCLUDED, Dtype, wide
 
 
 @flax.struct.dataclass
 class PoolingInputs:
-    """Arrays to project and pool.
+    """Arrays to project and pool, or the gradients of the first three in float32 or wider.
 
     Attributes:
       hidden: [B, L, D].
       kernel: [R, D]; some or all of its rows are the columns. In a block, [C, D].
       bias: [V], or None. In a block, [C].
+      mask: bool [B, L], the positions that take part; None for all.
+      rows: int32 [V], the kernel's row of every column; None for consecutive rows and in a block.
     """
 
     hidden: jax.Array
     kernel: jax.Array
-    bias: jax.Array | None
-
-
-@flax.struct.dataclass
-class Gradient:
-    """Gradients of `PoolingInputs` in float32 or wider, always with `bias`."""
-
-    hidden: jax.Array
-    kernel: jax.Array
-    bias: jax.Array
-
-
-class Rule(Protocol):
-    """Pools the positions of a block; static and hashable."""
-
-    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
-        """A block and mask [B, L] -> pooled [B, C], and [B, C] or None for `backward`."""
-        ...
-
-    def backward(
-        self,
-        block: PoolingInputs,
-        mask: jax.Array | None,
-        saved: Any,
-        g: jax.Array,
-        d_hidden: jax.Array,
-    ) -> Gradient:
-        """Returns the gradient of sum(g * pooled), g [B, C]; adds `d_hidden` to that of hidden."""
-        ...
+    bias: Any
+    mask: jax.Array | None = None
+    rows: jax.Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Max:
     """The largest logit; of several equal ones, the first position gets the full gradient.
+
+    `forward` pools a block to [B, C] and returns an array [B, C], or None, for `backward`, which
+    computes the gradients of sum(g * pooled), g [B, C], and adds `d_hidden` to the one of `hidden`.
+    `Mean` has the same methods.
 
     Attributes:
       dense: form of the derivative, see the module.
@@ -78,25 +55,20 @@ class Max:
     dense: bool
     joint: bool = False
 
-    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Saves the positions of the maxima, [B, C]. Without any position, pools to -1e30."""
-        tile = _logits(block, mask)  # [B, L, C]
+    def forward(self, block: PoolingInputs) -> tuple[jax.Array, jax.Array]:
+        """Saves the positions of the maxima. Without any position, pools to -1e30."""
+        tile = _logits(block)  # [B, L, C]
         largest, first = (_largest_jointly if self.joint else _largest)(tile)  # [B, C]
         # A column has the same bias at all positions: adding it to the maximum is cheaper.
         return _biased(largest, block), first.astype(position_dtype(tile.shape[1]))
 
     def backward(
-        self,
-        block: PoolingInputs,
-        mask: jax.Array | None,
-        saved: jax.Array,
-        g: jax.Array,
-        d_hidden: jax.Array,
-    ) -> Gradient:
-        del mask  # a masked position has won only in rows without any other, where g is 0
+        self, block: PoolingInputs, saved: jax.Array, g: jax.Array, d_hidden: jax.Array
+    ) -> PoolingInputs:
+        """Ignores the mask: a masked position won only in rows without any other, where g is 0."""
         form = _dense if self.dense else _sparse
         d_hidden, d_kernel = form(block, saved, g, d_hidden)
-        return Gradient(d_hidden, d_kernel, jnp.sum(g, axis=0))
+        return PoolingInputs(d_hidden, d_kernel, jnp.sum(g, axis=0))
 
 
 def _largest(tile: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -173,9 +145,9 @@ class Mean:
     activation: Callable[[jax.Array], jax.Array]
     top_k: int | None = None
 
-    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, None]:
+    def forward(self, block: PoolingInputs) -> tuple[jax.Array, None]:
         """Pools to 0 if no position takes part; saves nothing."""
-        tile = _biased(_logits(block, mask), block)  # [B, L, C]
+        tile, mask = _biased(_logits(block), block), block.mask  # [B, L, C]
         count = jnp.full(tile.shape[:1], tile.shape[1]) if mask is None else jnp.sum(mask, axis=1)
         if self.top_k is not None and self.top_k < tile.shape[1]:
             tile = jax.lax.top_k(jnp.swapaxes(tile, 1, 2), self.top_k)[0]  # [B, C, K]
@@ -185,27 +157,28 @@ class Mean:
         return jnp.sum(values, axis=1) / jnp.maximum(count, 1)[:, None], None
 
     def backward(
-        self,
-        block: PoolingInputs,
-        mask: jax.Array | None,
-        saved: None,
-        g: jax.Array,
-        d_hidden: jax.Array,
-    ) -> Gradient:
+        self, block: PoolingInputs, saved: None, g: jax.Array, d_hidden: jax.Array
+    ) -> PoolingInputs:
+        """Differentiates the forward pass, whose tiles are computed again."""
         del saved
-        _, pull = jax.vjp(lambda block: self.forward(block, mask)[0], block)
-        (grads,) = pull(g)
-        d_hidden = d_hidden + grads.hidden
-        bias = jnp.zeros(g.shape[1:], g.dtype) if grads.bias is None else grads.bias
-        return Gradient(d_hidden, grads.kernel.astype(d_hidden.dtype), bias.astype(d_hidden.dtype))
+
+        def pool(hidden: jax.Array, kernel: jax.Array, bias: Any) -> jax.Array:
+            return self.forward(PoolingInputs(hidden, kernel, bias, block.mask))[0]
+
+        _, pull = jax.vjp(pool, block.hidden, block.kernel, block.bias)
+        hidden, kernel, bias = pull(g)
+        d_hidden = d_hidden + hidden
+        bias = jnp.zeros(g.shape[1:], g.dtype) if bias is None else bias
+        dtype = d_hidden.dtype
+        return PoolingInputs(d_hidden, kernel.astype(dtype), bias.astype(dtype))
 
 
-def _logits(block: PoolingInputs, mask: jax.Array | None) -> jax.Array:
+def _logits(block: PoolingInputs) -> jax.Array:
     """Returns logits without bias, [B, L, C]; -1e30 where the mask is false."""
     batch, length, width = block.hidden.shape
     flat = matmul(block.hidden.reshape(batch * length, width), block.kernel.T)  # [B*L, C]
     tile = flat.reshape(batch, length, -1)  # [B, L, C]
-    return tile if mask is None else jnp.where(mask[:, :, None], tile, EXCLUDED)
+    return tile if block.mask is None else jnp.where(block.mask[:, :, None], tile, EXCLUDED)
 
 
 def _biased(x: jax.Array, block: PoolingInputs) -> jax.Array:

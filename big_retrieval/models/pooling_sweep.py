@@ -11,30 +11,15 @@ gradient of the positions over the axis of the columns. The derivative is writte
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.models.layers import wide
-from big_retrieval.models.pooling_rules import Gradient, PoolingInputs, Rule
-from big_retrieval.runtime.mesh_axes import auto_axes
-
-
-@flax.struct.dataclass
-class Selection:
-    """Positions and columns that take part; without a gradient.
-
-    Attributes:
-      mask: bool [B, L], the positions that take part; None for all.
-      rows: int32 [V], the kernel's row of every column; None for consecutive rows.
-    """
-
-    mask: jax.Array | None
-    rows: jax.Array | None
+from big_retrieval.models.pooling_rules import Max, Mean, PoolingInputs
+from big_retrieval.runtime.mesh_axes import on_each_device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +36,7 @@ class PoolingCore:
       tensor: mesh axis of the columns, or None.
     """
 
-    rule: Rule
+    rule: Max | Mean
     columns: int
     first: int
     block: int
@@ -66,30 +51,23 @@ class PoolingCore:
         return -(-self.columns // self.block)
 
     @property
-    def entering(self) -> tuple[PoolingInputs, Selection]:
-        """Layout of inputs and selection on the mesh."""
+    def entering(self) -> PoolingInputs:
+        """Layout of the inputs on the mesh."""
         rows: Any = P(self.rows or None)
         columns: Any = P(self.tensor)
         replicated: Any = P()
-        return PoolingInputs(rows, columns, columns), Selection(rows, replicated)
+        return PoolingInputs(rows, columns, columns, rows, replicated)
 
     @property
     def pooled(self) -> P:
         """Layout of [B, V] arrays."""
         return P(self.rows or None, self.tensor)
 
-    def run(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
-        """Returns `function` of (core, ...) on each device's part, or unchanged without a mesh."""
-        local, axes = functools.partial(function, self), set(auto_axes())
-        if not axes:
-            return local
-        specs: Any = {"in_specs": in_specs, "out_specs": out_specs}
-        return jax.shard_map(local, **specs, axis_names=axes, check_vma=False)
-
     def operands(self, inputs: PoolingInputs) -> PoolingInputs:
         """Casts the operands; a kernel that is not gathered is cast block by block instead."""
         kernel = inputs.kernel.astype(self.dtype) if self.width else inputs.kernel
-        return PoolingInputs(inputs.hidden.astype(self.dtype), kernel, inputs.bias)
+        hidden = inputs.hidden.astype(self.dtype)
+        return dataclasses.replace(inputs, hidden=hidden, kernel=kernel)
 
     def take(self, x: jax.Array, index: jax.Array) -> jax.Array:
         """Reads a block of the last axis, [..., V] -> [..., C]."""
@@ -103,71 +81,68 @@ class PoolingCore:
         """Returns the first column of a block."""
         return jnp.minimum(index * self.block, self.columns - self.block)
 
-    def inputs_of(
-        self, inputs: PoolingInputs, selection: Selection, index: jax.Array
-    ) -> PoolingInputs:
+    def inputs_of(self, inputs: PoolingInputs, index: jax.Array) -> PoolingInputs:
         """Returns the inputs of a block."""
-        if selection.rows is None:
+        if inputs.rows is None:
             start = self.first + self.start(index)
             kernel = jax.lax.dynamic_slice_in_dim(inputs.kernel, start, self.block)  # [C, D]
         else:
-            kernel = inputs.kernel[self.take(selection.rows, index)]  # [C, D]
+            kernel = inputs.kernel[self.take(inputs.rows, index)]  # [C, D]
         bias = None if inputs.bias is None else self.take(inputs.bias, index)
-        return PoolingInputs(inputs.hidden, kernel.astype(self.dtype), bias)
+        return PoolingInputs(inputs.hidden, kernel.astype(self.dtype), bias, inputs.mask)
 
     def add(
-        self, x: jax.Array, block: jax.Array, selection: Selection, index: jax.Array
+        self, x: jax.Array, block: jax.Array, rows: jax.Array | None, index: jax.Array
     ) -> jax.Array:
         """Adds a block's [C, D] to rows of the kernel's gradient [R, D]."""
-        if selection.rows is not None:
-            return x.at[self.take(selection.rows, index)].add(block)
+        if rows is not None:
+            return x.at[self.take(rows, index)].add(block)
         start = self.first + self.start(index)
         block = block + jax.lax.dynamic_slice_in_dim(x, start, self.block)
         return jax.lax.dynamic_update_slice_in_dim(x, block, start, axis=0)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def pool(core: PoolingCore, inputs: PoolingInputs, selection: Selection) -> tuple[jax.Array, Any]:
+def pool(core: PoolingCore, inputs: PoolingInputs) -> tuple[jax.Array, Any]:
     """Returns all columns pooled, [B, V], and the rule's saved array, [B, V] or None.
 
     The saved array has no gradient.
     """
-    return _forward(core, inputs, selection)[0]
+    return _forward(core, inputs)[0]
 
 
-def _forward(
-    core: PoolingCore, inputs: PoolingInputs, selection: Selection
-) -> tuple[tuple[jax.Array, Any], Any]:
-    run = core.run(_local_forward, core.entering, core.pooled)
-    pooled, saved = run(core.operands(inputs), selection)
-    return (pooled, saved), (inputs, selection, saved)
+def _forward(core: PoolingCore, inputs: PoolingInputs) -> tuple[tuple[jax.Array, Any], Any]:
+    local = functools.partial(_local_forward, core)
+    run = on_each_device(local, (core.entering,), core.pooled, check=False)
+    pooled, saved = run(core.operands(inputs))
+    return (pooled, saved), (inputs, saved)
 
 
 def _backward(
     core: PoolingCore, residuals: Any, grads: tuple[jax.Array, Any]
-) -> tuple[PoolingInputs, None]:
-    inputs, selection, saved = residuals
-    in_specs = (*core.entering, core.pooled, core.pooled)
+) -> tuple[PoolingInputs]:
+    inputs, saved = residuals
+    in_specs = (core.entering, core.pooled, core.pooled)
     rows: Any = P(core.rows or None)
     # The kernel entered whole along D; its gradient leaves in the layout of the parameter.
     kernel: Any = P(core.tensor, core.width)
     bias: Any = P(core.tensor)
-    run = core.run(_local_backward, in_specs, Gradient(rows, kernel, bias))
-    d = run(core.operands(inputs), selection, saved, grads[0])
-    out = PoolingInputs(d.hidden, d.kernel, None if inputs.bias is None else d.bias)
-    return jax.tree.map(lambda x, like: x.astype(like.dtype), out, inputs), None
+    local = functools.partial(_local_backward, core)
+    run = on_each_device(local, in_specs, PoolingInputs(rows, kernel, bias), check=False)
+    d = run(core.operands(inputs), saved, grads[0])
+    d_bias = None if inputs.bias is None else d.bias.astype(inputs.bias.dtype)
+    d_hidden, d_kernel = d.hidden.astype(inputs.hidden.dtype), d.kernel.astype(inputs.kernel.dtype)
+    return (PoolingInputs(d_hidden, d_kernel, d_bias),)
 
 
 pool.defvjp(_forward, _backward)
 
 
-def _local_forward(
-    core: PoolingCore, inputs: PoolingInputs, selection: Selection
-) -> tuple[jax.Array, Any]:
+def _local_forward(core: PoolingCore, inputs: PoolingInputs) -> tuple[jax.Array, Any]:
     """Pools the rows and columns of one device."""
 
     def pool_block(index: jax.Array) -> Any:
-        return core.rule.forward(core.inputs_of(inputs, selection, index), selection.mask)
+        return core.rule.forward(core.inputs_of(inputs, index))
 
     def step(index: Any, out: Any) -> Any:
         return jax.tree.map(lambda x, block: core.put(x, block, index), out, pool_block(index))
@@ -179,23 +154,23 @@ def _local_forward(
 
 
 def _local_backward(
-    core: PoolingCore, inputs: PoolingInputs, selection: Selection, saved: Any, g: jax.Array
-) -> Gradient:
+    core: PoolingCore, inputs: PoolingInputs, saved: Any, g: jax.Array
+) -> PoolingInputs:
     """Computes the gradients of one device."""
 
-    def step(index: Any, total: Gradient) -> Gradient:
+    def step(index: Any, total: PoolingInputs) -> PoolingInputs:
         # False for columns of the block before, whose gradient has been added already.
         fresh = core.start(index) + jnp.arange(core.block) >= index * core.block  # [C]
-        block = core.inputs_of(inputs, selection, index)
+        block = core.inputs_of(inputs, index)
         block_saved = jax.tree.map(lambda x: core.take(x, index), saved)
         block_g = jnp.where(fresh, core.take(g, index), 0)  # [b, C]
-        more = core.rule.backward(block, selection.mask, block_saved, block_g, total.hidden)
-        kernel = core.add(total.kernel, more.kernel, selection, index)
+        more = core.rule.backward(block, block_saved, block_g, total.hidden)
+        kernel = core.add(total.kernel, more.kernel, inputs.rows, index)
         bias = core.put(total.bias, core.take(total.bias, index) + more.bias, index)
-        return Gradient(more.hidden, kernel, bias)
+        return PoolingInputs(more.hidden, kernel, bias)
 
     dtype = wide(core.dtype)
-    start = Gradient(
+    start = PoolingInputs(
         jnp.zeros(inputs.hidden.shape, dtype),
         jnp.zeros(inputs.kernel.shape, dtype),
         jnp.zeros(core.columns, dtype),
@@ -203,7 +178,7 @@ def _local_backward(
     return _reduce(core, jax.lax.fori_loop(0, core.blocks, step, start))
 
 
-def _reduce(core: PoolingCore, grads: Gradient) -> Gradient:
+def _reduce(core: PoolingCore, grads: PoolingInputs) -> PoolingInputs:
     """Sums over the devices: rows for the kernel and the bias, columns for the positions."""
     hidden, kernel, bias = grads.hidden, grads.kernel, grads.bias
     if core.tensor is not None:
@@ -215,4 +190,4 @@ def _reduce(core: PoolingCore, grads: Gradient) -> Gradient:
         kernel = jax.lax.psum(kernel, other_rows)
     if core.rows:
         bias = jax.lax.psum(bias, core.rows)
-    return Gradient(hidden, kernel, bias)
+    return PoolingInputs(hidden, kernel, bias)
