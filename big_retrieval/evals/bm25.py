@@ -188,9 +188,9 @@ class Bm25Ranking(Ranking):
             "queries without any result": int(np.sum(ranked.found[:, 0] < 0)),
         }
         log.info(judged.summary(" by BM25", lacking(notes)))
-        if context.rankings is not None:
-            with Rankings(context.rankings, source, context.extras) as writer:
-                writer.add(judged.asked, ranked.found, ranked.scores, values)
+        with Rankings(context.rankings, source, context.extras) as writer:
+            writer.add_values(values)
+            writer.add_run(judged.asked, ranked.found, ranked.scores)
         return mean_metrics(values)
 
 

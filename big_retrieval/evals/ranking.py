@@ -1,13 +1,11 @@
 """Graded ranking metrics of judged queries against all documents, over several fields."""
 
-import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import jax
 import numpy as np
 import scipy.sparse
 
@@ -144,42 +142,42 @@ class Ranking(Evaluator):
         log.info(judged.summary("", notes))
         embeddings = average_side(context, queries, "query")
         result: RankingResult | None = None
-        with _writer(context) as writer:
-            values = []
-            weighting = weights_of(context, "document")
-            for ranked in self.rank(context, embeddings, queries, documents, weighting):
-                values.append(judged.values(ranked))
-                if result is None:
-                    shown = self.shown
-                    result = RankingResult(ranked, values[0], embeddings, documents, shown)
-                if writer is not None:
-                    writer.add(ranked.queries, ranked.found, ranked.scores, values[-1])
-            out = _means(values, "")
-            first = dict([*out.items()][:1])
-            if note := few_queries_note(first, len(judged.asked)):
-                log.info(note)
-            for name, rankings in self._further(context, queries, documents, embeddings):
-                values = [judged.values(ranked) for ranked in rankings]
-                out |= _means(values, name)
-                if writer is not None:
-                    for by_metric in values:
-                        writer.add_values({f"{name}/{x}": v for x, v in by_metric.items()})
+        out: dict[str, float] = {}
+        with Rankings(context.rankings, context.source, context.extras) as writer:
+            for prefix, rankings in self._rankings(context, queries, documents, embeddings):
+                parts = []
+                for ranked in rankings:
+                    values = judged.values(ranked)
+                    parts.append({f"{prefix}{metric}": x for metric, x in values.items()})
+                    writer.add_values(parts[-1])
+                    if not prefix:
+                        writer.add_run(ranked.queries, ranked.found, ranked.scores)
+                    if result is None:
+                        result = RankingResult(ranked, values, embeddings, documents, self.shown)
+                joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+                out |= mean_metrics(joined)
+        first = dict([*out.items()][:1])
+        if note := few_queries_note(first, len(judged.asked)):
+            log.info(note)
         if context.show is not None:
             context.show(result)
         return out
 
-    def _further(
+    def _rankings(
         self,
         context: EvaluatorContext,
         queries: EncodedFields,
         documents: EncodedFields,
         embeddings: Embeddings,
     ) -> Iterator[tuple[str, Iterator[Ranked]]]:
-        """Yields name and rankings of each entry of `documents` and `modes`."""
+        """Yields rankings and the prefix of their metrics: by the config's weights, by each entry
+        of `documents`, and in each mode.
+        """
         config_weights = weights_of(context, "document")
+        yield "", self.rank(context, embeddings, queries, documents, config_weights)
         for text in self.documents:
             weighting = parse_weighting(text, config_weights, f"{context.path}.documents")
-            yield text, self.rank(context, embeddings, queries, documents, weighting)
+            yield f"{text}/", self.rank(context, embeddings, queries, documents, weighting)
         modes = [parse_mode(text, f"{context.path}.modes") for text in self.modes]
         bow = [
             bags_of_side(context, encoded, side, modes)
@@ -188,7 +186,7 @@ class Ranking(Evaluator):
         for mode in modes:
             changed = average_side(context, queries, "query", mode, bow[0])
             fields = fields_in_mode(documents, "document", mode, bow[1])
-            yield mode.name, self.rank(context, changed, queries, fields, config_weights)
+            yield f"{mode.name}/", self.rank(context, changed, queries, fields, config_weights)
 
     def rank(
         self,
@@ -293,17 +291,3 @@ def average_side(
         encoded = fields_in_mode(encoded, side, mode, bow or {})
     weighting = weights_of(context, side)
     return average(context.topology, encoded.embeddings, weighting, encoded.present)
-
-
-def _writer(context: EvaluatorContext) -> contextlib.AbstractContextManager[Rankings | None]:
-    """Opens the writer of rankings; None without a folder and on all but the first process."""
-    if context.rankings is None or jax.process_index() != 0:
-        return contextlib.nullcontext()
-    return Rankings(context.rankings, context.source, context.extras)
-
-
-def _means(values: list[dict[str, np.ndarray]], name: str) -> dict[str, float]:
-    """Averages the metrics of all parts of the queries; `name` becomes a prefix."""
-    joined = {metric: np.concatenate([part[metric] for part in values]) for metric in values[0]}
-    means = mean_metrics(joined).items()
-    return {f"{name}/{metric}" if name else metric: value for metric, value in means}

@@ -46,24 +46,24 @@ class Rankings:
     """Writer of one evaluator's run and its metrics by query, some queries at a time.
 
     Args:
-      folder: folder of the evaluator.
+      folder: folder of the evaluator; None writes nothing, as on all but the first process.
       source: has the ids of queries and documents.
       extras: turns the first error into a warning, after which nothing is written; None raises it.
     """
 
-    def __init__(self, folder: Path, source: JudgedSource, extras: Extras | None = None):
-        self._folder, self._source, self._extras = folder, source, extras
+    def __init__(self, folder: Path | None, source: JudgedSource, extras: Extras | None = None):
+        self._folder, self._source, self._extras = folder or Path(), source, extras
         self._files = contextlib.ExitStack()
-        self._writes = False
+        self._writes = folder is not None and jax.process_index() == 0
         self._queries: list[str] = []
         self._values: dict[str, list[float]] = {}
 
     def __enter__(self) -> Self:
-        with self._trying():
-            self._run = self._files.enter_context(
-                RunWriter(self._folder / RUN, name_of(self._folder.name))
-            )
-            self._writes = True
+        if self._writes:
+            with self._trying():
+                self._run = self._files.enter_context(
+                    RunWriter(self._folder / RUN, name_of(self._folder.name))
+                )
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -74,24 +74,16 @@ class Rankings:
                     columns = {name: np.array(values) for name, values in self._values.items()}
                     _write_table(self._folder / QUERIES, self._queries, columns)
 
-    def add(
-        self,
-        queries: np.ndarray,
-        found: np.ndarray,
-        scores: np.ndarray,
-        values: Mapping[str, np.ndarray],
-    ) -> None:
-        """Writes the documents and metrics of queries.
+    def add_run(self, queries: np.ndarray, found: np.ndarray, scores: np.ndarray) -> None:
+        """Writes the documents of the next queries.
 
         Args:
           queries: query indices, [q].
           found: document indices, best first, [q, depth]; -1 for none.
           scores: scores of these documents, [q, depth].
-          values: values of each query, [q], by metric.
         """
         if not self._writes:
             return
-        self.add_values(values)
         with self._trying():
             for row, index in enumerate(queries.tolist()):
                 query, present = id_of(self._source.queries, index), found[row] >= 0
@@ -100,7 +92,7 @@ class Rankings:
                 self._queries.append(query)
 
     def add_values(self, values: Mapping[str, np.ndarray]) -> None:
-        """Adds the metrics [q] of the next queries without a run, such as "bag/nDCG@10"."""
+        """Adds the metrics [q] of the next queries, such as "bag/nDCG@10"."""
         for name, metric in values.items():
             self._values.setdefault(name, []).extend(metric.tolist())
 

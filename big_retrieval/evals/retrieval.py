@@ -129,37 +129,71 @@ class Retrieval(Evaluator):
         log.info(
             f"embeddings: {counts[0]:,} of field {names[0]!r} against {counts[1]:,} of {names[1]!r}"
         )
-        how = {"score": context.topology.score, "encoder": context.encoder, "chunk": self.chunk}
+        bow = self._bags(context, fields)
         out: dict[str, float] = {}
-        directions = []
-        names_of: dict[str, list[str]] = {}  # direction -> its queries
+        shown: list[tuple[FieldItems, FieldItems, np.ndarray]] = []
         values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
-        for direction, (first, second), result in self._directions(fields, how):
-            out |= {f"{direction}/{key}": x for key, x in summarise(result, self.recall_at).items()}
-            recall = f"{direction}/R@{self.recall_at[0]}"
-            if note := few_queries_note({recall: out[recall]}, len(result.best)):
-                log.info(note)
-            names_of[direction] = first.names()
-            values[direction] = by_query(result, self.recall_at)
-            directions.append((first, second, result.best))
-        out |= _of_both_directions(out)
-        out |= self._lexical(context, fields, how, values)
+        for prefix, searched in self._by_mode(context, fields, bow):
+            metrics: dict[str, float] = {}
+            for first, second in (names, names[::-1]):
+                direction, sides = f"{first}_to_{second}", (searched[first], searched[second])
+                result = self._ranks(context, *sides)
+                means = summarise(result, self.recall_at)
+                metrics |= {f"{direction}/{key}": value for key, value in means.items()}
+                by_metric = by_query(result, self.recall_at)
+                of_direction = values.setdefault(direction, {})
+                of_direction |= {f"{prefix}{key}": value for key, value in by_metric.items()}
+                if not prefix:
+                    shown.append((*sides, result.best))
+                    recall = f"R@{self.recall_at[0]}"
+                    interval = {f"{direction}/{recall}": means[recall]}
+                    if note := few_queries_note(interval, len(result.best)):
+                        log.info(note)
+            metrics |= _of_both_directions(metrics)
+            out |= {f"{prefix}{key}": value for key, value in metrics.items()}
+        out |= _words_of_images(fields, bow)
         if context.rankings is not None:
-            for direction, by_metric in values.items():
+            for (first, *_), (direction, by_metric) in zip(shown, values.items(), strict=True):
                 folder = context.rankings.with_name(f"{context.rankings.name}-{direction}")
-                write_values(folder, names_of[direction], by_metric, context.extras)
+                write_values(folder, first.names(), by_metric, context.extras)
         if context.show is not None:
-            context.show(RetrievalResult(directions, self.chunk, weights))
+            context.show(RetrievalResult(shown, self.chunk, weights))
         return out
 
-    def _directions(
-        self, fields: Mapping[str, FieldItems], how: dict[str, Any]
-    ) -> Iterator[tuple[str, tuple[FieldItems, FieldItems], Ranks]]:
-        """Yields the name, both sides and the ranks of each direction."""
-        names = self.document, self.query
-        for first, second in (names, names[::-1]):
-            sides = fields[first], fields[second]
-            yield f"{first}_to_{second}", sides, ranks_of(*sides, **how)
+    def _ranks(self, context: EvaluatorContext, first: FieldItems, second: FieldItems) -> Ranks:
+        """Ranks all items of the second field for each item of the first."""
+        return ranks(
+            first.embeddings,
+            first.ids,
+            second.embeddings,
+            second.ids,
+            further=first.further,
+            score=context.topology.score,
+            encoder=context.encoder,
+            chunk=self.chunk,
+        )
+
+    def _bags(self, context: EvaluatorContext, fields: Mapping[str, FieldItems]) -> dict[str, Any]:
+        """Returns the bags of words of lexical texts, [n, V] by field; empty if not needed."""
+        sides = fields.values()
+        lexical = all(scipy.sparse.issparse(side.embeddings) for side in sides)
+        texts = [side for side in sides if side.reader.field.modality == "text"]
+        has_images = any(side.reader.field.modality == "image" for side in sides)
+        if not lexical or not (has_images or self.modes):
+            return {}
+        return {side.field: bags_of_items(context.encoder, side) for side in texts}
+
+    def _by_mode(
+        self, context: EvaluatorContext, fields: Mapping[str, FieldItems], bow: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Mapping[str, FieldItems]]]:
+        """Yields the prefix of the metrics and the fields: as encoded, and in each mode."""
+        yield "", fields
+        for text in self.modes:
+            mode, changed = parse_mode(text, f"{context.path}.modes"), {}
+            for name, side in zip((self.query, self.document), SIDES, strict=True):
+                embeddings = in_mode(fields[name].embeddings, mode, side, bow.get(name))
+                changed[name] = dataclasses.replace(fields[name], embeddings=embeddings)
+            yield f"{text}/", changed
 
     def encode(self, context: EvaluatorContext, weights: Any) -> dict[str, FieldItems]:
         """Encodes both fields of all records, by field name."""
@@ -196,43 +230,6 @@ class Retrieval(Evaluator):
             return dict(zip(names, keys_of(*contents), strict=True))
         return None
 
-    def _lexical(
-        self,
-        context: EvaluatorContext,
-        fields: dict[str, FieldItems],
-        how: dict[str, Any],
-        values: dict[str, dict[str, np.ndarray]],
-    ) -> dict[str, float]:
-        """Returns the metrics of modes, and `words@5`; adds values by query to `values`."""
-        images = [x for x in fields.values() if x.reader.field.modality == "image"]
-        lexical = all(scipy.sparse.issparse(x.embeddings) for x in fields.values())
-        if not lexical or not (images or self.modes):
-            return {}
-        bow = {
-            name: bags_of_items(context.encoder, side)
-            for name, side in fields.items()
-            if side.reader.field.modality == "text"
-        }
-        out: dict[str, float] = {}
-        for text in self.modes:
-            mode, changed = parse_mode(text, f"{context.path}.modes"), {}
-            for name, side in zip((self.query, self.document), SIDES, strict=True):
-                embeddings = in_mode(fields[name].embeddings, mode, side, bow.get(name))
-                changed[name] = dataclasses.replace(fields[name], embeddings=embeddings)
-            metrics: dict[str, float] = {}
-            for direction, _, result in self._directions(changed, how):
-                means = summarise(result, self.recall_at)
-                metrics |= {f"{direction}/{key}": value for key, value in means.items()}
-                by_metric = by_query(result, self.recall_at)
-                values[direction] |= {f"{text}/{key}": value for key, value in by_metric.items()}
-            metrics |= _of_both_directions(metrics)
-            out |= {f"{text}/{key}": value for key, value in metrics.items()}
-        if bow and images:
-            ((text, bags),), image = bow.items(), images[0]
-            bags = _bags_by_owner(bags, fields[text].owners, image.owners)
-            out[f"words@{STRONGEST}"] = words_shared(image.embeddings, bags, STRONGEST)
-        return out
-
 
 def bags_of_items(encoder: Encoder, side: FieldItems) -> scipy.sparse.csr_array:
     """Returns the bags of words of a lexical side's texts, [n, V]."""
@@ -256,16 +253,22 @@ def summarise(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
     return {**out, "median_rank": float(np.floor(np.median(found.best)))}
 
 
-def ranks_of(first: FieldItems, second: FieldItems, **how: Any) -> Ranks:
-    """Ranks all items of the second field for each item of the first."""
-    sides = first.embeddings, first.ids, second.embeddings, second.ids
-    return ranks(*sides, further=first.further, **how)
-
-
 def _of_both_directions(numbers: Mapping[str, float]) -> dict[str, float]:
     """Returns `rsum`, the sum of all recalls in percent, and `R-mean`, their mean."""
     recalls = [value for name, value in numbers.items() if "/R@" in name]
     return {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / len(recalls)}
+
+
+def _words_of_images(
+    fields: Mapping[str, FieldItems], bow: Mapping[str, scipy.sparse.csr_array]
+) -> dict[str, float]:
+    """Returns `words@5` of a lexical model of texts and images; empty for other models."""
+    images = [side for side in fields.values() if side.reader.field.modality == "image"]
+    if not (images and bow):
+        return {}
+    ((text, bags),) = bow.items()
+    bags = _bags_by_owner(bags, fields[text].owners, images[0].owners)
+    return {f"words@{STRONGEST}": words_shared(images[0].embeddings, bags, STRONGEST)}
 
 
 def _bags_by_owner(bags: Any, text_owners: np.ndarray, owners: np.ndarray) -> Any:
