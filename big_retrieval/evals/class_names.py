@@ -20,6 +20,7 @@ from big_retrieval.io.regular import read_text
 
 log = logging.getLogger(__name__)
 KEYS = {"classes": ("classes",), "prompts": ("prompts", "templates")}
+FORM = '{"classes": ["cat", "dog"], "templates": ["a photo of a {}."]}'
 SHOWN = 5  # classes with the same names in a warning
 MOST_TEXTS = 12  # maximum number of texts per class and prompt, after repeating names
 
@@ -47,17 +48,16 @@ def read_names(text: str, path: str) -> ListedClasses:
       UserError: the file or object is missing, or has other contents.
     """
     name, _, location = text.partition("#")
-    keys = location.split("/") if location else []
     try:
         content: Any = json.loads(read_text(name))
     except OSError as error:
         raise UserError(
             f"{path}: {name} cannot be read: {error.strerror}; make a JSON file of this form: "
-            f"{_form(keys)}, or set {path.removesuffix('.file')}.classes and .prompts instead."
+            f"{FORM}, or set {path.removesuffix('.file')}.classes and .prompts instead."
         ) from None
     except ValueError:
         raise UserError(f"{path}: {name} is not readable JSON.") from None
-    for key in filter(None, keys):
+    for key in filter(None, location.split("/")):
         if not isinstance(content, dict) or key not in content:
             raise UserError(f"{path}: {name} has no {location!r}; give the keys that it has.")
         content = content[key]
@@ -127,18 +127,10 @@ def _texts_each(classes: Sequence[Class]) -> int:
     return math.lcm(*(len(names_of(each)) for each in classes))
 
 
-def _form(keys: Sequence[str]) -> str:
-    """Returns an example of the file, with its object under these keys."""
-    form: Any = {"classes": ["cat", "dog"], "templates": ["a photo of a {}."]}
-    for key in reversed(keys):
-        form = {key: form}
-    return json.dumps(form)
-
-
 def _list(content: dict[str, Any], label: str, text: str, path: str) -> list[Any]:
     values = next((x for key, x in content.items() if key.startswith(KEYS[label])), None)
     if not isinstance(values, list) or not values:
-        raise UserError(f"{path}: {text} has no list of {label}; it needs {_form([])}.")
+        raise UserError(f"{path}: {text} has no list of {label}; it needs {FORM}.")
     return values
 
 

@@ -1,7 +1,5 @@
 """Comparison of two systems query by query: paired tests for every metric of both."""
 
-import csv
-import io
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ from scipy import stats
 from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import parse_metric
-from big_retrieval.evals.rankings import FOLDER, QUERIES, read_values
+from big_retrieval.evals.rankings import FOLDER, QUERIES, csv_bytes, read_values
 from big_retrieval.evals.run_values import Values, values_of_run
 from big_retrieval.evals.trec import read_qrels, read_run
 from big_retrieval.io.durable import write_bytes
@@ -93,8 +91,8 @@ def compare_systems(
     """
     table = []
     for evaluator, (first, second) in pairs.items():
-        ids, values = of_mode(first, modes[0], a)
-        others = _aligned(ids, of_mode(second, modes[1], b), a, b)
+        ids, values = _of_mode(first, modes[0], a)
+        others = _aligned(ids, _of_mode(second, modes[1], b), a, b)
         if single := values.keys() ^ others.keys():
             log.info(f"{evaluator}: only one of the two has {', '.join(sorted(single))}")
         table += [
@@ -169,9 +167,11 @@ def values_of_folders(a: Path, b: Path) -> dict[str, tuple[Values, Values]]:
     Raises:
       UserError: a folder has no values, or they have no evaluator in common.
     """
-    _same_kind(a, b)
-    if a.is_file():
-        raise UserError(f"{a} is a file; run files need qrels: give --qrels.")
+    for path in (a, b):
+        if path.is_file():
+            raise UserError(
+                f"{path} is a file. Compare two folders, or two run files and give --qrels=FILE."
+            )
     first, second = _tables(a), _tables(b)
     both = [name for name in first if name in second]
     if not both:
@@ -182,16 +182,6 @@ def values_of_folders(a: Path, b: Path) -> dict[str, tuple[Values, Values]]:
     if single := first.keys() ^ second.keys():
         log.info(f"only one of the two has values of {', '.join(sorted(single))}")
     return {name: (read_values(first[name]), read_values(second[name])) for name in both}
-
-
-def _same_kind(a: Path, b: Path) -> None:
-    """Raises a UserError if one is a file and the other a folder."""
-    for file, folder in ((a, b), (b, a)):
-        if file.is_file() and folder.is_dir():
-            raise UserError(
-                f"{file} is a run file and {folder} a folder: take two folders, or take two run "
-                "files and give --qrels=FILE."
-            )
 
 
 def _tables(path: Path) -> dict[str, Path]:
@@ -209,7 +199,7 @@ def _tables(path: Path) -> dict[str, Path]:
     raise UserError(f"{lacks}: write them with {how}.")
 
 
-def of_mode(values: Values, mode: str, path: Path) -> Values:
+def _of_mode(values: Values, mode: str, path: Path) -> Values:
     """Selects the values of a mode or weighting, and removes its prefix from their names.
 
     Args:
@@ -240,9 +230,11 @@ def values_of_files(
     Raises:
       UserError: a file cannot be read, or a metric is unknown.
     """
-    _same_kind(a, b)
-    if a.is_dir():
-        raise UserError(f"{a} is a folder, whose values by query need no qrels: leave out --qrels.")
+    for path in (a, b):
+        if path.is_dir():
+            raise UserError(
+                f"{path} is a folder. Compare two run files, or two folders and leave out --qrels."
+            )
     for metric in metrics:
         parse_metric(metric)
     judged = read_qrels(qrels, duplicates)
@@ -277,10 +269,8 @@ def as_text(a: Path, b: Path, table: ComparisonTable) -> str:
 
 def write_csv(file: Path, table: ComparisonTable) -> None:
     """Writes comparisons to a CSV file, one row each."""
-    content = io.StringIO(newline="")
-    rows = csv.writer(content)
-    rows.writerow(HEADER)
-    for evaluator, metric, x in table:
-        counts = (x.wins, x.ties, x.losses)
-        rows.writerow((evaluator, metric, x.queries, *x.means, x.difference, x.p, *counts))
-    write_bytes(file, content.getvalue().encode())
+    rows = (
+        (evaluator, metric, x.queries, *x.means, x.difference, x.p, x.wins, x.ties, x.losses)
+        for evaluator, metric, x in table
+    )
+    write_bytes(file, csv_bytes([HEADER, *rows]))

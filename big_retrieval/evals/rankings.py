@@ -13,7 +13,7 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -134,13 +134,17 @@ def write_values(
 
 def _write_table(path: Path, queries: Sequence[str], values: Mapping[str, np.ndarray]) -> None:
     """Writes one row per query: its id, and its values of all metrics."""
-    content = io.StringIO(newline="")
-    rows = csv.writer(content)
-    rows.writerow(["query", *values])
     columns = ([repr(x) for x in metric.tolist()] for metric in values.values())
-    rows.writerows(zip(queries, *columns, strict=True))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content.getvalue().encode())
+    rows = zip(queries, *columns, strict=True)
+    write_bytes(path, csv_bytes([("query", *values), *rows]))
+
+
+def csv_bytes(rows: Iterable[Sequence[Any]]) -> bytes:
+    """Formats rows as a CSV file."""
+    content = io.StringIO(newline="")
+    csv.writer(content).writerows(rows)
+    return content.getvalue().encode()
 
 
 def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:

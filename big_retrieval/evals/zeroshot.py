@@ -195,19 +195,19 @@ class ZeroShot(Evaluator):
         images, records = context.encode(weights, self.image)
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         same = same_classes(classes)
-        scores = self._scores(context, images, of_texts, len(classes))
-        ranks = class_ranks(scores, labels[records], same)
-        values = _values(ranks, len(classes), "")
-        for mode, mode_images, mode_texts in self._in_modes(context, images, of_texts, texts):
-            mode_scores = self._scores(context, mode_images, mode_texts, len(classes))
-            mode_ranks = class_ranks(mode_scores, labels[records], same)
-            values |= _values(mode_ranks, len(classes), f"{mode}/")
+        names = tuple(names_of(each)[0] for each in classes)
+        values, result = {}, None
+        for prefix, *sides in self._by_mode(context, images, of_texts, texts):
+            scores = self._scores(context, sides[0], sides[1], len(classes))
+            ranks = class_ranks(scores, labels[records], same)
+            values |= _values(ranks, len(classes), prefix)
+            if result is None:
+                result = ZeroShotResult(self.image, names, records, labels[records], scores, ranks)
         if context.rankings is not None:
             ids = [str(record) for record in records]
             write_values(context.rankings, ids, values, context.extras)
         if context.show is not None:
-            names = tuple(names_of(each)[0] for each in classes)
-            context.show(ZeroShotResult(self.image, names, records, labels[records], scores, ranks))
+            context.show(result)
         means = {name: float(np.mean(is_hit)) for name, is_hit in values.items()}
         if note := few_queries_note({"accuracy": means["accuracy"]}, len(records), "images"):
             log.info(note)
@@ -223,23 +223,24 @@ class ZeroShot(Evaluator):
             texts = class_means(texts, classes, topology=topology, normalise=normalise)
         return class_scores(images, texts, classes, topology=topology, encoder=encoder)
 
-    def _in_modes(
+    def _by_mode(
         self,
         context: EvaluatorContext,
         images: Embeddings,
         of_texts: Embeddings,
         texts: TextRecords,
     ) -> Iterator[tuple[str, Embeddings, Embeddings]]:
-        """Yields the name, images and prompts of each mode."""
-        modes = [parse_mode(text, f"{context.path}.modes") for text in self.modes]
-        if not modes:
+        """Yields prefix of the metrics, images and prompts: as encoded, and in each mode."""
+        yield "", images, of_texts
+        if not self.modes:
             return
         items, reader = np.arange(len(texts)), context.readers[self.text]
         items = np.stack([items, 0 * items], axis=1)
         bow = bags_of_texts(context.encoder, self.text, texts, reader, items)
-        for mode in modes:
+        for text in self.modes:
+            mode = parse_mode(text, f"{context.path}.modes")
             changed = in_mode(of_texts, mode, "query", bow)
-            yield mode.name, in_mode(images, mode, "document", None), changed
+            yield f"{text}/", in_mode(images, mode, "document", None), changed
 
 
 def _values(ranks: np.ndarray, classes: int, prefix: str) -> dict[str, np.ndarray]:
