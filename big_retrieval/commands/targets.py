@@ -51,7 +51,7 @@ def main() -> None:
     """Writes the targets that the flags ask for."""
     out = _checked()
     with cli.owning(locks.beside(out), out):
-        from big_retrieval.inference import targets
+        from big_retrieval.mining import targets
 
         config = None if cli.CONFIG.value is None else cli.load_config()
         if config is None:

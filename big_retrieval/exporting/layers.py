@@ -46,12 +46,12 @@ def _inside(
     if field in inputs:
         given = rows_of(inputs[field])
         values: Any = given.tolist() if given.dtype.kind == "U" else list(given)
-        return own.all_features(values, field)
+        return own.features(values, field, None)
     size = own.encoder.batch_size
     rows, place = np.resize(ROWS, size), np.arange(size)
     arrays = {name: x[rows] for name, x in below(inputs, f"{field}/").items()}
     batch = {field: arrays, "record": place, "valid": place < len(ROWS)}
-    return own.encoder.all_features(own.weights, field, batch)
+    return own.encoder.features(own.weights, field, [batch], None)[0]
 
 
 def rows_of(values: np.ndarray) -> np.ndarray:

@@ -9,16 +9,10 @@ from big_retrieval.models.towers import RetrievalModel
 OUTPUTS = "layer_outputs"  # key of a tuple with one array per layer
 
 
-def _sown(model: RetrievalModel, collections: Any, batch: Batch, field: str) -> dict[str, Any]:
-    """Returns the sown values of a field's tower, by name."""
-    applied: Any = model.apply(collections, batch.fields, mutable=["intermediates"])
-    return applied[1].get("intermediates", {}).get(model.fields[field].tower, {})
-
-
-def of_layer(
-    model: RetrievalModel, collections: Any, batch: Batch, field: str, layer: str | int
+def of_layers(
+    model: RetrievalModel, collections: Any, batch: Batch, field: str, layer: str | int | None
 ) -> Any:
-    """Computes the activations of a layer, the mask of valid rows, and their records.
+    """Computes the activations of a layer, or of all, the mask of valid rows, and their records.
 
     Args:
       collections: variables of the model.
@@ -27,9 +21,13 @@ def of_layer(
     Raises:
       UserError: the tower does not have the layer.
     """
-    sown = _sown(model, collections, batch, field)
+    applied: Any = model.apply(collections, batch.fields, mutable=["intermediates"])
+    sown = applied[1].get("intermediates", {}).get(model.fields[field].tower, {})
     outputs = sown.get(OUTPUTS, ())
-    if isinstance(layer, int) and -len(outputs) <= layer < len(outputs):
+    if layer is None:
+        activations = {str(index): output for index, output in enumerate(outputs)}
+        activations |= {key: sown[key][0] for key in ("embedding", "final") if key in sown}
+    elif isinstance(layer, int) and -len(outputs) <= layer < len(outputs):
         activations = outputs[layer]
     elif layer in sown and layer != OUTPUTS:
         activations = sown[layer][0]
@@ -41,11 +39,3 @@ def of_layer(
             f"{', '.join(names) or 'none'}."
         )
     return activations, batch.valid, batch.document_id
-
-
-def of_all_layers(model: RetrievalModel, collections: Any, batch: Batch, field: str) -> Any:
-    """Computes the activations of `Encoder.all_features`, and the mask of valid rows."""
-    sown = _sown(model, collections, batch, field)
-    activations = {str(index): output for index, output in enumerate(sown.get(OUTPUTS, ()))}
-    activations |= {key: sown[key][0] for key in ("embedding", "final") if key in sown}
-    return activations, batch.valid

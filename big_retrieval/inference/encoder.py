@@ -1,6 +1,6 @@
 """Encoding on the devices, for evaluators, search and `big_retrieval.load`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.inference import activations, batching, gradcam
 from big_retrieval.inference.gradcam import GradCam
-from big_retrieval.inference.sharded_rows import ShardedRows
 from big_retrieval.models.towers import RetrievalModel, variables
 from big_retrieval.runtime import heartbeat
 from big_retrieval.runtime.progress import ProgressCounter
@@ -33,8 +32,8 @@ PAIRS = 32  # pairs per batch of Grad-CAM
 LARGEST_BATCH = 1024  # evaluation sets are small; a larger batch would be mostly padding
 
 
-class Encoder(ShardedRows):
-    """Encodes batches of one field on a mesh, the same on every process.
+class Encoder:
+    """Encodes batches of one field, and runs functions, on a mesh, the same on every process.
 
     Args:
       batch_size: maximum number of rows at a time, rounded to a multiple of the mesh's row groups.
@@ -46,7 +45,7 @@ class Encoder(ShardedRows):
     """
 
     def __init__(self, model: RetrievalModel, mesh: Mesh, batch_size: int) -> None:
-        super().__init__(mesh)
+        self._mesh = mesh
         groups = self.row_multiple()
         self.batch_size = groups * max(1, min(batch_size, LARGEST_BATCH) // groups)
         self.rows = parallel.local_rows(mesh, self.batch_size)
@@ -55,10 +54,7 @@ class Encoder(ShardedRows):
         replicated = parallel.replicated(mesh)
         self._apply = jax.jit(self._embeddings, out_shardings=replicated)
         self._inside = jax.jit(
-            partial(activations.of_layer, model), static_argnums=(2, 3), out_shardings=replicated
-        )
-        self._all_inside = jax.jit(
-            partial(activations.of_all_layers, model), static_argnums=2, out_shardings=replicated
+            partial(activations.of_layers, model), static_argnums=(2, 3), out_shardings=replicated
         )
 
     def _embeddings(self, collections: Any, batch: Batch) -> Any:
@@ -84,14 +80,16 @@ class Encoder(ShardedRows):
         weights: Any,
         field: str,
         batches: Iterable[Mapping[str, Any]],
-        layer: str | int = "final",
-    ) -> tuple[np.ndarray, np.ndarray]:
+        layer: str | int | None = "final",
+    ) -> tuple[Any, np.ndarray]:
         """Computes the activations of a layer of a field's tower, before the head.
 
         Args:
           batches: as in `embeddings`.
           layer: a name that the tower sows, such as "embedding" (after positions and norm) or
-            "final" (after the last norm); or the index of a layer, -1 for the last one.
+            "final" (after the last norm); or the index of a layer, -1 for the last one; or None for
+            a dictionary of "embedding" and "final", if the tower has them, and of the layers "0",
+            "1", ...
 
         Returns:
           Activations [n, ...] (for transformers [n, L, W], with the padding of texts), and their
@@ -106,27 +104,10 @@ class Encoder(ShardedRows):
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
                 computed = self._inside(collections, batch, field, layer)
                 output, valid, owners = jax.device_get(computed)
-                outputs.append(output[valid])
+                outputs.append(jax.tree.map(lambda x: x[valid], output))  # noqa: B023
                 records.append(owners[valid])
                 heartbeat.beat()
-        return np.concatenate(outputs), np.concatenate(records)
-
-    def all_features(
-        self, weights: Any, field: str, batch: Mapping[str, Any]
-    ) -> dict[str, np.ndarray]:
-        """Computes the `features` of all layers, for one batch.
-
-        Args:
-          batch: one of the batches of `embeddings`.
-
-        Returns:
-          Activations [n, ...] by "embedding" and "final", if the tower has them, and by the index
-          of each layer, "0", "1", ...
-        """
-        with parallel.use(self._mesh):
-            placed = parallel.to_batch(batch, self._mesh, self.rows, self.batch_size)
-            outputs, valid = jax.device_get(self._all_inside(variables(weights), placed, field))
-        return {name: x[valid] for name, x in outputs.items()}
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *outputs), np.concatenate(records)
 
     def gradcam(self, weights: Any, arrays: gradcam.Arrays, text: str, image: str) -> GradCam:
         """Computes Grad-CAM of pairs of a text and an image; see inference/gradcam.py.
@@ -262,6 +243,37 @@ class Encoder(ShardedRows):
             if before is not None:
                 collect(before)
         return concatenate(embeddings), np.concatenate(records)
+
+    def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
+        """Applies a function to row-sharded and replicated arrays.
+
+        Args:
+          function: jit-able; maps (rows..., rest...) to arrays [C, ...].
+          rows: arrays [C, ...] to shard; C is a multiple of `row_multiple`.
+          *rest: arrays to replicate.
+
+        Returns:
+          The result on every process, as numpy arrays.
+        """
+        args = [self.spread(np.asarray(x)) for x in rows]
+        args += [x if isinstance(x, jax.Array) else self.whole(np.asarray(x)) for x in rest]
+        out = jax.jit(function, out_shardings=parallel.replicated(self._mesh))(*args)
+        heartbeat.beat()
+        return jax.tree.map(np.asarray, out)
+
+    def spread(self, x: np.ndarray) -> jax.Array:
+        """Shards the rows of an array, a multiple of `row_multiple`, over the devices."""
+        sharding = parallel.batch_sharding(self._mesh)
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+    def whole(self, x: np.ndarray) -> jax.Array:
+        """Replicates an array on all devices, for several calls of `map_rows`."""
+        sharding = parallel.replicated(self._mesh)
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+    def row_multiple(self) -> int:
+        """Returns the number of row groups of the mesh, which divides the rows of `map_rows`."""
+        return self._mesh.shape["data"] * self._mesh.shape["fsdp"]
 
 
 def concatenate(embeddings: Sequence[Embeddings]) -> Embeddings:

@@ -117,7 +117,7 @@ class TrainedModel:
             read.
         """
         if self._field(field).modality == "text":
-            return self.encode_texts(_texts(values, field), field, progress=progress)
+            return self.encode_texts(values, field, progress=progress)
         source = self._at_hand(values, field)
         embeddings, records = self._encode(source, field, progress)
         missing = set(range(len(source))) - set(records.tolist())
@@ -125,23 +125,16 @@ class TrainedModel:
             raise UserError(f"value {min(missing)} for the field {field!r} is empty; leave it out.")
         return embeddings
 
-    def features(self, values: Sequence[Any], field: str, layer: str | int = "final") -> np.ndarray:
+    def features(self, values: Sequence[Any], field: str, layer: str | int | None = "final") -> Any:
         """Computes the activations [n, ...] of a layer of a field's tower; see `Encoder.features`.
 
         Raises:
           UserError: as in `encode`, or the tower does not have the layer.
         """
-        batches = self._batches(self._at_hand(values, field), field)
+        source = self._at_hand(values, field)
+        readers = {field: self._reader(source, field)}
+        batches = eval_batches(source, readers, field=field, batch_size=self.encoder.batch_size)
         return self.encoder.features(self.weights, field, batches, layer)[0]
-
-    def all_features(self, values: Sequence[Any], field: str) -> dict[str, np.ndarray]:
-        """Computes `Encoder.all_features` of values that fit into one batch.
-
-        Raises:
-          UserError: as in `encode`.
-        """
-        (batch,) = self._batches(self._at_hand(values, field), field)
-        return self.encoder.all_features(self.weights, field, batch)
 
     def terms(self, field: str = "text") -> Terms:
         """Returns the word pieces of a lexical field's columns.
@@ -197,10 +190,6 @@ class TrainedModel:
         """Encodes a source; returns embeddings and their records, texts in any order."""
         reader = self._reader(source, field)
         return self.encoder.encode(self.weights, field, source, reader, progress=progress)
-
-    def _batches(self, source: Any, field: str) -> Any:
-        readers = {field: self._reader(source, field)}
-        return eval_batches(source, readers, field=field, batch_size=self.encoder.batch_size)
 
     def _reader(self, source: Any, field: str) -> FieldReader:
         if not len(source):

@@ -43,32 +43,27 @@ def captions_of_files(patterns: str, column: str) -> list[Text]:
     Args:
       patterns: paths, glob patterns or {00..99} ranges, separated by commas.
       column: column with a text or a list of texts.
-
-    Raises:
-      UserError: a file is missing, empty or of an unknown format, or does not have the column.
     """
     table, _ = open_files.table_of(open_files.files_of_flag("data", patterns))
-    records = Records(table, image=(), text=column)
-    return _not_empty(all_texts(records, TextReader(TextField(column=TEXT)))[1], records.name)
+    return _captions(Records(table, image=(), text=column), TextField(column=TEXT))
 
 
 def captions_of_config(config: Config, field: str) -> list[Text]:
-    """Reads all captions of a config's training records, in the order of training.
+    """Reads all captions of a text field from a config's training records, in their order.
 
-    Args:
-      config: config of the run to train; its targets may be missing.
-      field: its text field.
+    Files of the config's targets may be missing.
     """
     for error in (*out_of_range(config.data, "config.data"), *config.data.check("config.data")):
         raise UserError(error)
-    source, part = make_source(config.data), config.fields[field]
-    assert isinstance(part, TextField)  # `text_field` saw to it
-    return _not_empty(all_texts(source, TextReader(part))[1], source.name)
+    return _captions(make_source(config.data), config.fields[field])
 
 
-def _not_empty(texts: list[Text], name: str) -> list[Text]:
+def _captions(source: Any, field: Any) -> list[Text]:
+    texts = all_texts(source, TextReader(field))[1]
     if not texts:
-        raise UserError(f"{name} has no captions: name their column with --text, or --field.")
+        raise UserError(
+            f"{source.name} has no captions: name their column with --text, or --field."
+        )
     return texts
 
 
@@ -78,9 +73,6 @@ def text_field(config: Config, wanted: str = "") -> str:
     Args:
       config: config of the run to train.
       wanted: name of the field; "" for the field that a target is aligned with, or the only one.
-
-    Raises:
-      UserError: there is no such field, or more than one.
     """
     texts = [name for name, part in config.fields.items() if part.modality == "text"]
     if wanted in texts:
@@ -106,15 +98,11 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
     Args:
       model: a sentence encoder.
       field: its text field.
-      texts: the captions.
       out: the .npy file.
       name: name of the model, for messages.
 
     Returns:
       D.
-
-    Raises:
-      UserError: the field is lexical, or a vector is not finite.
     """
     if model.encoder.terms(field) is not None:
         raise UserError(
@@ -151,9 +139,6 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
 
     Returns:
       D.
-
-    Raises:
-      UserError: captions, their order or the number of vectors differ, or a vector is not finite.
     """
     if Path(vectors).resolve() == out.resolve():
         raise UserError(f"--vectors and --out are both {vectors}; give --out another name.")
@@ -163,8 +148,13 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
             f"--vectors {vectors} holds {store.dtype} {list(store.shape)}; it must hold floats "
             "[captions, D], a row for each caption."
         )
-    lines = [line.rstrip("\r") for line in _text_of(captions).split("\n")]
-    lines = lines[:-1] if lines[-1] == "" else lines
+    try:
+        lines = read_text(Path(captions)).removesuffix("\n").split("\n")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(
+            f"--captions {captions} cannot be read ({reason}); give a text file."
+        ) from None
     counts = {f"--vectors {vectors}": len(store), f"--captions {captions}": len(lines)}
     for label, count in counts.items():
         if count != len(texts):
@@ -189,14 +179,6 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
         return open_store(vectors)[start:stop]
 
     return _write(out, texts, rows, determines, {"vectors": vectors})
-
-
-def _text_of(path: str) -> str:
-    try:
-        return read_text(Path(path))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UserError(f"--captions {path} cannot be read ({reason}); give a text file.") from None
 
 
 def _write(
@@ -251,7 +233,6 @@ def training(config: Config | None, field: str, out: Path, width: int) -> str:
     Args:
       config: config of the run to train; None if unknown.
       field: text field of the targets.
-      out: the .npy file.
       width: D.
     """
     parts = {} if config is None else config.fields

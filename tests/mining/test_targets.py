@@ -15,8 +15,8 @@ from big_retrieval.config import ArrayField, recipe, schema
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.fields import stores
 from big_retrieval.errors import UserError
-from big_retrieval.inference import targets
 from big_retrieval.inference.load import TrainedModel
+from big_retrieval.mining import targets
 from big_retrieval.train.build import untrained
 from tests.helpers import in_process, lexical_texts, tiny
 from tests.interop.test_model import minilm
