@@ -1,11 +1,26 @@
-"""Keys and variants of the configuration's dataclasses, read from their annotations."""
+"""Dataclasses of the configuration: their places in a tree, their keys and variants."""
 
 import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
+
+
+def groups_in(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yields the dataclasses of a tree with their paths, a group before its entries."""
+    if isinstance(tree, Mapping):
+        children = tree.items()
+    elif isinstance(tree, tuple | list):
+        children = enumerate(tree)
+    elif dataclasses.is_dataclass(tree):
+        yield path, tree
+        children = [(key.name, getattr(tree, key.name)) for key in dataclasses.fields(tree)]
+    else:
+        return
+    for key, child in children:
+        yield from groups_in(child, f"{path}.{key}")
 
 
 @functools.cache  # evaluating annotations took half of the time of reading a config

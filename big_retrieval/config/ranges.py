@@ -3,13 +3,14 @@
 `config.checks` checks ranges first. A range of a tuple applies to its elements; None always fits.
 """
 
-import dataclasses
 import functools
 import math
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
+
+from big_retrieval.config.annotations import groups_in
 
 LIMIT = 2**31  # of seeds and steps, which are 32-bit numbers on the devices
 
@@ -52,20 +53,14 @@ Steps = Annotated[int, Range(1, LIMIT - 1)]
 
 def out_of_range(tree: Any, path: str) -> Iterator[str]:
     """Yields an error message for every value of a tree of dataclasses outside its range."""
-    if isinstance(tree, Mapping):
-        for name, entry in tree.items():
-            yield from out_of_range(entry, f"{path}.{name}")
-    if not dataclasses.is_dataclass(tree):
-        return
-    for field in dataclasses.fields(tree):
-        value, key = getattr(tree, field.name), f"{path}.{field.name}"
-        yield from out_of_range(value, key)
-        if field.name in (ranges := _ranges(type(tree))) and value is not None:
-            range_, optional = ranges[field.name]
+    for group_path, group in groups_in(tree, path):
+        for key, (range_, optional) in _ranges(type(group)).items():
+            value = getattr(group, key)
             several = isinstance(value, tuple | list)
-            if not all(map(range_.holds, value if several else [value])):
+            if value is not None and not all(map(range_.holds, value if several else [value])):
                 subject = "its elements" if several else "it"
-                yield f"{key} is {value}; {subject} must be {range_}{', or None' * optional}."
+                must = f"{subject} must be {range_}{', or None' * optional}"
+                yield f"{group_path}.{key} is {value}; {must}."
 
 
 @functools.cache

@@ -21,11 +21,12 @@ import importlib.util
 import shlex
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+from big_retrieval.config.annotations import groups_in
 from big_retrieval.config.places import modules_of
 from big_retrieval.errors import UserError
 
@@ -220,22 +221,10 @@ def plugins(tree: Any, *named: Part) -> dict[str, Plugin]:
       *named: parts that the tree holds by their names only.
     """
     # Includes base classes, because another version of their files changes a part, too.
-    classes = {cls for part in (*_parts_in(tree), *named) for cls in type(part).__mro__}
+    parts = [part for _, part in groups_in(tree, "config")]
+    classes = {cls for part in (*parts, *named) for cls in type(part).__mro__}
     places = {f"{cls.kind}/{_tag(cls)}": _plugins[cls] for cls in classes if cls in _plugins}
     return dict(sorted(places.items()))
-
-
-def _parts_in(tree: Any) -> Iterator[Part]:
-    if isinstance(tree, Part):
-        yield tree
-    if isinstance(tree, Mapping):
-        children = list(tree.values())
-    elif isinstance(tree, tuple | list):
-        children = list(tree)
-    else:
-        children = list(vars(tree).values()) if is_dataclass(tree) else []
-    for child in children:
-        yield from _parts_in(child)
 
 
 def _tag(cls: Any) -> str:

@@ -1,7 +1,7 @@
 """Checks of fields, their heads and their sides."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from big_retrieval.config import Config, Field
@@ -30,16 +30,16 @@ def fields(c: Config) -> Iterator[str]:
             known = ", ".join(sorted(c.towers)) or "none"
             yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {known})."
             continue
-        tower = c.towers[field.tower]
+        tower, tower_path = c.towers[field.tower], f"config.towers.{field.tower}"
         if not tower.reads(field):
             yield (
                 f"{path}.tower is {field.tower!r}, whose type {tower.type!r} cannot read fields of "
                 f"type {field.type!r}; name another of config.towers."
             )
             continue
-        yield from tower.check_field(field, path, f"config.towers.{field.tower}")
-        if not field.head.lexical:  # `heads` checks lexical ones later
-            yield from field.head.check(c, name, f"{path}.head")
+        yield from tower.check_field(field, path, tower_path)
+        yield from tower.check_head(field.head, f"{path}.head", tower_path)
+        yield from field.head.check(c, name, f"{path}.head")
         yield from _shared(c, name)
         yield from _same_input(c, name)
 
@@ -105,26 +105,14 @@ def _shared(c: Config, name: str) -> Iterator[str]:
         yield f"{path}: a tied head needs the word table of its tower; share the tower, too."
 
 
-def heads(c: Config) -> Iterator[str]:
-    """Checks which heads, towers and topologies go together."""
-    for name, field in c.encoded.items():
-        path, tower = f"config.fields.{name}.head", c.towers[field.tower]
-        yield from tower.check_head(field.head, path, f"config.towers.{field.tower}")
-        if field.head.lexical:
-            yield from field.head.check(c, name, path)
-    for names in _compared(c):
-        yield from _same_terms(c, names)
-
-
 def _compared(c: Config) -> list[set[str]]:
     """Returns the sets of fields that losses compare; all fields in one set if no loss does."""
     compared = [set(loss.compares(c)) & c.encoded.keys() for loss in c.losses.values()]
     return [names for names in compared if names] or [set(c.encoded)]
 
 
-def _same_terms(c: Config, names: set[str]) -> Iterator[str]:
-    """Checks that compared fields have the same terms."""
-    heads = {name: field.head for name, field in c.encoded.items() if name in names}
+def _same_terms(c: Config, heads: Mapping[str, Any]) -> Iterator[str]:
+    """Checks that the heads of compared fields have the same terms."""
     lexicals = sorted(name for name, head in heads.items() if head.lexical)
     others = sorted(set(heads) - set(lexicals))
     if lexicals and others:
@@ -148,7 +136,7 @@ def _same_terms(c: Config, names: set[str]) -> Iterator[str]:
 
 
 def sides(c: Config) -> Iterator[str]:
-    """Checks that the fields of each side make an embedding, and that both have one shape."""
+    """Checks that the fields of each side make an embedding, and that both can be compared."""
     for side in ("query", "document"):
         members = {name: c.fields[name] for name in c.side(side)}
         if not members:
@@ -165,8 +153,9 @@ def sides(c: Config) -> Iterator[str]:
                 "without it has nothing to compare."
             )
     for names in _compared(c):
-        compared_fields = {name: field for name, field in c.encoded.items() if name in names}
-        shapes = {name: x.head.embedding_shape(c, name, 0) for name, x in compared_fields.items()}
+        heads = {name: field.head for name, field in c.encoded.items() if name in names}
+        yield from _same_terms(c, heads)
+        shapes = {name: head.embedding_shape(c, name, 0) for name, head in heads.items()}
         if len(set(shapes.values())) > 1:
             text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
             yield (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from big_retrieval.config import Config
 from big_retrieval.config.checks.evals import evals
-from big_retrieval.config.checks.fields import fields, heads, sides
+from big_retrieval.config.checks.fields import fields, sides
 from big_retrieval.config.loss import check_losses
 from big_retrieval.config.ranges import out_of_range
 from big_retrieval.config.topologies import topology_part
@@ -40,7 +40,6 @@ def _messages(c: Config, *, trains: bool) -> Iterator[str]:
     yield from topology_part(c.topology, "config.topology").check(c, "config.topology")
     yield from _unused(c)
     yield from _init(c)
-    yield from heads(c)
     yield from sides(c)
     yield from check_losses(c)
     yield from c.labels.check(c)
