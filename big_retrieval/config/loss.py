@@ -56,7 +56,7 @@ class Loss(Part):
     """
 
     kind: ClassVar[str] = "loss"
-    weight: float = 1.0  # in the sum of all losses
+    weight: Positive = 1.0  # in the sum of all losses
     constraint: Constraint = field(default_factory=Constraint)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -131,8 +131,6 @@ def check_losses(config: "Config") -> Iterator[str]:
 
 def _check_loss(loss: Loss, config: "Config", path: str) -> Iterator[str]:
     """Yields error messages about the keys that all losses have, and then about its own."""
-    if loss.weight <= 0:
-        yield f"{path}.weight is {loss.weight}; it must be positive: remove a loss of no weight."
     if loss.constraint.bound is not None and loss.weight != 1:
         yield (
             f"{path} has a weight ({loss.weight}) and a constraint.bound "

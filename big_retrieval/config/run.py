@@ -18,7 +18,7 @@ from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Seed, Steps
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import Source
-from big_retrieval.config.topologies import Topology, TopologyKey, topology_key, topology_part
+from big_retrieval.config.topologies import Topology, TopologyKey, topology_key
 from big_retrieval.config.towers import Tower
 from big_retrieval.config.trackers import Tracker
 
@@ -171,11 +171,9 @@ def load(raw: Any) -> Config:
     Raises:
       UserError: an unknown or missing key or a wrong type, with its path.
     """
-    config = schema.parse(Config, raw)
-    config = dataclasses.replace(config, topology=topology_key(config.topology))
-    of_losses = [getattr(x, "topology", "") for x in config.losses.values()]
-    known = sorted(cls.type for cls in Topology.registered() if cls.type in of_losses)
-    topologies = (topology_part(name) for name in (config.topology, *known))
+    config = _typed(raw)
+    types = [config.topology, *(getattr(loss, "topology", "") for loss in config.losses.values())]
+    topologies = [cls() for cls in Topology.registered() if cls.type in types]
     return dataclasses.replace(config, plugins=registry.plugins(config, *topologies))
 
 
@@ -189,8 +187,11 @@ def load_saved(raw: Any) -> Config:
       UserError: an unknown key or a wrong type, with its path; a part of the model whose file is
         not imported.
     """
-    saved = complete(Config, raw, functools.partial(_foreign, raw))
-    config = schema.parse(Config, saved)
+    return _typed(complete(Config, raw, functools.partial(_foreign, raw)))
+
+
+def _typed(raw: Any) -> Config:
+    config = schema.parse(Config, raw)
     return dataclasses.replace(config, topology=topology_key(config.topology))
 
 
