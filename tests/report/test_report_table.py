@@ -99,7 +99,6 @@ def test_the_command(tmp_path: Path) -> None:
         (["--table"], "the folders are missing"),
         (["--table", folders[0], "--out=x"], "--out is for a page"),
         ([folders[0], "--metrics=loss"], "--metrics is for --table"),
-        (["--table", folders[0], f"{folders[0]}/../a"], "is given twice"),
     ):
         status, text = report(*args)
         assert (status, len(text.splitlines()), words in text) == (2, 1, True), text
