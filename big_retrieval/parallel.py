@@ -55,7 +55,16 @@ def make_mesh(config: Config, devices: Sequence[Any] | None = None) -> Mesh:
       UserError: the axes do not fit the devices or the batch.
     """
     devices = jax.devices() if devices is None else devices
-    shape = mesh_shape(config, len(devices))
+    return _mesh(mesh_shape(config, len(devices)), devices)
+
+
+def local_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """Returns a mesh with one axis, data, by default over all devices of this process."""
+    devices = jax.local_devices() if devices is None else devices
+    return _mesh((len(devices), *[1] * (len(AXES) - 1)), devices)
+
+
+def _mesh(shape: tuple[int, ...], devices: Sequence[Any]) -> Mesh:
     return jax.make_mesh(shape, AXES, devices=devices, axis_types=(AxisType.Auto,) * len(AXES))
 
 

@@ -1,6 +1,5 @@
 """Trained models, loaded from their checkpoint folder."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval import parallel
-from big_retrieval.config import Config, Field, Mesh, registry
+from big_retrieval.config import Config, Field, registry
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.at_hand import Images, Values, refuse_unordered
 from big_retrieval.data.build import make_readers
@@ -258,13 +257,7 @@ def put_together(
       weights: parameters, and averages of batch norms, as numpy arrays.
       batch_size: maximum number of rows encoded at a time; CPUs use fewer for long texts.
     """
-    mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
+    mesh = parallel.local_mesh()
     model = make_model(config, tokenizer.vocab_size, tokenizer)
     weights = jax.device_put(weights, parallel.replicated(mesh))
     return TrainedModel(folder, config, tokenizer, weights, Encoder(model, mesh, batch_size))
-
-
-def any_mesh(config: Config) -> Config:
-    """Returns the config with a mesh of all local devices along the data axis."""
-    devices = len(jax.local_devices())
-    return dataclasses.replace(config, mesh=Mesh(), batch_size=devices)

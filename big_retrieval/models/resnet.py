@@ -111,13 +111,6 @@ class ResNet(BatchNormed, Tower):
             yield f"{path}.blocks is (); it needs at least 1 stage."
         yield from self.check_slices(config, path)
 
-    def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
-        if head.reads_positions:
-            yield (
-                f"{head_path}.type is {head.type!r}, which reads patches of a 'vit' tower, not of "
-                "a 'resnet'."
-            )
-
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return ResidualNetwork(self, **module)
 

@@ -233,8 +233,8 @@ def run_layers(
             x = _constrain(cls(**block, name=f"layers_{i}")(x, *others))
             outputs.append(x)
     for output in outputs:  # [B, L, W]
-        module.sow("intermediates", "layer_outputs", _first(output, length))
-    return _first(x, length)
+        module.sow("intermediates", "layer_outputs", output[:, :length])
+    return x[:, :length]
 
 
 def _scan_layers(
@@ -247,8 +247,9 @@ def _scan_layers(
     spec, params = block.spec, nn.unbox(module.variables["params"])
     layers = [params[f"layers_{i}"] for i in range(spec.depth)]
     if block.kernel == "tpu":
-        joined = [join_parts(layer["attention"], spec.heads) for layer in layers]
-        layers = [{**layer, "attention": a} for layer, a in zip(layers, joined, strict=True)]
+        layers = [
+            {**layer, "attention": join_parts(layer["attention"], spec.heads)} for layer in layers
+        ]
         if spec.remat == "block" and not module.is_mutable_collection("intermediates"):
             mask, _, bias = others  # kernels have no dropout and do not need the rows
 
@@ -273,11 +274,6 @@ def _scan_layers(
         body = jax.checkpoint(body, policy=_POLICIES[spec.remat], prevent_cse=False)
     x, outputs = jax.lax.scan(body, x, (stacked, keys))
     return x, outputs if sown else ()
-
-
-def _first(x: jax.Array, length: int) -> jax.Array:
-    """Returns the first `length` tokens of [B, L, W]."""
-    return x if x.shape[1] == length else x[:, :length]
 
 
 def _constrain(x: jax.Array) -> jax.Array:

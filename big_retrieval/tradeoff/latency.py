@@ -210,11 +210,11 @@ def _encoders(checkpoint: str, samples: Samples) -> list[tuple[str, Callable[[in
     from big_retrieval.data.build import make_readers
     from big_retrieval.data.fields.reader import stack
     from big_retrieval.inference.encoder import Encoder
-    from big_retrieval.inference.load import any_mesh, load
+    from big_retrieval.inference.load import load
     from big_retrieval.models.towers import make_model
 
     model = load(checkpoint, batch_size=1)
-    mesh = parallel.make_mesh(any_mesh(model.config), jax.local_devices()[:1])
+    mesh = parallel.local_mesh(jax.local_devices()[:1])
     made = make_model(model.config, model.tokenizer.vocab_size, model.tokenizer)
     weights = jax.device_put(model.weights, parallel.replicated(mesh))
     encoder, readers = Encoder(made, mesh, 1), make_readers(model.config, model.tokenizer)

@@ -17,7 +17,7 @@ from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.inference.load import TrainedModel, any_mesh, put_together
+from big_retrieval.inference.load import TrainedModel, put_together
 from big_retrieval.losses.objective import Objective, make_objective
 from big_retrieval.models.towers import RetrievalModel, make_model
 from big_retrieval.sparse.terms import Words
@@ -201,7 +201,7 @@ def untrained(config: Config, *, batch_size: int) -> TrainedModel:
     tokenizer = make_tokenizer(config, source)
     parts = build_model(
         config,
-        parallel.make_mesh(any_mesh(config), jax.local_devices()),
+        parallel.local_mesh(),
         vocab_size=tokenizer.vocab_size,
         total_steps=run_length(config, len(source)),
         words=tokenizer,

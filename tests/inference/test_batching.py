@@ -178,11 +178,10 @@ def test_one_device_is_as_eight(dense: TrainedModel) -> None:
 
     from big_retrieval import parallel
     from big_retrieval.inference.encoder import Encoder
-    from big_retrieval.inference.load import any_mesh
     from big_retrieval.models.towers import make_model
 
     assert dense.encoder.batching.groups == jax.local_device_count() > 1
-    mesh = parallel.make_mesh(any_mesh(dense.config), jax.local_devices()[:1])
+    mesh = parallel.local_mesh(jax.local_devices()[:1])
     model = make_model(dense.config, dense.tokenizer.vocab_size, dense.tokenizer)
     weights = jax.device_put(jax.device_get(dense.weights), parallel.replicated(mesh))
     encoder = Encoder(model, mesh, 16)
