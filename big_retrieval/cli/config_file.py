@@ -147,27 +147,23 @@ def _switch(config: Any, key: str, value: str) -> None:
     Shared keys keep their values and new keys get their defaults. Keys of a source at the default
     of the old type get the default of the new type.
     """
-    *path, tag = key.split(".")
-    if tag != "type":
-        return
-    node = config
-    for name in path:
-        node = node.get(name) if isinstance(node, ml_collections.ConfigDict) else None
-    if not isinstance(node, ml_collections.ConfigDict) or node.get(tag) in (None, value):
+    *path, last = key.split(".")
+    if last != "type" or not path:
         return
     try:
-        known = annotations.variants_at(Config, config, path)
-    except (KeyError, TypeError):  # `_check_key` reports unknown keys
+        group = functools.reduce(operator.getitem, path[:-1], config)
+        old, known = group[path[-1]], annotations.variants_at(Config, config, path)
+        old_type = old.type
+    except (AttributeError, KeyError, TypeError):  # `_check_key` reports unknown keys
         return
-    if value not in known:
+    if value not in known or old_type == value:
         return
-    new = schema.to_config_dict(known[value]())
-    old = known.get(str(node[tag]))
-    usual = schema.to_config_dict(old()) if old and issubclass(old, Source) else {}
-    for name in set(node) & set(new) - {tag}:
-        if name not in usual or node[name] != usual[name]:  # "txt" is the text of tars alone
-            new[name] = node[name]
-    group = functools.reduce(operator.getitem, path[:-1], config)
+    new, old_class = schema.to_config_dict(known[value]()), known.get(str(old_type))
+    is_source = old_class and issubclass(old_class, Source)
+    usual = schema.to_config_dict(old_class()) if is_source else {}
+    for name in set(old) & set(new) - {"type"}:
+        if name not in usual or old[name] != usual[name]:  # "txt" is the text of tars alone
+            new[name] = old[name]
     with config.unlocked():
         group[path[-1]] = new
 

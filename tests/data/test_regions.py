@@ -151,7 +151,7 @@ def test_wrong_regions_are_told(tmp_path: Path, columns: Any, keys: Any, words: 
 
 
 def test_keys_are_checked() -> None:
-    from big_retrieval.config.checks.fields import fields
+    from big_retrieval.config.checks.fields import check_fields
 
     config = tiny()
     for keys, words in [
@@ -161,7 +161,7 @@ def test_keys_are_checked() -> None:
         ({"tower": "image"}, "whose type 'vit' cannot read fields of type 'regions'"),
     ]:
         changed = dataclasses.replace(config, fields={**config.fields, "r": field(**keys)})
-        found = list(fields(changed))
+        found = list(check_fields(changed))
         assert any(words in sentence for sentence in found), found
 
 

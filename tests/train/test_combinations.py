@@ -11,7 +11,7 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
-from big_retrieval.config.checks.fields import fields
+from big_retrieval.config.checks.fields import check_fields
 from big_retrieval.data.batches import RecordSpec, train_batch, try_record
 from big_retrieval.data.build import make_readers, make_source, make_tokenizer
 from big_retrieval.data.order import Order
@@ -134,7 +134,7 @@ def test_what_cannot_share_an_input(keys: dict[str, Any], words: str) -> None:
     config = lexical_beside_dense()
     field = dataclasses.replace(config.fields["text_words"], **keys)  # type: ignore
     changed = dataclasses.replace(config, fields={**config.fields, "text_words": field})
-    assert any(words in sentence for sentence in fields(changed)), list(fields(changed))
+    assert any(words in sentence for sentence in check_fields(changed)), list(check_fields(changed))
 
 
 @pytest.mark.slow

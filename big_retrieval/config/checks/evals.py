@@ -7,7 +7,7 @@ from typing import Any
 from big_retrieval.config import Config
 
 
-def evals(c: Config) -> Iterator[str]:
+def check_evals(c: Config) -> Iterator[str]:
     """Yields an error message for every mistake in `config.evals`."""
     yield from _prefixes(c)
     for name, part in c.evals.items():

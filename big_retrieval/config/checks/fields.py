@@ -13,7 +13,7 @@ OF_BATCH = (
 )  # fmt: skip
 
 
-def fields(c: Config) -> Iterator[str]:
+def check_fields(c: Config) -> Iterator[str]:
     """Yields an error message for every mistake in a field of `config.fields`."""
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
@@ -135,7 +135,7 @@ def _same_terms(c: Config, heads: Mapping[str, Any]) -> Iterator[str]:
         yield f"{have}: lexical heads of both sides need the same terms; give both the same."
 
 
-def sides(c: Config) -> Iterator[str]:
+def check_sides(c: Config) -> Iterator[str]:
     """Checks that the fields of each side make an embedding, and that both can be compared."""
     for side in ("query", "document"):
         members = {name: c.fields[name] for name in c.side(side)}
