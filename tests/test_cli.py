@@ -313,7 +313,7 @@ def test_a_spoilt_run_folder_is_left_as_it_is(
 def test_a_folder_of_another_config_is_left_as_it_is(finished: Path) -> None:
     before = every_file(finished)
     answer = run(QUICK, *SMALL, f"--workdir={finished}")
-    refused(answer, str(finished), "config.batch_size = 16, this one has 8", "another --workdir")
+    refused(answer, str(finished), "config.batch_size = 16, this run has 8", "another --workdir")
     assert every_file(finished) == before
 
 
