@@ -42,12 +42,6 @@ def scale_by_adamp(
       nesterov: whether the mean of gradients looks a step ahead.
     """
 
-    def init(params: Any) -> optax.ScaleByAdamState:
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return optax.ScaleByAdamState(
-            jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.zeros_like, params)
-        )
-
     def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
         assert params is not None, "AdamP needs the parameters"
         count = state.count + 1
@@ -67,7 +61,7 @@ def scale_by_adamp(
         updates = jax.tree.map(one, grads, mu, nu, params, output_axis, weight_decay)
         return updates, optax.ScaleByAdamState(count, mu, nu)
 
-    return optax.GradientTransformation(init, update)  # type: ignore
+    return optax.GradientTransformation(optax.scale_by_adam().init, update)  # type: ignore
 
 
 def _project(

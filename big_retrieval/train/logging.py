@@ -25,7 +25,7 @@ from big_retrieval.io.manifest import to_json
 from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks, screen
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.train.tracking import open_all
+from big_retrieval.train.tracking import close_all, open_all
 
 log = logging.getLogger(__name__)
 
@@ -167,10 +167,7 @@ class Metrics:
         if not self._active:
             return
         self.write_curves(last=True)
-        for tracker in self._trackers:
-            tracker.end()  # all trackers end at the same time
-        for tracker in self._trackers:
-            tracker.close()
+        close_all(self._trackers)
         with needed(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())

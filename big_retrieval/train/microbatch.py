@@ -64,15 +64,14 @@ def in_slices(
     (batch_size,) = {x.shape[0] for x in jax.tree.leaves(rows)}
     if microbatch is None or microbatch == batch_size:
         return encode(params, shared, rows)
-    axes = auto_axes()
-    groups = math.prod(axes.get(axis, 1) for axis in ROWS[0])
+    groups = _row_groups()
     if batch_size % microbatch or microbatch % groups:
         raise UserError(
             f"config.microbatch {microbatch} must divide the batch of {batch_size} and be a "
             f"multiple of the mesh's {groups} groups of rows."
         )
     count = batch_size // microbatch
-    if axes.get(GROUPS, 1) > 1 and not has_common:
+    if auto_axes().get(GROUPS, 1) > 1 and not has_common:
         return _in_groups(encode, count, params, shared, rows)
     # Inside a loop nothing can be shared between the two passes, so no barrier is needed.
     once = jax.checkpoint(encode, prevent_cse=False)
@@ -155,9 +154,14 @@ def _on_groups(function: Callable[..., Any], in_specs: Any, out_specs: Any) -> C
     return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, **options)
 
 
+def _row_groups() -> int:
+    """Returns the number of device groups that rows are divided over."""
+    return math.prod(auto_axes().get(axis, 1) for axis in ROWS[0])
+
+
 def _split(tree: Any, count: int) -> Any:
     """[B, ...] -> [slices, microbatch, ...]."""
-    groups = math.prod(auto_axes().get(axis, 1) for axis in ROWS[0])
+    groups = _row_groups()
 
     def split(x: jax.Array) -> jax.Array:
         # Device group g holds the batch's g-th run of rows, and takes its share of every slice from
@@ -171,7 +175,7 @@ def _split(tree: Any, count: int) -> Any:
 
 def _join(tree: Any) -> Any:
     """[slices, microbatch, ...] -> [B, ...]."""
-    groups = math.prod(auto_axes().get(axis, 1) for axis in ROWS[0])
+    groups = _row_groups()
 
     def join(x: jax.Array) -> jax.Array:
         count, size = x.shape[:2]

@@ -1,8 +1,8 @@
 """Comparison of a run with its folder and checkpoints: config, data and tokenizer must be equal."""
 
-import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -45,15 +45,15 @@ def open_run_folder(workdir: Path, config: Config) -> None:
       UserError: the folder cannot be written, has unreadable files, or belongs to a run of another
         config (both values are shown).
     """
-    saved = _saved(workdir)
-    if saved is not None and _begun(workdir):
+    saved, begun = _read_folder(workdir)
+    if begun:
         remedy = "use another --workdir, or the same config to resume."
-        began = f"the run in {workdir} began"
-        _check_config(saved, config, f"{workdir} holds a run with", began, remedy)
+        holder, since = f"{workdir} holds a run with", f"the run in {workdir} began"
+        _check_config(_completed(saved, workdir), config, holder, since, remedy)
     if jax.process_index() == 0:
         try:
             make_folder(workdir)
-            if not _begun(workdir):  # a failed start may have learned it from other captions
+            if not begun:  # a failed start may have learned it from other captions
                 (workdir / "tokenizer.json").unlink(missing_ok=True)
             write_bytes(workdir / "config.json", to_json(schema.to_plain(config)))
         except OSError as problem:
@@ -65,12 +65,15 @@ def open_run_folder(workdir: Path, config: Config) -> None:
 
 
 def with_values_of_the_run(workdir: Path, config: Config) -> Config:
-    """Returns the config with keys that an old run may lack (`BEFORE`) as it was trained."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):  # `open_run_folder` raises them
-        raw = json.loads((workdir / "config.json").read_text()) if _begun(workdir) else None
-        config, messages = as_before(config, raw)
-        for message in messages:
-            log.warning(f"resuming with {message}, as the run in {workdir} began")
+    """Returns the config with keys that an old run may lack (`BEFORE`) as it was trained.
+
+    Raises:
+      UserError: the folder cannot be read.
+    """
+    saved, begun = _read_folder(workdir)
+    config, messages = as_before(config, saved if begun else None)
+    for message in messages:
+        log.warning(f"resuming with {message}, as the run in {workdir} began")
     return config
 
 
@@ -119,15 +122,25 @@ def _free(key: str, config: Config) -> bool:
     return configs.free_on_resume(key)
 
 
-def _saved(workdir: Path) -> Any:
-    """Returns the plain config.json of a run folder, or None for a new folder."""
-    path = workdir / "config.json"
-    for folder in (workdir, workdir / "checkpoints"):
+def _read_folder(workdir: Path) -> tuple[Any, bool]:
+    """Returns config.json of a run folder (None if missing), and True if a run began there.
+
+    A run has begun if the folder has checkpoints, or metrics of another step than 0.
+
+    Raises:
+      UserError: a file cannot be read, or the folder has a run without config.json.
+    """
+    path, checkpoints = workdir / "config.json", workdir / "checkpoints"
+    for folder in (workdir, checkpoints):
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--workdir {workdir}: {folder} is a file; give another folder.")
     try:
         saved = json.loads(path.read_text()) if path.exists() else None
-        begun = _begun(workdir)
+        begun = checkpoints.exists() and any(checkpoints.iterdir())
+        if (workdir / "metrics.jsonl").exists():
+            with (workdir / "metrics.jsonl").open("rb") as file:
+                rows = [*itertools.islice(file, 2)]
+            begun |= len(rows) > 1 or any(not row.startswith(b'{"step": 0,') for row in rows)
     except OSError as problem:
         raise UserError(
             f"{problem.filename or workdir} cannot be read: {problem.strerror}; "
@@ -140,28 +153,25 @@ def _saved(workdir: Path) -> Any:
             f"{workdir} has curves or checkpoints but no config.json to say what made them: "
             f"{RESTORE}."
         )
-    if saved is not None:
-        try:
-            saved = schema.as_saved(configs.load_saved(saved))
-        except PluginNeeded:
-            pass  # another run's plugin, as this run's are imported: a key will differ
-        except UserError as problem:
-            sentence = str(problem).rstrip(".")
-            raise UserError(
-                f"{path} is no configuration of this version ({sentence}); {RESTORE}."
-            ) from None
-    return saved
+    return saved, begun
 
 
-def _begun(workdir: Path) -> bool:
-    """Returns True if a run left checkpoints, or metrics of another step than 0, in a folder."""
-    curves, checkpoints = workdir / "metrics.jsonl", workdir / "checkpoints"
-    rows = False
-    if curves.exists():
-        with curves.open("rb") as file:
-            first, second = file.readline(), file.readline()
-        rows = bool(second) or (bool(first) and not first.startswith(b'{"step": 0,'))
-    return rows or (checkpoints.is_dir() and any(checkpoints.iterdir()))
+def _completed(saved: Any, workdir: Path) -> Any:
+    """Returns a saved config with the defaults of new keys.
+
+    Raises:
+      UserError: it is not a config of this version.
+    """
+    try:
+        return schema.as_saved(configs.load_saved(saved))
+    except PluginNeeded:
+        return saved  # another run's plugin, as this run's are imported: a key will differ
+    except UserError as problem:
+        sentence = str(problem).rstrip(".")
+        raise UserError(
+            f"{workdir / 'config.json'} is no configuration of this version ({sentence}); "
+            f"{RESTORE}."
+        ) from None
 
 
 def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping[str, Any]) -> None:

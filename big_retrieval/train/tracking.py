@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -142,10 +142,8 @@ class Guarded:
         self._name, self._make = name, make
         self._start = self._newest = start
         self._rows, self._retry, self._closing = rows, retry, closing
-        self._deadline: float | None = None
+        self._deadline = float("inf")
         self._queue: queue.Queue[Row | None] = queue.Queue()
-        self._tracker: OpenTracker | None = None
-        self._again: float | None = None  # when to try again after a failure
         self._told: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -166,20 +164,13 @@ class Guarded:
         """Hands the results of the run to the tracker's thread."""
         self._queue.put((self._newest, results, True))
 
-    def settle(self) -> None:
-        """Waits until the tracker has been given every row so far; for tests."""
-        self._queue.join()
-
     def end(self) -> None:
-        """Tells the thread that no more rows come; `close` waits for it."""
+        """Tells the thread that no more rows come; `wait` gives it `closing` seconds from here."""
         self._queue.put(None)
         self._deadline = time.monotonic() + self._closing
 
-    def close(self) -> None:
-        """Waits for the tracker's last rows, at most the seconds that it has from `end` on."""
-        if self._deadline is None:
-            self.end()
-        assert self._deadline is not None
+    def wait(self) -> None:
+        """Waits for the tracker's last rows."""
         left = self._deadline - time.monotonic()
         self._thread.join(max(0.0, min(PATIENCE, left)))
         if self._thread.is_alive() and left > PATIENCE:
@@ -193,45 +184,52 @@ class Guarded:
             )
 
     def _run(self) -> None:
+        """Writes the rows; a failure closes the tracker, and later rows open the tracker again."""
+        tracker: OpenTracker | None = None
+        retry_at: float | None = None  # None if the last row was written
         while (row := self._queue.get()) is not None:
-            self._pass_on(*row)
+            step, values, final = row
+            try:
+                if retry_at is None or time.monotonic() >= retry_at:
+                    if tracker is None:
+                        tracker = self._make(self._start if retry_at is None else step)
+                    if final:
+                        tracker.finish(values)
+                    else:
+                        tracker.write(step, values)
+                    if retry_at is not None:
+                        retry_at = None
+                        text = f"{self._name} is written again from step {step} on"
+                        self._once("back", text, logging.INFO)
+            except Exception as problem:  # the run does not depend on trackers
+                _close_quietly(tracker)
+                tracker, retry_at = None, time.monotonic() + self._retry
+                self._once(
+                    "failed",
+                    f"{self._name} failed at step {step} ({reason(problem)}); the run goes on "
+                    f"without it and tries again every {self._retry:g} s",
+                )
             self._queue.task_done()
-        self._drop()
-
-    def _pass_on(self, step: int, values: Mapping[str, Any], final: bool) -> None:
-        """Writes a row; a failure closes the tracker, and later rows open the tracker again."""
-        if self._again is not None and time.monotonic() < self._again:
-            return
-        try:
-            if self._tracker is None:
-                self._tracker = self._make(self._start if self._again is None else step)
-            if final:
-                self._tracker.finish(values)
-            else:
-                self._tracker.write(step, values)
-        except Exception as problem:  # the run does not depend on trackers
-            self._drop()
-            self._again = time.monotonic() + self._retry
-            self._once(
-                "failed",
-                f"{self._name} failed at step {step} ({reason(problem)}); the run goes on "
-                f"without it and tries again every {self._retry:g} s",
-            )
-            return
-        if self._again is not None:
-            self._again = None
-            self._once("back", f"{self._name} is written again from step {step} on", logging.INFO)
-
-    def _drop(self) -> None:
-        tracker, self._tracker = self._tracker, None
-        with contextlib.suppress(Exception):
-            if tracker is not None:
-                tracker.close()
+        _close_quietly(tracker)
 
     def _once(self, kind: str, text: str, level: int = logging.WARNING) -> None:
         if kind not in self._told:
             self._told.add(kind)
             log.log(level, text)
+
+
+def _close_quietly(tracker: OpenTracker | None) -> None:
+    with contextlib.suppress(Exception):
+        if tracker is not None:
+            tracker.close()
+
+
+def close_all(trackers: Sequence[Guarded]) -> None:
+    """Waits for the last rows of all trackers, which end at the same time."""
+    for tracker in trackers:
+        tracker.end()
+    for tracker in trackers:
+        tracker.wait()
 
 
 def open_all(

@@ -14,7 +14,7 @@ from tensorboardX import event_file_writer
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import trackers
 from big_retrieval.train.logging import Metrics, read_rows
-from big_retrieval.train.tracking import Guarded
+from big_retrieval.train.tracking import Guarded, close_all
 
 
 class Fragile:
@@ -47,7 +47,7 @@ class Fragile:
 def written(tracker: Guarded, *steps: int) -> None:
     for step in steps:
         tracker.write(step, {"loss": 1.0})
-        tracker.settle()
+        tracker._queue.join()
 
 
 def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines_are_said(
@@ -64,7 +64,7 @@ def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines
     written(tracker, 7)
     board.full = False
     written(tracker, 8)
-    tracker.close()
+    close_all([tracker])
     assert board.rows == [1, 2, 5, 6, 8]
     assert board.starts == [1, 4, 5, 8]
     assert said == [
@@ -81,7 +81,7 @@ def test_rows_are_left_out_until_the_next_try() -> None:
     written(tracker, 1)
     board.full = False
     written(tracker, 2, 3)
-    tracker.close()
+    close_all([tracker])
     assert (board.rows, board.starts) == ([], [1])
 
 
@@ -93,7 +93,7 @@ def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
     tracker = Guarded("TensorBoard", board.open, start=1, rows=5, closing=0.05)
     for step in range(100):
         tracker.write(step, {"loss": 1.0})
-    tracker.close()
+    close_all([tracker])
     assert len(said) == 2
     assert said[0].startswith("warning: TensorBoard does not keep up since step ")
     assert said[1].startswith("warning: TensorBoard did not end within ")
@@ -106,7 +106,7 @@ def test_a_tracker_that_cannot_be_opened_is_said_once(said: list[str]) -> None:
 
     tracker = Guarded("TensorBoard", refuse, start=1, retry=0.0)
     written(tracker, 1, 2, 3)
-    tracker.close()
+    close_all([tracker])
     assert len(said) == 1
     assert "(Permission denied)" in said[0]
 
@@ -118,11 +118,11 @@ def test_a_folder_named_torch_beside_the_config_is_a_warning(tmp_path: Path) -> 
     program = (
         "import logging, sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]);"
         "from big_retrieval.train.trackers import _EventFiles;"
-        "from big_retrieval.train.tracking import Guarded;"
+        "from big_retrieval.train.tracking import Guarded, close_all;"
         "logging.basicConfig();"
         "make = lambda step: _EventFiles(Path(sys.argv[1]), step);"
         "board = Guarded('TensorBoard', make, start=1);"
-        "board.write(1, {'loss': 1.0}); board.close()"
+        "board.write(1, {'loss': 1.0}); close_all([board])"
     )
     words = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
