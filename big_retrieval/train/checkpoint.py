@@ -4,8 +4,8 @@ import contextlib
 import dataclasses
 import logging
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,8 @@ class Checkpoints:
         self._orbax = ocp.StandardCheckpointer(
             async_options=ocp.options.AsyncOptions(timeout_secs=PATIENCE)
         )
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._executor = ThreadPoolExecutor(1)
+        self._saving: Future[None] | None = None
 
     def save(self, step: int, state: Any, meta: Mapping[str, Any]) -> None:
         """Starts saving; returns once the arrays have left the devices.
@@ -104,8 +104,7 @@ class Checkpoints:
             self._orbax.save(folder.resolve() / "state", state)
         except OSError as problem:
             raise self._cannot_save(problem) from problem
-        self._thread = threading.Thread(target=self._finish, args=(folder, dict(meta)))
-        self._thread.start()
+        self._saving = self._executor.submit(self._finish, folder, dict(meta))
 
     def _clear(self, folder: Path) -> None:
         """Removes the rest of a killed save; moves a finished checkpoint aside."""
@@ -147,13 +146,15 @@ class Checkpoints:
                 # From here on this checkpoint survives a power loss.
                 with contextlib.suppress(OSError):  # older ones are tried again after the next save
                     self._prune()
-        except BaseException as problem:  # raised by the main thread
-            lost = isinstance(problem, jax.errors.JaxRuntimeError)  # another process: no mistake
-            self._failure = problem if lost else self._cannot_save(problem)
-            taken_over = isinstance(problem, UserError)  # of `locks.check`: hands off the folder
-            if jax.process_index() == 0 and not taken_over and not (folder / MANIFEST).exists():
+        except UserError:  # from `locks.check`: another run owns the folder
+            raise
+        except BaseException as problem:
+            lost = isinstance(problem, jax.errors.JaxRuntimeError)  # another process is gone
+            error = problem if lost else self._cannot_save(problem)
+            if jax.process_index() == 0 and not (folder / MANIFEST).exists():
                 with contextlib.suppress(OSError):
                     durable.remove(folder)
+            raise error from None if lost else problem
 
     def wait(self) -> None:
         """Waits until the last save is complete.
@@ -162,17 +163,12 @@ class Checkpoints:
           UserError: it failed.
           JaxRuntimeError: another process of the run is gone.
         """
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._failure is not None:
-            problem, self._failure = self._failure, None
-            raise problem
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.result()
 
     def _cannot_save(self, problem: BaseException) -> UserError:
         """Returns the error of a failed save: folder, free space and newest checkpoint."""
-        if isinstance(problem, UserError):
-            return problem
         kept = "the newest checkpoint"
         with contextlib.suppress(OSError):  # the disk may have failed altogether
             steps = complete_steps(self.root)
@@ -264,8 +260,9 @@ class Checkpoints:
         return self._orbax.restore(folder, abstract)
 
     def close(self) -> None:
-        """Waits for the last save and frees Orbax's threads."""
+        """Waits for the last save and frees threads."""
         self.wait()
+        self._executor.shutdown()
         self._orbax.close()
 
 

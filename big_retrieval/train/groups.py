@@ -51,11 +51,11 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
     outputs = {name: 0 if axis in _TABLES else -1 for name, axis in axes.items()}
     flat = names_of(params)
     owner = assign(config, list(flat))
-    groups = {"": _REST, **config.groups}
-    trained = [trained_by(span, owner, groups) for span in found]
+    groups = {name: group_of(config, key) for name, key in owner.items()}
+    trained = [trained_by(span, groups) for span in found]
     own = {name for name in config.groups if has_own_rate(config, name)}
     rates = tuple(
-        {name: rate_of(config, name, groups[name], span, timeline) for name in sorted(own | {""})}
+        {name: rate_of(config, name, span, timeline) for name in sorted(own | {""})}
         for span in found
     )
     together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
@@ -67,12 +67,17 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
     partitions = {}
     for number, ((_, phases), names) in enumerate(together.items()):
         path, rule = rule_of(config, owner[names[0]])
-        decay = {n: decay_of(config, groups[owner[n]], n, flat[n], axes[n]) for n in names}
+        decay = {n: decay_of(config, groups[n], n, flat[n], axes[n]) for n in names}
         context = UpdateRuleContext(path, tree_of(decay), tree_of({n: outputs[n] for n in names}))
         tx = _with_decay(rule, context)
         partitions[f"{rule.type}_{number}"] = Partition(tuple(names), frozenset(phases), tx)
-    clipped = frozenset(name for name in flat if groups[owner[name]].clip)
+    clipped = frozenset(name for name in flat if groups[name].clip)
     return Updates(timeline, found, partitions, owner, rates, clipped, config.clip_norm)
+
+
+def group_of(config: Optimizer, name: str) -> ParameterGroup:
+    """Returns a group by name; "" is the group of parameters without a group."""
+    return config.groups[name] if name else _REST
 
 
 def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
@@ -116,23 +121,20 @@ def matching(pattern: str, names: Sequence[str], key: str) -> list[str]:
     return hits
 
 
-def trained_by(
-    span: Span, owner: Mapping[str, str], groups: Mapping[str, ParameterGroup]
-) -> frozenset[str]:
+def trained_by(span: Span, groups: Mapping[str, ParameterGroup]) -> frozenset[str]:
     """Returns the parameters that a phase trains.
 
     Args:
-      owner: name of a parameter -> its group.
-      groups: by name; "" for parameters without a group.
+      groups: by name of a parameter.
 
     Raises:
       UserError: a pattern of the phase has no match, or nothing is left to train.
     """
-    names, path = list(owner), f"{PATH}.phases.{span.name}"
+    names, path = list(groups), f"{PATH}.phases.{span.name}"
     found = set(matching(span.phase.trainable, names, f"{path}.trainable"))
     if span.phase.frozen:
         found -= set(matching(span.phase.frozen, names, f"{path}.frozen"))
-    trained = frozenset(name for name in found if not groups[owner[name]].frozen)
+    trained = frozenset(name for name in found if not groups[name].frozen)
     if not trained and span.name:
         raise UserError(f"{path} trains no parameter: widen its trainable, or narrow its frozen.")
     if not trained:
@@ -154,31 +156,30 @@ def has_own_rate(config: Optimizer, name: str) -> bool:
     return not group.frozen and (not plain or any(name in p.groups for p in config.phases.values()))
 
 
-def rate_of(
-    config: Optimizer, name: str, group: ParameterGroup, span: Span, timeline: Timeline
-) -> Rate:
+def rate_of(config: Optimizer, name: str, span: Span, timeline: Timeline) -> Rate:
     """Returns the learning rate of a group in a phase, by finished steps of the run.
 
     The phase's keys for the group win over the group's keys, these over the phase's and the run's.
     """
-    phase, here = span.phase, span.phase.groups.get(name, GroupRate())
+    group, phase = group_of(config, name), span.phase
+    here = phase.groups.get(name, GroupRate())
     factor = group.lr_factor if here.lr_factor is None else here.lr_factor
     base = next(x for x in (group.lr, phase.lr, config.lr) if x is not None)
     lr = base * factor if here.lr is None else here.lr
-    _, schedule, (start, stop) = schedule_of(config, name, group, span, timeline)
+    _, schedule, (start, stop) = schedule_of(config, name, span, timeline)
     share = make_schedule(schedule, stop, start, timeline)
     return lambda step: jnp.asarray(lr * share(step))
 
 
 def schedule_of(
-    config: Optimizer, name: str, group: ParameterGroup, span: Span, timeline: Timeline
+    config: Optimizer, name: str, span: Span, timeline: Timeline
 ) -> tuple[str, Schedule, tuple[int, int]]:
     """Returns the schedule of a group in a phase: key, settings, first step and last step + 1."""
     here = span.phase.groups.get(name, GroupRate())
     run, own, phase = (0, timeline.total_steps), (span.start, span.stop), f"phases.{span.name}"
     choices: list[tuple[str, Schedule, tuple[int, int]]] = [
         (f"{phase}.groups.{name}.schedule", here.schedule, own),
-        (f"groups.{name}.schedule", group.schedule, run),
+        (f"groups.{name}.schedule", group_of(config, name).schedule, run),
         (f"{phase}.schedule", span.phase.schedule, own),
         ("schedule", config.schedule, run),
     ]

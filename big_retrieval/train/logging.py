@@ -74,18 +74,12 @@ class Metrics:
         self._path = workdir / "metrics.jsonl"
         self._csv = workdir / "curves.csv"
         self._extras = Extras()
-        self.last: dict[str, Any] = {}  # values of the newest step
+        rows, seen = _rows_until(self._path, restored_step)
         self._step = restored_step
-        rows, newest = [], 0
-        seen: dict[str, int] = {}
-        for row in read_rows(self._path):
-            seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
-            # The final evaluation of an earlier step follows later steps, and will be repeated.
-            if newest <= row["step"] <= (-1 if restored_step is None else restored_step):
-                rows.append(row)
-                newest = row["step"]
-                if newest == restored_step:
-                    self.last.update(row)
+        self.last: dict[str, Any] = {}  # values of the newest step
+        for row in rows:
+            if row["step"] == restored_step:
+                self.last.update(row)
         if set(saved or {}) - set(self.last):
             log.warning(
                 f"{self._path} lacks values of step {restored_step}, which its checkpoint has: "
@@ -220,6 +214,22 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             yield row
+
+
+def _rows_until(path: Path, last: int | None) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Reads the rows of a metrics.jsonl that a run from step `last` (None for a new run) keeps.
+
+    Returns:
+      (rows, name of a metric -> last step of any row that has it).
+    """
+    kept, newest, seen = [], 0, dict[str, int]()
+    for row in read_rows(path):
+        seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}
+        # The final evaluation of an earlier step follows later steps, and will be repeated.
+        if last is not None and newest <= row["step"] <= last:
+            kept.append(row)
+            newest = row["step"]
+    return kept, seen
 
 
 def curves(rows: Iterator[dict[str, Any]]) -> str:

@@ -4,16 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from big_retrieval.config import (
-    Config,
-    Contrastive,
-    Ema,
-    Loss,
-    Optimizer,
-    ParameterGroup,
-    Schedule,
-    Swa,
-)
+from big_retrieval.config import Config, Contrastive, Ema, Loss, Optimizer, Schedule, Swa
 from big_retrieval.models.batch_norm import MOMENTUM
 from big_retrieval.train.averaging import initial_share
 from big_retrieval.train.groups import PATH, schedule_of
@@ -35,20 +26,19 @@ def short_run_warnings(
       fresh_stats: True if batch norms have running averages that start at 0 and 1.
     """
     config, total = run_config.optimizer, updates.timeline.total_steps
-    used: dict[str, tuple[Schedule, tuple[int, int], list[int]]] = {}
+    used: dict[str, tuple[Schedule, tuple[int, int], int]] = {}  # with the last step
     for number, span in enumerate(updates.spans):
         for name in sorted({updates.owner[param] for param in updates.trained(number)}):
-            group = config.groups.get(name, ParameterGroup())
-            key, schedule, steps = schedule_of(config, name, group, span, updates.timeline)
-            used.setdefault(key, (schedule, steps, []))[2].append(span.stop)
+            key, schedule, steps = schedule_of(config, name, span, updates.timeline)
+            used[key] = schedule, steps, span.stop
     found = list(_average(config, updates.timeline))
     if fresh_stats and (share := (1 - MOMENTUM) ** total) >= MUCH:
         found.append(
             f"after {total:,} steps, {share:.0%} of the running averages of batch norms are still "
             "their initial values, which evaluations use: train for longer"
         )
-    for key, (schedule, steps, stops) in used.items():
-        found += _schedule(key, schedule, steps, max(stops), updates.timeline)
+    for key, (schedule, steps, stop) in used.items():
+        found += _schedule(key, schedule, steps, stop, updates.timeline)
     return found + list(_sparsity(run_config.losses, total))
 
 
@@ -76,7 +66,8 @@ def _schedule(
     (start, end), last = steps, stop - 1  # finished steps before the last one
     share = float(make_schedule(schedule, end, start, timeline)(last))
     if schedule.interval == "epoch":  # the rate is that of the epoch's first step
-        last = max(start, _epoch_start(timeline.epochs, last))
+        epoch = np.searchsorted(timeline.epochs, last, side="right") - 1
+        last = max(start, int(timeline.epochs[epoch]))
     if schedule.warmup_steps > last - start:
         yield (
             f"{key}.warmup_steps is {schedule.warmup_steps:,}, but the schedule has "
@@ -96,10 +87,6 @@ def _schedule(
             f"{key} ({schedule.type}) hardly decays: the learning rate is still {share:.0%} of its "
             "peak at the last step"
         )
-
-
-def _epoch_start(epochs: np.ndarray, step: int) -> int:
-    return int(epochs[np.searchsorted(epochs, step, side="right") - 1])
 
 
 def _sparsity(losses: Mapping[str, Loss], total: int) -> Iterator[str]:
