@@ -53,7 +53,7 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     (
         pictures,
         {"towers__image": recipe.resnet(18)},
-        ["config.fields.image.head.type is 'lexical'", "not of a 'resnet'"],
+        ["config.fields.image.head.type is 'lexical'", "of the type 'resnet' gives something else"],
     ),
     (
         pictures,
