@@ -13,13 +13,13 @@ import pytest
 
 from big_retrieval.own_data import machine
 from big_retrieval.own_data.machine import Machine
-from tests.data.digests import source_cases, text_cases
+from tests.data.digests import data_cases, fault_cases, source_cases, text_cases
 from tests.data.digests.cases import Case
 from tests.data.digests.opening import lines_of
 
 FILE = Path(__file__).parent / "digests.json"
 CASES: dict[str, Case] = {
-    **source_cases.CASES, **text_cases.CASES
+    **source_cases.CASES, **text_cases.CASES, **data_cases.CASES, **fault_cases.CASES
 }  # fmt: skip
 
 
