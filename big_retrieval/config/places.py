@@ -20,6 +20,7 @@ PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
     "losses.ltd": ("loss", ("DecoderLoss", "InputTarget", "LatentTarget")),
     "losses.triplet": ("loss", ("Triplet",)),
     "losses.vdr": ("loss", ("TermMask", "Vdr")),
+    "config.update_rules": ("optimizer", ()),
     "train.rules": ("optimizer", ("AdamP", "AdamW", "Optax", "Sgd")),
     "data.synthetic.scenes": ("source", ("Scenes", "SceneSplit")),
     "data.formats.file_sources": ("source", ("Pairs", "Tar", "Tfds")),

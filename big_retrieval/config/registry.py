@@ -68,7 +68,9 @@ class Part(abc.ABC):  # noqa: B024
     def registered(cls) -> tuple[Any, ...]:
         """Returns the dataclasses that a group of this kind may be."""
         import_shipped(cls.kind)
-        return tuple(sorted(_parts[cls.kind].values(), key=_rank))
+        modules = {name: place for place, name in enumerate(modules_of(cls.kind))}
+        parts = _parts[cls.kind].values()  # in the order of imports
+        return tuple(sorted(parts, key=lambda part: modules.get(part.__module__, len(modules))))
 
 
 _parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
@@ -104,20 +106,13 @@ def register(kind: str) -> Callable[[T], T]:
                 f"{cls.__name__} has no method {method}(), which every part of the kind {kind!r} "
                 "needs."
             )
-        make_hashable(cls)
+        setattr(cls, "__hash__", _hash)  # noqa: B010
         _parts[kind][name] = cls
         if plugin is not None:
             _plugins[cls] = plugin
         return cls
 
     return add
-
-
-def _rank(cls: Any) -> int:
-    """Sort key: parts are listed in the order of `PLACES`, whoever imported them first."""
-    modules = modules_of(cls.kind)
-    shipped = cls.__module__.startswith(_PACKAGE)
-    return modules.index(cls.__module__) if cls.__module__ in modules else -1 if shipped else 1000
 
 
 def import_shipped(*kinds: str) -> None:
@@ -137,12 +132,8 @@ def default(kind: str, tag: str, **keys: Any) -> Callable[[], Any]:
     return make
 
 
-def make_hashable(cls: type) -> None:
-    """Gives a frozen dataclass a hash of its hashable values, so that caches can have it as key."""
-    setattr(cls, "__hash__", _hash)  # noqa: B010
-
-
 def _hash(part: Any) -> int:
+    """Returns the hash of a part's hashable values, so that caches can have it as a key."""
     keys = (value for value in vars(part).values() if _hashable(value))
     return hash((type(part), *keys))
 

@@ -18,7 +18,7 @@ def check_fields(c: Config) -> Iterator[str]:
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
         yield from field.check(c, path)
-        if not hasattr(field, "saved_form") and "present" in field.shapes():
+        if "present" in field.shapes():
             yield (
                 f"{path} has an array 'present', the name of the mask of rows that have the field: "
                 f"rename it in the shapes and stack of {type(field).__name__}."
@@ -53,19 +53,15 @@ def _same_input(c: Config, name: str) -> Iterator[str]:
     if owner is None or field.same_input_as == name or owner.same_input_as:
         known = ", ".join(sorted(n for n, f in c.encoded.items() if not f.same_input_as)) or "none"
         yield f"{path} is {field.same_input_as!r}; name a field with an input of its own ({known})."
-    elif differ := [
-        key for key in _input_keys(field) if getattr(field, key) != getattr(owner, key)
-    ]:
+        return
+    others = ("head", "shares_head", "weight", "same_input_as")
+    keys = [key.name for key in dataclasses.fields(field) if key.name not in others]  # type: ignore
+    differ = [key for key in keys if getattr(field, key) != getattr(owner, key)]
+    if differ:
         yield (
             f"{path} is {field.same_input_as!r}, but the two differ in {', '.join(differ)}: give "
             "both the same keys except head, shares_head and weight."
         )
-
-
-def _input_keys(field: Any) -> list[str]:
-    """Returns the keys that decide what a field gives its tower."""
-    others = ("head", "shares_head", "weight", "same_input_as")
-    return [key.name for key in dataclasses.fields(field) if key.name not in others]
 
 
 def _target(path: str, field: Field) -> Iterator[str]:
