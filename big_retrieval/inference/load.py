@@ -104,7 +104,7 @@ class TrainedModel:
         """
         if self._field(field).modality == "text":
             raise UserError(f"the field {field!r} is a text field; name an image field.")
-        return self._encode(Images(images, self._field(field)), field, progress)[0]
+        return self.encode(images, field, progress)
 
     def encode(self, values: Sequence[Any], field: str, progress: bool | None = None) -> Embeddings:
         """Encodes values of any field: texts, images, arrays, or input of a user-defined field.

@@ -78,10 +78,9 @@ def max_pool(
       UserError: shapes do not fit, a column is not a row of the kernel, or the block is below 1.
     """
     options = options or PoolingOptions()
-    platform = traced_platform()
-    auto = "sparse" if platform == "cpu" else "dense"
-    form = auto if options.backward == "auto" else options.backward
-    rule = Max(dense=form == "dense", joint=platform == "tpu")
+    platform, backward = traced_platform(), options.backward
+    dense = backward == "dense" or (backward == "auto" and platform != "cpu")
+    rule = Max(dense, joint=platform == "tpu")
     inputs = PoolingInputs(hidden, kernel, bias, mask)
     pooled, positions = _pool(rule, inputs, columns, dtype, options)
     if mask is not None:
