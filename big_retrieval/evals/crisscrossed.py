@@ -2,13 +2,13 @@
 
 import csv
 import logging
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse
 
 from big_retrieval.config import Config, register
 from big_retrieval.config.evals import once
@@ -19,6 +19,7 @@ from big_retrieval.evals.caption_ndcg import check_one_text
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.retrieval import Retrieval
+from big_retrieval.evals.shared_content import padded_columns
 from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
@@ -104,26 +105,21 @@ class CrisscrossedCaptions(Retrieval):
         fields = super().encode(context, weights)
         names = self.query, self.document
         text, image = sorted(names, key=lambda x: fields[x].reader.field.modality != "text")
-        rows = [{(r, n): i for i, (r, n) in enumerate(fields[x].items.tolist())}
-                for x in (text, image)]  # fmt: skip
-        lists = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        for record, index, image_record in self.pairs(context):
-            caption, picture = rows[0].get((record, index)), rows[1].get((image_record, 0))
-            if caption is not None and picture is not None:
-                lists[0][caption].append(picture)
-                lists[1][picture].append(caption)
-        return {
-            name: replace(fields[name], further=_filled(positives, len(fields[name].items)))
-            for name, positives in zip((text, image), lists, strict=True)
-        }
-
-
-def _filled(lists: dict[int, list[int]], rows: int) -> np.ndarray:
-    """Converts the lists of some rows to int64 [rows, E], padded with -1."""
-    out = np.full((rows, max(map(len, lists.values()), default=0)), -1, np.int64)
-    for row, values in lists.items():
-        out[row, : len(values)] = values
-    return out
+        captions, pictures = (
+            {tuple(item): row for row, item in enumerate(fields[name].items.tolist())}
+            for name in (text, image)
+        )
+        rows = [
+            (captions[record, index], pictures[image_record, 0])
+            for record, index, image_record in self.pairs(context)
+            if (record, index) in captions and (image_record, 0) in pictures
+        ]
+        positives = np.array(rows, np.int64).reshape(-1, 2)
+        matrix = scipy.sparse.csr_array(
+            (np.ones(len(rows)), positives.T), shape=(len(captions), len(pictures))
+        )
+        further = {text: padded_columns(matrix), image: padded_columns(matrix.T)}
+        return {name: replace(side, further=further[name]) for name, side in fields.items()}
 
 
 def _files(pattern: str) -> list[Path]:

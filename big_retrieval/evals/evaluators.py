@@ -68,7 +68,8 @@ class EvaluatorContext:
         Raises:
           UserError: a field does not fit the record.
         """
-        try_record(self._records(source), {name: self.readers[name] for name in names})
+        records = self.source if source is None else source
+        try_record(records, {name: self.readers[name] for name in names})
 
     def encode(self, weights: Any, field: str) -> tuple[Embeddings, np.ndarray]:
         """Encodes a field of all records of the data.
@@ -77,16 +78,11 @@ class EvaluatorContext:
           Embeddings [n, M, N] or CSR [n, V], and their record indices [n].
         """
         encoder = self.source_encoder(weights)
-        return encoder.encode(self._records(None), field, self.readers[field])
+        return encoder.encode(self.source, field, self.readers[field])
 
     def source_encoder(self, weights: Any) -> SourceEncoder:
         """Returns the encoder of sources with these weights."""
         return SourceEncoder(self.encoder, weights, self.reading)
-
-    def _records(self, source: RecordSource | None) -> RecordSource:
-        records = self.source if source is None else source
-        assert records is not None, f"{self.path} has no data"
-        return records
 
 
 # Writes examples for the report from prefix, context and results of an evaluator.

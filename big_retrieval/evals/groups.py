@@ -31,7 +31,7 @@ class FieldItems:
       items: int64 [n, 2]: record, and text in the record (0 for an image).
       further: indices of further positives, int64 [n, E], padded with -1; None for none.
       keys: int64 [n, K], padded with -1. They replace `owners` if records share contents: positives
-        have a key in common (`evals/same.py`). None if records share nothing.
+        have a key in common (`evals/shared_content.py`). None if records share nothing.
       values: int64 [n], equal for equal contents; None if all differ.
     """
 
@@ -103,33 +103,31 @@ def group_numbers(source: RecordSource, column: str) -> np.ndarray:
     index_of: dict[Any, int] = {}
     groups = np.empty(len(source), np.int64)  # [records]
     for index in range(len(groups)):
-        groups[index] = index_of.setdefault(_group(source, index, column), len(index_of))
+        value = _group(source, index, column)
+        alone = object()  # equal to no value
+        groups[index] = index_of.setdefault(alone if value is None else value, len(index_of))
     return groups
 
 
 def check_group(source: RecordSource, column: str) -> None:
     """Raises a UserError if the first group cannot be read, or if no record has a group."""
-    if not any(_group(source, index, column) != _alone(index) for index in range(len(source))):
+    if all(_group(source, index, column) is None for index in range(len(source))):
         raise UserError(
             f"{source.name}: no record has a value in the group column {column!r}: name another "
             "column in config.evals.<name>.group, or leave it empty."
         )
 
 
-def _alone(index: int) -> Any:
-    return (ChosenTexts, index)  # equal to no value of a column
-
-
 def _group(source: RecordSource, index: int, column: str) -> Any:
-    alone = _alone(index)
+    """Returns the group of a record; None if it has none."""
     try:
         value = value_of(source, index, column)
     except Damaged:
-        return alone
-    if value is None or (isinstance(value, str) and not value):
-        return alone
+        return None
+    if isinstance(value, str) and not value:
+        return None
     if isinstance(value, float | np.floating) and np.isnan(value):
-        return alone
+        return None
     try:
         hash(value)
     except TypeError:

@@ -195,14 +195,11 @@ def relevance_of(documents: np.ndarray, judged: np.ndarray, relevance: np.ndarra
 
     Args:
       documents: document indices, int [Q, depth]; -1 for none.
-      judged: judged documents of each query, int [Q, J]; padded with -1.
+      judged: judged documents of each query, each once, int [Q, J]; padded with -1.
       relevance: relevance of the judged documents, [Q, J].
 
     Returns:
       float64 [Q, depth], 0 for documents that are not judged.
-
-    Raises:
-      UserError: a document is judged twice for a query.
     """
     base = 2 + int(max(documents.max(initial=-1), judged.max(initial=-1)))
     queries = np.arange(len(judged), dtype=np.int64)[:, None]
@@ -210,8 +207,6 @@ def relevance_of(documents: np.ndarray, judged: np.ndarray, relevance: np.ndarra
     keys = (queries * base + judged)[present]
     order = np.argsort(keys)
     keys, values = keys[order], np.asarray(relevance, np.float64)[present][order]
-    if (keys[1:] == keys[:-1]).any():
-        raise UserError("a document is judged twice for the same query; keep one relevance.")
     if not len(keys):
         return np.zeros(documents.shape)
     ranked_keys = queries * base + documents  # [Q, depth]

@@ -1,5 +1,6 @@
 """Scores of queries against all documents: ranks of positives, and the best documents."""
 
+import operator
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.evals.graded import graded_metrics, order
-from big_retrieval.evals.same import common, most_answers
+from big_retrieval.evals.shared_content import most_answers, share_key
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]
@@ -84,7 +85,7 @@ def answers(wanted: Any, owners: Any) -> Any:
     """
     if owners.ndim == 1:
         return (wanted if wanted.ndim == 2 else wanted[:, None]) == owners[None, :]
-    return common(wanted, owners)
+    return share_key(wanted, owners)
 
 
 def _hits(scores: jax.Array, right: jax.Array, first: int) -> jax.Array:
@@ -166,7 +167,7 @@ class DocumentScorer:
                 np.concatenate([ids, np.full((missing, *ids.shape[1:]), -1, ids.dtype)]),
             ]
             found = self._encoder.map_rows(function, padded, self._whole, *whole)
-            out.append(jax.tree.map(partial(_head, rows=len(part)), found))
+            out.append(jax.tree.map(operator.itemgetter(slice(len(part))), found))
         return jax.tree.map(lambda *parts: np.concatenate(parts), *out)
 
     def best(
@@ -202,10 +203,6 @@ class DocumentScorer:
                 first = order(row[None], relevance(query)[None])[0, :depth]
                 found[query], scores[query] = first, row[first]
         return found, scores
-
-
-def _head(x: np.ndarray, rows: int) -> np.ndarray:
-    return x[:rows]
 
 
 def ranks(

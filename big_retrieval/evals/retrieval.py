@@ -19,7 +19,7 @@ from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.modes import SIDES, check_modes, parse_mode
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import FIRST, MRR, NDCG, Ranks, ranks
-from big_retrieval.evals.same import FieldKeys, contents_of, keys_of
+from big_retrieval.evals.shared_content import FieldKeys, contents_of, keys_of
 from big_retrieval.inference.encoder import Encoder
 
 log = logging.getLogger(__name__)
@@ -49,8 +49,8 @@ class Retrieval(Evaluator):
     MRR is 1 / the rank of the best-placed positive; for nDCG every positive has the gain 1. Among
     equal scores, negatives come first. With a group column, every record of the query's group is a
     positive, and identical texts of one group count once; images stay one each. Without one,
-    records that share a text or an image are positives of each other (`evals/same.py`), and every
-    text stays a query.
+    records that share a text or an image are positives of each other (`shared_content.py`), and
+    every text stays a query.
     """
 
     replaced: ClassVar[bool] = True

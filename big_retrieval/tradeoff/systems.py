@@ -29,7 +29,7 @@ from big_retrieval.evals.ranking import (
     weights_of,
 )
 from big_retrieval.evals.retrieval import Retrieval, bags_of_items
-from big_retrieval.evals.same import common
+from big_retrieval.evals.shared_content import share_key
 from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.tradeoff.gates import WHOLE, Gates
@@ -217,7 +217,7 @@ def recall_scorer(recall_at: Sequence[int], queries: np.ndarray, documents: np.n
     queries, documents = (x.reshape(len(x), -1) for x in (queries, documents))
 
     def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-        same = common(queries[:, None, :], documents[found])[:, 0]  # [Q, depth]
+        same = share_key(queries[:, None, :], documents[found])[:, 0]  # [Q, depth]
         right = (found >= 0) & same
         right = ties_against(right.astype(np.float64), scores) > 0
         return {f"R@{k}": float(right[:, :k].any(axis=1).mean()) for k in recall_at}

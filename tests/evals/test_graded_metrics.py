@@ -164,8 +164,6 @@ def test_grades_are_found_by_the_documents_numbers() -> None:
     documents = np.array([[0, 4, -1, 2], [4, 0, 1, -1]])
     assert relevance_of(documents, judged, relevance).tolist() == [[1, 3, 0, 0], [0, 0, 0, 0]]
     assert relevance_of(documents, judged[1:].repeat(2, 0), relevance).tolist() == [[0] * 4] * 2
-    with pytest.raises(UserError, match="judged twice"):
-        relevance_of(documents, np.array([[4, 4], [1, 2]]), np.ones((2, 2)))
 
 
 def test_means_count_queries_without_a_ranking() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval.data.duplicates import FieldContents
-from big_retrieval.evals.same import alone, common, filled, keys_of, most_answers
+from big_retrieval.evals.shared_content import fill_missing, keys_of, most_answers, share_key
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.tradeoff.systems import recall_scorer
 from tests.evals.bound import Bound, bound
@@ -61,7 +61,7 @@ def test_two_values_answer_each_other_where_a_record_holds_both(
     (x, of_x), (y, of_y) = (each.of(item) for each, item in zip(keys, items, strict=True))
     assert of_x.tolist() == [v for values in held_a for v in values]
     assert of_y.tolist() == [v for values in held_b for v in values]
-    right = common(x, y)
+    right = share_key(x, y)
     for i, u in enumerate(of_x):
         for j, w in enumerate(of_y):
             together = any(u in p and w in q for p, q in zip(held_a, held_b, strict=True))
@@ -71,10 +71,11 @@ def test_two_values_answer_each_other_where_a_record_holds_both(
 
 
 def test_records_without_a_value_are_alone() -> None:
-    found = filled(FieldContents(np.array([0, 2, 2, 3, 3]), np.array([0, 1, 1])))
+    found = fill_missing(FieldContents(np.array([0, 2, 2, 3, 3]), np.array([0, 1, 1])))
     assert found.starts.tolist() == [0, 2, 3, 4, 5]
     assert found.values.tolist() == [0, 1, 2, 1, 3]
-    assert alone(3).shared() == (0, 0)
+    nothing = FieldContents(np.zeros(4, int), np.zeros(0, int))
+    assert fill_missing(nothing).values.tolist() == [0, 1, 2]
 
 
 def plain(records: Pairs) -> dict[str, float]:

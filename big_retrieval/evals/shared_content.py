@@ -50,7 +50,7 @@ def keys_of(first: FieldContents, second: FieldContents) -> tuple[FieldKeys, Fie
     The keys are the values of the field that gives the items of the other field fewer keys.
     """
     shared = _incidence(first).T @ _incidence(second)  # [values of first, values of second]
-    of_first, of_second = _rows(shared), _rows(shared.T)
+    of_first, of_second = padded_columns(shared), padded_columns(shared.T)
     if of_first.shape[1] <= of_second.shape[1]:
         return FieldKeys(first, of_first), FieldKeys(second, np.arange(len(of_second))[:, None])
     return FieldKeys(first, np.arange(len(of_first))[:, None]), FieldKeys(second, of_second)
@@ -65,15 +65,10 @@ def contents_of(source: RecordSource, reader: FieldReader) -> FieldContents | No
     contents = field_contents(source, reader, range(len(source)))
     if contents is None and reader.field.modality == "text":
         return None
-    return alone(len(source)) if contents is None else filled(contents)
+    return fill_missing(contents or FieldContents(np.zeros(len(source) + 1, int), np.zeros(0, int)))
 
 
-def alone(records: int) -> FieldContents:
-    """Returns a different value for each record."""
-    return FieldContents(np.arange(records + 1), np.arange(records))
-
-
-def filled(contents: FieldContents) -> FieldContents:
+def fill_missing(contents: FieldContents) -> FieldContents:
     """Adds a new value to each record without values."""
     counts = np.diff(contents.starts)
     starts = np.concatenate([[0], np.cumsum(np.maximum(counts, 1))])
@@ -93,7 +88,7 @@ def _incidence(contents: FieldContents) -> Any:
     return scipy.sparse.csr_array((np.ones(len(values)), (contents.records, values)), shape=shape)
 
 
-def _rows(matrix: Any) -> np.ndarray:
+def padded_columns(matrix: Any) -> np.ndarray:
     """Returns the columns of each row's entries, int64 [n, K], padded with -1."""
     matrix = scipy.sparse.csr_array(matrix)
     counts = np.diff(matrix.indptr)
@@ -103,7 +98,7 @@ def _rows(matrix: Any) -> np.ndarray:
     return out
 
 
-def common(first: Any, second: Any) -> Any:
+def share_key(first: Any, second: Any) -> Any:
     """Returns True for rows with a key in common: keys [..., Q, K] and [..., D, L] -> [..., Q, D].
 
     Negative keys are padding. Works on numpy and jax arrays.
