@@ -181,7 +181,6 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
     Raises:
       UserError: the file is missing, or has another number of captions or images.
     """
-    expected = f"{shape[0]:,} captions and {shape[1]:,} images"
     try:
         check_regular(file)
         with Path(file).open("rb") as opened:
@@ -189,13 +188,8 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
         if headed:
             table = np.load(file, mmap_mode="r", allow_pickle=False)
         else:
-            size = Path(file).stat().st_size
-            if size != 4 * math.prod(shape):
-                raise UserError(
-                    f"the file of relevance {file} holds {size // 4:,} numbers of float32, but the "
-                    f"data have {expected}: give the file of this split."
-                )
-            table = np.memmap(file, np.float32, mode="r", shape=shape)
+            table = np.memmap(file, np.float32, mode="r")
+            table = table.reshape(shape) if table.size == math.prod(shape) else table
     except OSError as problem:
         raise UserError(
             f"the file of relevance {file} cannot be read ({problem.strerror or problem}). Name "
@@ -206,6 +200,6 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
     if table.shape != shape or table.dtype.kind != "f":
         raise UserError(
             f"the file of relevance {file} holds {table.dtype} {list(table.shape)}, but the data "
-            f"have {expected}: give the file of this split."
+            f"have {shape[0]:,} captions and {shape[1]:,} images: give the file of this split."
         )
     return table

@@ -47,7 +47,7 @@ def read_names(text: str, path: str) -> ListedClasses:
     Raises:
       UserError: the file or object is missing, or has other contents.
     """
-    name, _, location = text.partition("#")
+    name, _, keys = text.partition("#")
     try:
         content: Any = json.loads(read_text(name))
     except OSError as error:
@@ -57,28 +57,29 @@ def read_names(text: str, path: str) -> ListedClasses:
         ) from None
     except ValueError:
         raise UserError(f"{path}: {name} is not readable JSON.") from None
-    for key in filter(None, location.split("/")):
+    for key in filter(None, keys.split("/")):
         if not isinstance(content, dict) or key not in content:
-            raise UserError(f"{path}: {name} has no {location!r}; give the keys that it has.")
+            raise UserError(f"{path}: {name} has no {keys!r}; give the keys that it has.")
         content = content[key]
+    location = f"{path}: {text}"
     if not isinstance(content, dict):
-        raise UserError(f"{path}: {text} is no object with classes and prompts.")
-    prompts = tuple(_text(value, text, path) for value in _list(content, "prompts", text, path))
-    classes = tuple(_class(value, text, path) for value in _list(content, "classes", text, path))
+        raise UserError(f"{location} is no object with classes and prompts.")
+    prompts = tuple(_text(value, location) for value in _list(content, "prompts", location))
+    classes = tuple(_class(value, location) for value in _list(content, "classes", location))
     if _texts_each(classes) > MOST_TEXTS:
         raise UserError(
-            f"{path}: {text} has classes of too different numbers of names to count them alike; "
+            f"{location} has classes of too different numbers of names to count them alike; "
             "give every class one name, or all of them equally many."
         )
     for prompt in prompts:
         if "{}" not in prompt:
-            raise UserError(f"{path}: {text}: {prompt!r} needs a {{}} for the class name.")
+            raise UserError(f"{location}: {prompt!r} needs a {{}} for the class name.")
     ids = content.get("ids", [])
     if not isinstance(ids, list) or len(ids) not in (0, len(classes)):
         raise UserError(
-            f"{path}: {text} has ids that are no list of {len(classes)} texts, one a class."
+            f"{location} has ids that are no list of {len(classes)} texts, one a class."
         )
-    return ListedClasses(classes, prompts, tuple(_text(value, text, path) for value in ids))
+    return ListedClasses(classes, prompts, tuple(_text(value, location) for value in ids))
 
 
 def names_of(each: Class) -> tuple[str, ...]:
@@ -127,21 +128,21 @@ def _texts_each(classes: Sequence[Class]) -> int:
     return math.lcm(*(len(names_of(each)) for each in classes))
 
 
-def _list(content: dict[str, Any], label: str, text: str, path: str) -> list[Any]:
+def _list(content: dict[str, Any], label: str, location: str) -> list[Any]:
     values = next((x for key, x in content.items() if key.startswith(KEYS[label])), None)
     if not isinstance(values, list) or not values:
-        raise UserError(f"{path}: {text} has no list of {label}; it needs {FORM}.")
+        raise UserError(f"{location} has no list of {label}; it needs {FORM}.")
     return values
 
 
-def _class(value: Any, text: str, path: str) -> Class:
+def _class(value: Any, location: str) -> Class:
     if isinstance(value, list) and value:
-        names = tuple(_text(name, text, path) for name in value)
-        return names if len(names) > 1 else value[0]
-    return _text(value, text, path)
+        names = tuple(_text(name, location) for name in value)
+        return names if len(names) > 1 else names[0]
+    return _text(value, location)
 
 
-def _text(value: Any, text: str, path: str) -> str:
+def _text(value: Any, location: str) -> str:
     if not isinstance(value, str) or not value:
-        raise UserError(f"{path}: {text} has {value!r:.60}, which is no text; write texts.")
+        raise UserError(f"{location} has {value!r:.60}, which is no text; write texts.")
     return value

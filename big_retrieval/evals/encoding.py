@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.config.topologies import Topology
+from big_retrieval.data.batches import Batch
 from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
@@ -67,14 +68,20 @@ class SourceEncoder:
         self, source: RecordSource, name: str, reader: FieldReader
     ) -> tuple[Embeddings, np.ndarray]:
         """Encodes all images or all texts; returns the embeddings and their records [n]."""
-        encoder, weights, reading = self.encoder, self.weights, self.reading
         if self.alone:
-            return encoder.encode(weights, name, source, reader, reading=reading)
-        size, rows = encoder.batch_size, encoder.rows
-        batches = eval_batches(
-            source, {name: reader}, field=name, batch_size=size, rows=rows, reading=reading
+            return self.encoder.encode(self.weights, name, source, reader, reading=self.reading)
+        return self.encoder.embeddings(self.weights, name, self.batches(source, name, reader))
+
+    def batches(self, source: RecordSource, name: str, reader: FieldReader) -> Iterator[Batch]:
+        """Yields the rows of this process of all images or all texts."""
+        return eval_batches(
+            source,
+            {name: reader},
+            field=name,
+            batch_size=self.encoder.batch_size,
+            rows=self.encoder.rows,
+            reading=self.reading,
         )
-        return encoder.embeddings(weights, name, batches)
 
     def encode_first(
         self, source: RecordSource, name: str, reader: FieldReader

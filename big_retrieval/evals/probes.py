@@ -14,7 +14,6 @@ from big_retrieval.config import AtLeast1, Config, Positive, Scenes, Source, reg
 from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.config.ranges import Seed, ShareInside
 from big_retrieval.data.build import make_source
-from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import RecordSource, place_of, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.evals import logistic
@@ -132,15 +131,8 @@ class Probe(Evaluator):
 
     def encode(self, context: EvaluatorContext, weights: Any, source: RecordSource) -> Labelled:
         """Computes the features of all images of a source, in float32."""
-        encoder = context.encoder
-        batches = eval_batches(
-            source,
-            {self.image: context.readers[self.image]},
-            field=self.image,
-            batch_size=encoder.batch_size,
-            rows=encoder.rows,
-            reading=context.reading,
-        )
+        encoder, reader = context.encoder, context.readers[self.image]
+        batches = context.source_encoder(weights).batches(source, self.image, reader)
         encode = encoder.features if self.features == "tower" else encoder.embeddings
         features, records = encode(weights, self.image, batches)  # [n, M, W] or [n, M, N]
         if encoder.terms(self.image) is not None:  # one position per patch, no class tokens

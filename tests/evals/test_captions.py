@@ -147,7 +147,7 @@ def test_rouge_is_that_of_its_package() -> None:
         (None, r"a\.npy cannot be read \(No such file or directory\). Name another in"),
         (np.zeros((6, 4), np.float32), r"a\.npy holds float32 \[6, 4\], but the data have 6 capti"),
         (np.zeros((6, 3), int), r"holds int64 \[6, 3\], but the data have 6 captions and 3 images"),
-        (b"x" * 40, r"a\.npy holds 10 numbers of float32, but the data have 6 captions and 3 im"),
+        (b"x" * 40, r"a\.npy holds float32 \[10\], but the data have 6 captions and 3 im"),
         (b"\x93NUMPY\x01\x00", r"the file of relevance .*a\.npy is no \.npy file \("),
         (np.full((6, 3), -1, np.float32), "captions from number 0 on have relevance that is negat"),
     ],
