@@ -138,7 +138,7 @@ def _list(content: dict[str, Any], label: str, location: str) -> list[Any]:
 def _class(value: Any, location: str) -> Class:
     if isinstance(value, list) and value:
         names = tuple(_text(name, location) for name in value)
-        return names if len(names) > 1 else names[0]
+        return names if len(names) > 1 else value[0]
     return _text(value, location)
 
 
