@@ -10,8 +10,7 @@ Topology for Contrastive Visual-Textual Alignment" (Table 1):
 | oblique | Oblique | sum_j cos(u_j, v_j) | [-M, M] |
 | geodesic | Geodesic | -sqrt(sum_j arccos^2 cos(u_j, v_j)) | [-pi sqrt(M), 0] |
 
-In addition: `Inner` ("inner"), the inner product of dense vectors, and `Product`, the inner product
-of flat lexical vectors [..., V].
+In addition: `Inner` ("inner"), the inner product of dense vectors or of lexical ones [..., 1, V].
 
 The paper's Ob(n, m) has n = N and m = M. All arithmetic is in float32 or wider, with full-precision
 matrix products. Topologies are hashable and compare equal by class and keys, so they can be static
@@ -86,7 +85,10 @@ class Euclidean(Topology):
 @register("topology")
 @dataclass(frozen=True)
 class Inner(FlatProduct):
-    """The inner product of the flattened [M*N] vectors, not normalized (DPR)."""
+    """The inner product of the flattened [M*N] vectors, not normalized (DPR, VDR).
+
+    The score adds up over features, so the last axis may be sharded over devices.
+    """
 
     type: Literal["inner"] = "inner"
 
@@ -139,23 +141,6 @@ class Geodesic(Topology):
     def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """Returns the average with every sub-sphere at norm 1 again."""
         return self.project(super().combine(embeddings, weights))
-
-
-@dataclass(frozen=True)
-class Product(FlatProduct):
-    """The inner product of lexical vectors [rows, V], not normalized.
-
-    The score adds up over features, so V may be sharded over devices.
-    """
-
-    def project(self, x: jax.Array) -> jax.Array:
-        return _promote(x)
-
-    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return super().score(a[:, None], b[:, None])
-
-    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return super().paired(a[:, None], b[:, None])
 
 
 TOPOLOGIES: dict[str, Topology] = {

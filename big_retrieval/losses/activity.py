@@ -23,16 +23,16 @@ def of_sides(
     """Returns `activity` of both sides as `<metric>_<side>`, if the step is logged.
 
     Args:
-      pairs: lexical embeddings [B, V].
+      pairs: lexical embeddings [B, 1, V].
       words: see `PairLoss.words`.
       gates: k of the gate of each side that has a gate.
     """
     out = {}
     for side, embeddings, valid in (
-        ("query", pairs.query, pairs.counted["query"]),
+        ("query", pairs.query_values, pairs.counted["query"]),
         ("document", pairs.document, pairs.counted["document"]),
     ):
-        inputs = jax.lax.stop_gradient((embeddings, words.get(side), valid))
+        inputs = jax.lax.stop_gradient((embeddings[:, 0], words.get(side), valid))
         measure = functools.partial(activity, *inputs, gates.get(side))
         metrics = metrics_if_logged(context.logged, measure)
         out |= {f"{metric}_{side}": value for metric, value in metrics.items()}
@@ -85,10 +85,10 @@ def flops(embeddings: jax.Array, valid: jax.Array) -> jax.Array:
     "Minimizing FLOPs to Learn Efficient Sparse Representations", as in SPLADE.
 
     Args:
-      embeddings: V(x), [B, V].
+      embeddings: V(x), [B, 1, V].
       valid: bool [B]; the mean is over valid rows.
     """
-    kept = jnp.where(valid[:, None], jnp.abs(embeddings), 0)
+    kept = jnp.where(valid[:, None, None], jnp.abs(embeddings), 0)
     return jnp.sum(jnp.square(jnp.sum(kept, axis=0) / jnp.maximum(jnp.sum(valid), 1)))
 
 

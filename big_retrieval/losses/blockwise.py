@@ -54,11 +54,9 @@ class _Block:
         rows = self.take(side, index)
         fresh = self.start(index) + jnp.arange(self.size) >= index * self.size
         counted = rows.counted & fresh
-        mask = counted.reshape(-1, *(1,) * (rows.embeddings.ndim - 1))
         # Padding may hold any value, NaN included.
-        return dataclasses.replace(
-            rows, counted=counted, embeddings=jnp.where(mask, rows.embeddings, 0)
-        )
+        embeddings = counted_rows(rows.embeddings, counted)
+        return dataclasses.replace(rows, counted=counted, embeddings=embeddings)
 
     def put(self, tree: Any, rows: Any, index: Any) -> Any:
         """Writes the block's rows."""
@@ -66,6 +64,11 @@ class _Block:
         return jax.tree.map(
             lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0), tree, rows
         )
+
+
+def counted_rows(x: jax.Array, counted: jax.Array) -> jax.Array:
+    """Returns rows [n, ...] with 0 where `counted`, bool [n], is False."""
+    return jnp.where(counted.reshape(-1, *(1,) * (x.ndim - 1)), x, 0)
 
 
 def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | None = None) -> int:
@@ -77,7 +80,7 @@ def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | 
     and 256 MiB. Larger batches need several tiles: one of 1,024 takes 11% more than two of 512.
 
     Args:
-      embeddings: shape [n, M, N] or [n, V].
+      embeddings: shape [n, M, N].
       platform: "cpu", "gpu" or "tpu"; None for `traced_platform`.
     """
     platform = platform or traced_platform()
@@ -140,19 +143,19 @@ def _scores(
     if terms is not None:
         width = local.shape[-1]
         terms = terms_here(terms, width, sweep.feature_axis)
-        rotating = dense_locally(rotating, terms, width)
+        rotating = dense_locally(rotating, terms, width)[:, None]  # [T, 1, V]
     return sweep.topology.score(local, rotating)
 
 
 def paired_scores(
     sweep: TileSweep, documents: jax.Array, queries: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
-    """Computes `Topology.paired`, also of sparse queries [n, K] with documents [n, V]."""
+    """Computes `Topology.paired`, also of sparse queries [n, K] with documents [n, 1, V]."""
     if terms is None:
         return sweep.topology.paired(documents, queries)
     terms = terms_here(terms, documents.shape[-1], sweep.feature_axis)
     # The terms of other devices are -1; their products are set to 0 below.
-    values = take_locally(documents, terms)  # [n, K]
+    values = take_locally(documents[:, 0], terms)  # [n, K]
     return jnp.sum(jnp.where(terms >= 0, values * queries, 0), axis=1)
 
 

@@ -36,7 +36,7 @@ class Sparsity:
         """Returns the sum of factor * FLOPS over both sides, [], and metrics `flops_<side>`.
 
         Args:
-          pairs: lexical embeddings [B, V].
+          pairs: lexical embeddings [B, 1, V].
           step: number of finished steps.
         """
         total, metrics = jnp.zeros(()), {}
@@ -77,7 +77,7 @@ class Contrastive(PairLoss):
         )
         loss, metrics = self.sum_of_terms(context, one, self.terms)
         if self.lexical(context.config):
-            pairs = self.pair_batch(context).flat()
+            pairs = self.pair_batch(context)
             penalty, found = self.sparsity.penalty(pairs, context.step)
             loss, metrics = loss + penalty, metrics | found
             metrics |= activity.of_sides(context, pairs, self.words(context), {})

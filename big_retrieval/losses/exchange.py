@@ -78,12 +78,13 @@ def _with_negatives(documents: SideRows, negatives: SideRows | None) -> SideRows
 def _positive(sweep: TileSweep, documents: SideRows, queries: SideRows) -> Callable[..., jax.Array]:
     """Returns a function of both embeddings: this device's part of the positives' scores [b]."""
     counted = documents.counted & queries.counted
-    mask = counted.reshape(-1, *(1,) * (queries.embeddings.ndim - 1))
 
     def positive(documents: jax.Array, embeddings: jax.Array) -> jax.Array:
         # Rows without a pair may hold NaN, which times 0 would still reach the gradients.
-        sides = jnp.where(mask, documents, 0), jnp.where(mask, embeddings, 0)
-        return blockwise.paired_scores(sweep, *sides, queries.terms)
+        documents, embeddings = (
+            blockwise.counted_rows(x, counted) for x in (documents, embeddings)
+        )
+        return blockwise.paired_scores(sweep, documents, embeddings, queries.terms)
 
     return positive
 

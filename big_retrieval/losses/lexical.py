@@ -15,8 +15,8 @@ class LexicalBatch:
     """Lexical representations of one side of a batch.
 
     Attributes:
-      embeddings: dense V(x), [B, V].
-      bow: int32 [B, L], term ids of the row's words, -1 for no term; None for images.
+      embeddings: dense V(x), [B, 1, V], or [B, K, 1, V] of hard negatives.
+      bow: int32 [B, L] or [B, K, L], term ids of the row's words, -1 for no term; None for images.
     """
 
     embeddings: jax.Array
@@ -31,7 +31,11 @@ class LexicalBatch:
         """Returns E(x), which also keeps the row's words and `more` terms, int32 [B, L'] or -1."""
         kept = [terms for terms in (self.bow, more) if terms is not None]
         bow = jnp.concatenate(kept, axis=1) if kept else None
-        return gate.sparsify(self.embeddings, self.width if top_k is None else top_k, bow)
+        return gate.sparsify(self.embeddings[:, 0], self.width if top_k is None else top_k, bow)
+
+    def dense(self, rows: SparseRows) -> jax.Array:
+        """Converts sparse rows to dense ones, [n, 1, V]."""
+        return gate.to_dense(rows, self.width)[:, None]
 
     def bag(self, normalise: bool) -> SparseRows:
         """Returns bow(x)."""
@@ -45,14 +49,14 @@ class LexicalBatch:
         return jnp.any(gate.dense_mask(rows, self.width), axis=0)
 
     def flat(self) -> "LexicalBatch":
-        """Returns rows [B, K, ...] as [B K, ...]."""
-        return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), self)
+        """Returns hard negatives [B, K, ...] as rows [B K, ...]."""
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self)
 
 
 def contrastive_mask(
     active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0
 ) -> jax.Array:
-    """Returns the inactive terms that each row gets, bool [rows, V].
+    """Returns the inactive terms that each row gets, bool [rows, 1, V].
 
     Args:
       active: bool [V].
@@ -62,7 +66,7 @@ def contrastive_mask(
     index = first + jnp.arange(rows)
     # Row v modulo B gets term v, so all rows get about the same number of terms.
     row_of_term = jnp.arange(len(active)) % (of or rows)
-    return (row_of_term[None, :] == index[:, None]) & ~active[None, :]
+    return (row_of_term == index[:, None, None]) & ~active
 
 
 def contrastive_mask_terms(active: jax.Array, rows: int) -> jax.Array:

@@ -52,7 +52,7 @@ class Negatives:
     """Extra documents, negatives of all queries of the batch: further columns of the logits.
 
     Attributes:
-      embeddings: [B, K, M, N] or [B, K, V]; row i came with pair i.
+      embeddings: [B, K, M, N]; row i came with pair i.
       valid: bool [B, K] or None; negatives of padding rows never count.
       document_id: int32 [B, K] or None.
     """
@@ -67,8 +67,8 @@ class PairBatch:
     """Both sides of a batch, and labels of its rows; row i of both sides is a pair.
 
     Attributes:
-      query: projected embeddings, [B, M, N] or [B, V]; sparse rows are sent sparse.
-      document: projected embeddings of the same shape; [B, V] with sparse queries.
+      query: projected embeddings, [B, M, N]; lexical ones may be sparse, and are sent sparse.
+      document: projected embeddings of the same shape; [B, 1, V] with sparse queries.
       topology: computes the scores; higher is closer.
       logit_scale: multiplier of the scores, []; differentiable.
       bias: added to the scaled scores, []; differentiable. None for 0.
@@ -97,15 +97,6 @@ class PairBatch:
     document_id: jax.Array | None = None
     false_negatives: FalseNegatives = "keep"
     execution: Execution = AUTO
-
-    def flat(self) -> "PairBatch":
-        """Returns lexical embeddings [B, 1, V] as [B, V], and negatives as [B, K, V]."""
-        query, document = (x.reshape(len(x), -1) for x in (self.query_values, self.document))
-        negatives = self.negatives
-        if negatives is not None:
-            flat = negatives.embeddings.reshape(*negatives.embeddings.shape[:2], -1)
-            negatives = dataclasses.replace(negatives, embeddings=flat)
-        return dataclasses.replace(self, query=query, document=document, negatives=negatives)
 
     @functools.cached_property
     def valid_rows(self) -> jax.Array:
@@ -222,7 +213,7 @@ class PairBatch:
         query, document = self.query_values.shape, self.document.shape
         fits = query == document
         if isinstance(self.query, SparseRows):
-            fits = len(document) == 2 and query[0] == document[0]
+            fits = document[:-1] == (query[0], 1)
         negatives = None if self.negatives is None else self.negatives.embeddings.shape
         if not fits or (negatives is not None and negatives[2:] != document[1:]):
             others = f" and extra negatives of {negatives}" if negatives else ""

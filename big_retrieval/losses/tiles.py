@@ -29,7 +29,7 @@ class SideRows:
     """The n rows of one side.
 
     Attributes:
-      embeddings: [n, M, N] or [n, V]; the values [n, K] of sparse rows.
+      embeddings: [n, M, N]; the values [n, K] of sparse rows.
       index: int32 [n], index of the row's pair in the global batch; below 0 for extra negatives.
       counted: bool [n]; False for padding.
       query_id: int32 [n] or None; negative if unknown. Documents may have [n, K]: all their

@@ -1,9 +1,9 @@
 """The loss of VDR.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", sections
-3.2 and 3.3. V(x) [B, V] is the dense representation, E(x) the gated one (`gate.py`), bow(x) the bag
-of words. SCE is the symmetric cross-entropy of Eq. 5 over the global batch. Hard negatives are in
-the denominators of the queries.
+3.2 and 3.3. V(x) [B, 1, V] is the dense representation, E(x) the gated one (`gate.py`), bow(x) the
+bag of words. SCE is the symmetric cross-entropy of Eq. 5 over the global batch. Hard negatives are
+in the denominators of the queries.
 
   two terms (the paper)    SCE(E_q, V_p) + SCE(bow_q, V_p)
   four terms (`symmetric`, the authors' later model)    the same and SCE(V_q, E_p) + SCE(V_q, bow_p)
@@ -39,8 +39,7 @@ from big_retrieval.losses.lexical import (
 )
 from big_retrieval.losses.pairs import PairLoss
 from big_retrieval.losses.pairwise import PairBatch
-from big_retrieval.similarity import Product, unit
-from big_retrieval.sparse import gate
+from big_retrieval.similarity import Inner, unit
 from big_retrieval.sparse.gate import SparseRows
 
 
@@ -115,7 +114,7 @@ class Vdr(PairLoss):
                 )
 
     def __call__(self, context: Context) -> Result:
-        pairs, words = self.pair_batch(context).flat(), self.words(context)
+        pairs, words = self.pair_batch(context), self.words(context)
         loss, metrics = vdr_loss(self, pairs, words)
         metrics |= activity.of_sides(context, pairs, words, self._gates)
         return loss, {**metrics, "logit_scale": self.multiplier(context)}
@@ -149,7 +148,7 @@ def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> R
     mask `shared_out`, the number of terms that the mask gives to queries.
 
     Args:
-      pairs: dense representations [B, V], and [B, K, V] of hard negatives.
+      pairs: dense representations [B, 1, V], and [B, K, 1, V] of hard negatives.
       words: term ids int32 [B, L] of "query", "document" and [B, K, L] of "negatives", if any.
     """
     negatives = pairs.negatives
@@ -159,13 +158,12 @@ def vdr_loss(config: Vdr, pairs: PairBatch, words: Mapping[str, jax.Array]) -> R
     terms = LossTerms(config, **{k: LexicalBatch(x, words.get(k)) for k, x in sides.items()})
     results = {}
     for name, (query, document, others) in terms.operands().items():
-        width = document.shape[1]
-        if isinstance(query, SparseRows) and 2 * query.terms.shape[1] >= width:
-            query = gate.to_dense(query, width)  # sparse rows are not smaller
+        if isinstance(query, SparseRows) and 2 * query.terms.shape[1] >= terms.query.width:
+            query = terms.query.dense(query)  # sparse rows are not smaller
         if negatives is not None:
             negatives = dataclasses.replace(negatives, embeddings=others)
         term = dataclasses.replace(
-            pairs, query=query, document=document, topology=Product(), negatives=negatives
+            pairs, query=query, document=document, topology=Inner(), negatives=negatives
         )
         results[name] = contrastive_loss(term, config.divide_by, config.directions)
     share = 1 / len(results)
@@ -194,7 +192,7 @@ class LossTerms:
     negatives: LexicalBatch | None = None
 
     def operands(self) -> dict[str, Operands]:
-        """Returns term -> queries [B, V] or sparse, documents [B, V], hard negatives [B, K, V]."""
+        """Returns term -> queries [B, 1, V] or sparse, documents, hard negatives [B, K, 1, V]."""
         config = self.config
         out: dict[str, Operands] = {"gated": self._gated()}
         if config.bag:
@@ -207,7 +205,7 @@ class LossTerms:
 
     @property
     def _others(self) -> jax.Array | None:
-        """V of the hard negatives, [B, K, V]."""
+        """V of the hard negatives, [B, K, 1, V]."""
         return None if self.negatives is None else self.negatives.embeddings
 
     def _masked(self, where: str) -> bool:
@@ -237,31 +235,30 @@ class LossTerms:
         return query, self._without(contrastive_mask(self.active, rows)), self._others
 
     def _without(self, masked: jax.Array) -> jax.Array:
-        """Returns V of the positives without the terms that the mask [B, V] gives to queries."""
+        """Returns V of the positives without the terms that the mask [B, 1, V] gives to queries."""
         return jnp.where(masked, 0, self.document.embeddings)
 
     def _weighted(self, masked: jax.Array) -> jax.Array:
-        """Returns the values that a mask, bool [B, K], adds to bags of words."""
+        """Returns the values that a mask, bool [..., K], adds to bags of words."""
         mask = masked.astype(jnp.float32)
         return self.config.mask.weight * (unit(mask, -1) if self.config.mask.normalise else mask)
 
     def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
         """Returns E_p of the positives and of the hard negatives, dense."""
-        width, top_k = self.document.width, self.config.top_k_of_documents
-        positives = gate.to_dense(self.document.gated(top_k), width)
+        top_k = self.config.top_k_of_documents
+        positives = self.document.dense(self.document.gated(top_k))
         if self.negatives is None:
             return positives, None
-        others = gate.to_dense(self.negatives.flat().gated(top_k), width)
+        others = self.document.dense(self.negatives.flat().gated(top_k))  # [B K, 1, V]
         return positives, others.reshape(self.negatives.embeddings.shape)
 
     def _bag_documents(self) -> Operands:
         """Returns the operands of SCE(V_q, bow_p), with the mask on the documents' side, if any."""
-        width, norm = self.document.width, self.config.bag_norm
-        rows = len(self.document.embeddings)
-        positives, others = gate.to_dense(self.document.bag(norm), width), None
+        norm, rows = self.config.bag_norm, len(self.document.embeddings)
+        positives, others = self.document.dense(self.document.bag(norm)), None
         flat = None if self.negatives is None else self.negatives.flat()
         if flat is not None:
-            others = gate.to_dense(flat.bag(norm), width)  # [B K, V]
+            others = self.document.dense(flat.bag(norm))  # [B K, 1, V]
         query = self.query.embeddings
         if self._masked("bag"):
             active = self.document.active("bag", 0)

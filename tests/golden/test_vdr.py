@@ -25,7 +25,7 @@ from big_retrieval.losses.lexical import LexicalBatch, contrastive_mask
 from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
 from big_retrieval.losses.vdr import LossTerms, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
-from big_retrieval.similarity import Product
+from big_retrieval.similarity import Inner
 from big_retrieval.sparse import gate, listing
 from big_retrieval.sparse.sharded import term_axis
 from big_retrieval.sparse.terms import terms_of
@@ -80,8 +80,9 @@ def test_bag_of_words(case: Case) -> None:
 def test_contrastive_mask(case: Case) -> None:
     rows, width = case["bow"].shape
     active = jnp.any(jnp.asarray(case["bow"]) != 0, axis=0)
-    np.testing.assert_array_equal(contrastive_mask(active, rows), case["cts_mask"])
-    np.testing.assert_array_equal(contrastive_mask(jnp.zeros(width, bool), rows), case["init"])
+    np.testing.assert_array_equal(contrastive_mask(active, rows)[:, 0], case["cts_mask"])
+    start = contrastive_mask(jnp.zeros(width, bool), rows)
+    np.testing.assert_array_equal(start[:, 0], case["init"])
 
 
 def run_head(case: Case, head: LexicalHead) -> None:
@@ -221,9 +222,9 @@ def test_sce(case: Case) -> None:
     n = len(case["q"])
 
     def loss(q: Any, p: Any, temperature: Any, directions: Any = "both") -> Any:
-        rest = p[n:].reshape(n, -1, p.shape[1])
+        rest = p[n:].reshape(n, -1, 1, p.shape[1])
         negatives = Negatives(rest) if rest.size else None
-        pairs = PairBatch(q, p[:n], Product(), 1 / temperature, negatives=negatives)
+        pairs = PairBatch(q[:, None], p[:n, None], Inner(), 1 / temperature, negatives=negatives)
         return contrastive_loss(pairs, directions=directions)
 
     def both(*inputs: Any) -> Any:
@@ -269,11 +270,11 @@ def sides_of(
 ) -> tuple[LexicalBatch, LexicalBatch, LexicalBatch | None]:
     """Queries, positives and hard negatives of a file of losses."""
     n, extra = int(case["n"]), int(case["m"]) - 1
-    query, document = LexicalBatch(q, q_words), LexicalBatch(p[:n], words[:n])
+    query, document = LexicalBatch(q[:, None], q_words), LexicalBatch(p[:n, None], words[:n])
     if not extra:
         return query, document, None
-    shape = (n, extra, -1)
-    return query, document, LexicalBatch(p[n:].reshape(shape), words[n:].reshape(shape))
+    others = p[n:].reshape(n, extra, 1, -1), words[n:].reshape(n, extra, -1)
+    return query, document, LexicalBatch(*others)
 
 
 def loss_of(config: Vdr, *sides: LexicalBatch | None, **common: Any) -> Any:
@@ -286,7 +287,7 @@ def loss_of(config: Vdr, *sides: LexicalBatch | None, **common: Any) -> Any:
     named = zip(("query", "document", "negatives"), sides, strict=True)
     words = {k: side.bow for k, side in named if side is not None and side.bow is not None}
     return vdr_loss(
-        config, PairBatch(query.embeddings, document.embeddings, Product(), **common), words
+        config, PairBatch(query.embeddings, document.embeddings, Inner(), **common), words
     )
 
 
@@ -413,9 +414,9 @@ def matrices(operands: Mapping[str, Any], width: int) -> dict[str, tuple[Any, An
     out = {}
     for name, (query, document, others) in operands.items():
         query = gate.to_dense(query, width) if isinstance(query, gate.SparseRows) else query
-        if others is not None:
-            document = jnp.concatenate([document, others.reshape(-1, width)])
-        out[name] = query, document
+        sides = [document] if others is None else [document, others]
+        documents = jnp.concatenate([x.reshape(-1, width) for x in sides])
+        out[name] = query.reshape(-1, width), documents
     return out
 
 
@@ -470,9 +471,9 @@ def test_training(case: Case) -> None:
     def loss(params: Any) -> Any:
         q = encoders["q"](params["q"], q_ids, q_ids != 0)
         p = encoders["p"](params["p"], p_ids, p_ids != 0)
-        others = [x[n:].reshape(n, len(x) // n - 1, x.shape[1]) for x in (p, p_words)]
+        others = [x[n:].reshape(n, len(x) // n - 1, *x.shape[1:]) for x in (p[:, None], p_words)]
         negatives = LexicalBatch(*others) if others[0].size else None
-        sides = LexicalBatch(q, q_words), LexicalBatch(p[:n], p_words[:n]), negatives
+        sides = LexicalBatch(q[:, None], q_words), LexicalBatch(p[:n, None], p_words[:n]), negatives
         value, metrics = loss_of(config, *sides)
         return value, (metrics, q, p)
 

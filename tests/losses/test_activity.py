@@ -21,16 +21,16 @@ SCALARS = {"logit_scale": jnp.asarray(0.3)}
 
 def test_flops_by_hand() -> None:
     """(1 + 3)^2 / 4 + 2^2 / 4 of two rows; the third is padding."""
-    found = flops(jnp.asarray(EMBEDDINGS), jnp.asarray([True, True, False]))
+    found = flops(jnp.asarray(EMBEDDINGS)[:, None], jnp.asarray([True, True, False]))
     assert float(found) == 4 + 1
-    assert float(flops(jnp.asarray(EMBEDDINGS), jnp.zeros(3, bool))) == 0
+    assert float(flops(jnp.asarray(EMBEDDINGS)[:, None], jnp.zeros(3, bool))) == 0
 
 
 def test_gradient_of_flops() -> None:
     """Of row i and term v: 2 mean_v / n, nothing for padding."""
     valid = jnp.asarray([True, True, False])
-    found = jax.grad(flops)(jnp.asarray(EMBEDDINGS), valid)
-    np.testing.assert_allclose(found, [[2, 0, 1], [2, 0, 1], [0, 0, 0]])
+    found = jax.grad(flops)(jnp.asarray(EMBEDDINGS)[:, None], valid)
+    np.testing.assert_allclose(found[:, 0], [[2, 0, 1], [2, 0, 1], [0, 0, 0]])
 
 
 def arrays(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -175,10 +175,10 @@ def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     given_batch = Batch(fields=fields, valid=jnp.ones(ROWS, bool), document_id=jnp.arange(ROWS))
     config, both = config_of(title=3.0, text=1.0), Reps(embeddings=embeddings, bow=bow)
     given = Context(both, given_batch, config, scalars=SCALARS)
-    side = Contrastive().pair_batch(given).flat()
+    side = Contrastive().pair_batch(given)
     assert side.present == (None, None)
     shares = np.where(present, 0.25, 0.0)[:, None]
-    np.testing.assert_allclose(side.document, (1 - shares) * title + shares * text, rtol=1e-6)
+    np.testing.assert_allclose(side.document[:, 0], (1 - shares) * title + shares * text, rtol=1e-6)
     words = Contrastive().words(given)["document"]
     np.testing.assert_array_equal(words, np.concatenate([first, second], axis=1))
 

@@ -17,11 +17,11 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval.config.topologies import Topology
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
-from big_retrieval.similarity import TOPOLOGIES, Product
+from big_retrieval.similarity import TOPOLOGIES, Inner
 from big_retrieval.train.microbatch import in_slices
 
 ROWS, EXTRA, WIDTH = 24, 2, 10  # 24 = 8 devices x 3 rows
-TOP: dict[str, Topology] = {**TOPOLOGIES, "product": Product()}
+TOP: dict[str, Topology] = {**TOPOLOGIES, "lexical": Inner()}
 VALID = np.arange(ROWS) % 11 != 4
 QUERY_PRESENT, DOCUMENT_PRESENT = np.arange(ROWS) % 7 != 3, np.arange(ROWS) % 5 != 1
 NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
@@ -99,7 +99,7 @@ PAIRS = [
     (kind, name)
     for kind in KINDS
     for name in TOP
-    if not KINDS[kind].several or name in ("oblique", "product")
+    if not KINDS[kind].several or name in ("oblique", "lexical")
 ]
 
 
@@ -158,9 +158,10 @@ def several(own: Any, more: Any, kind: Kind) -> Any:
 
 
 def embeddings(name: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """The tower: [..., WIDTH] -> embeddings [..., 3, 4], or [..., 12] for the plain product."""
+    """The tower: [..., WIDTH] -> embeddings [..., 3, 4], or lexical ones [..., 1, 12]."""
     raw = jnp.tanh(x @ kernel)
-    return TOP[name].project(raw if name == "product" else raw.reshape(*raw.shape[:-1], 3, 4))
+    shape = (1, 12) if name == "lexical" else (3, 4)
+    return TOP[name].project(raw.reshape(*raw.shape[:-1], *shape))
 
 
 def dense(kind: Kind, name: str, x: dict[str, Any], of: dict[str, np.ndarray]) -> jax.Array:
@@ -280,7 +281,7 @@ def test_value_and_gradients(kind: str, name: str, form: str) -> None:
 @pytest.mark.parametrize("exchange", ["gather", "ring"])
 def test_features_over_the_tensor_axis(kind: str, exchange: str) -> None:
     """A vocabulary sharded over devices: blocks of scores are summed over them."""
-    check(KINDS[kind], "product", Form(8, exchange), (2, 1, 4), "tensor")
+    check(KINDS[kind], "lexical", Form(8, exchange), (2, 1, 4), "tensor")
 
 
 def check(

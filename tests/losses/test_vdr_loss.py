@@ -18,7 +18,7 @@ from big_retrieval.config import TermMask, Vdr
 from big_retrieval.losses import blockwise, pairwise
 from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
 from big_retrieval.losses.vdr import vdr_loss
-from big_retrieval.similarity import Product
+from big_retrieval.similarity import Inner
 from big_retrieval.sparse import gate, sharded
 from big_retrieval.sparse.sharded import term_axis
 from big_retrieval.train.microbatch import in_slices
@@ -91,8 +91,9 @@ def loss(x: Any, terms: Any, config: Vdr, execution: Execution, microbatch: int 
     rows = {name: x[name] for name in terms}
     dense, _ = in_slices(encode, x["kernel"], None, rows, microbatch, has_common=False)
     pairs = PairBatch(
-        dense["query"], dense["document"], Product(), x["scale"], valid=jnp.asarray(VALID),
-        negatives=Negatives(dense["negatives"], jnp.asarray(NEGATIVES_VALID)), execution=execution,
+        dense["query"][:, None], dense["document"][:, None], Inner(), x["scale"],
+        valid=jnp.asarray(VALID), execution=execution,
+        negatives=Negatives(dense["negatives"][:, :, None], jnp.asarray(NEGATIVES_VALID)),
     )  # fmt: skip
     return vdr_loss(config, pairs, terms)[0]
 
@@ -233,7 +234,7 @@ def test_queries_are_sent_as_sparse_rows() -> None:
     terms = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=sharded)
 
     def value(q: Any, p: Any, bow: Any) -> Any:
-        pairs = PairBatch(q, p, Product(), execution=Execution("gather", block=8))
+        pairs = PairBatch(q[:, None], p[:, None], Inner(), execution=Execution("gather", block=8))
         return vdr_loss(config, pairs, {"query": bow})[0]
 
     with jax.set_mesh(mesh):
