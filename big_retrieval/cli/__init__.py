@@ -1,7 +1,7 @@
-"""The command line: flags in, one sentence out when something is wrong.
+"""Start of a command: its flags, its config and the call of its function.
 
-ml_collections reads the config file and the overrides. Its errors, and those of the config file,
-become a `UserError` here; everything else that goes wrong is a bug and keeps its traceback.
+ml_collections reads the config file and the overrides (`config_file.py`). Mistakes in flags or in
+the config file raise a `UserError` (`mistakes.py`), which ends the process (`failures.py`).
 """
 
 import functools
@@ -40,6 +40,9 @@ CONFIG = config_flags.DEFINE_config_file(
 WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> by default")
 WAIT = flags.DEFINE_bool("wait", False, "Wait while another process writes to the same place")
 PLUGINS = flags.DEFINE_multi_string("plugins", [], "Python file that defines parts of the run")
+flags.FLAGS["config"].parser = ConfigFile(flags.FLAGS["config"].parser)
+levels.define()
+
 LENGTHS = ("total_steps", "total_examples", "total_epochs")
 
 
@@ -52,20 +55,19 @@ def run(
     instead: str = "",
     about: str = "",
 ) -> None:
-    """Parses the command line and calls `main`; exits with status 2 on a user's mistake.
+    """Parses the command line and calls `main`; exits with status 2 on a `UserError`.
 
-    With --help or --version it prints that instead, and returns.
+    With --help or --version it only prints their text.
 
     Args:
-      main: takes the words of the command line that are no flags.
-      words: how many of them there may be.
-      log: whether the output only tells what the command does and its results are files, so that
-        the command goes on where the output cannot be written.
-      without: flags of this module, or of another one that the command imports, which it does not
-        take.
-      instead: a flag that a config is made of, so that keys may stand without --config; the
-        command then parses once more.
-      about: the command's description, for --help.
+      main: function of the command; takes the words of the command line that are not flags.
+      words: maximum number of these words.
+      log: True if the results are files, so that the command continues when its output cannot be
+        written.
+      without: flags of this module, or of another imported module, that the command does not take.
+      instead: flag from which the command builds a config, so that keys need no --config; the
+        command then parses again.
+      about: description of the command, for --help.
     """
     screen.guard(log=log)
     messages.show(results=not log)
@@ -87,22 +89,24 @@ def run(
 
 
 def _start(main: Callable[..., Any], *words: str) -> None:
-    """Calls `main` after the flags that all commands share."""
     levels.apply()
-    for file in PLUGINS.value if "plugins" in flags.FLAGS else ():
-        registry.import_file(Path(file))
+    _import_plugins()
     main(*words)
 
 
+def _import_plugins() -> None:
+    for file in PLUGINS.value if "plugins" in flags.FLAGS else ():
+        registry.import_file(Path(file))
+
+
 def _help(about: str) -> None:
-    """Prints the command's description and flags; with --config, the keys of that config, too."""
+    """Prints the command's description and flags, and the keys of a config after --config."""
     argv = [arg for arg in sys.argv if arg not in manual.ASKED]
     config = None
     if "config" in flags.FLAGS and any(re.match(r"--?config(=|$)", arg) for arg in argv):
         try:
             parse(argv, words=len(argv))
-            for file in PLUGINS.value:
-                registry.import_file(Path(file))
+            _import_plugins()
             config = load_config()
         except UserError as problem:
             fail(problem)
@@ -110,38 +114,31 @@ def _help(about: str) -> None:
 
 
 def require(*wanted: tuple[flags.FlagHolder, str]) -> None:
-    """Raises a UserError for the first flag that is not given.
-
-    Args:
-      *wanted: flags, each with what it names.
-    """
+    """Raises a UserError for the first missing flag; each flag comes with its meaning."""
     for flag, what in wanted:
         if not flag.value:
             raise UserError(f"--{flag.name} is missing: {what}.")
 
 
 def prepare_environment() -> None:
-    """Settings of the process, which must be there before jax starts its backend."""
+    """Changes settings of the process; call it before jax starts its backend."""
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
-    # Tracing a model makes many objects, nearly all of which stay: to look through all of them for
-    # garbage as often as Python does takes a twelfth of the time until the first step.
+    # Tracing a model creates many objects that stay. Python's default intervals of full garbage
+    # collections take a twelfth of the time until the first step.
     gc.set_threshold(gc.get_threshold()[0], 20, 100)
 
 
 def parse(argv: Sequence[str], *, words: int = 0, instead: str = "") -> list[str]:
-    """Parses flags; every mistake in them or in the config file becomes one sentence.
+    """Parses flags and returns the program and the words that are not flags.
 
     Args:
-      argv: the command line, the program first.
-      words: how many words that are no flags there may be.
-      instead: see `run`; where this flag is given, keys of a config are left out.
-
-    Returns:
-      The program and these words.
+      argv: the command line; the program comes first.
+      words: maximum number of words that are not flags.
+      instead: as in `run`; if this flag is present, keys of a config are ignored.
 
     Raises:
-      UserError: names the flag, key or file.
+      UserError: a mistake in a flag, key or config file.
     """
     if instead and any(re.match(rf"--?{instead}(=|$)", arg) for arg in argv):
         argv = [arg for arg in argv if not re.match(OVERRIDE, arg)]
@@ -150,8 +147,6 @@ def parse(argv: Sequence[str], *, words: int = 0, instead: str = "") -> list[str
     given, _ = split_none(argv)
     try:
         rest = flags.FLAGS(given)
-    except UserError:
-        raise
     except Exception as problem:
         raise UserError(mistakes.sentence(problem)) from problem
     if len(rest) > 1 + words:
@@ -167,13 +162,10 @@ def parse(argv: Sequence[str], *, words: int = 0, instead: str = "") -> list[str
 
 
 def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Takes overrides such as --config.optimizer.clip_norm=None out of a command line.
+    """Returns the arguments without overrides that set a key to None, and these keys.
 
-    absl knows no None for numbers, so `load_config` sets these keys itself. An evaluator that is
-    set to nothing, --config.evals.colours= or =None, is dropped.
-
-    Returns:
-      The other arguments, and the keys (`optimizer.clip_norm`) to set to None.
+    absl has no None for numbers, so `load_config` sets keys such as `optimizer.clip_norm` of
+    --config.optimizer.clip_norm=None. It drops evaluators: --config.evals.colours= or =None.
     """
     rest, keys, skip = [], [], False
     for arg, following in itertools.zip_longest(argv, argv[1:]):
@@ -189,17 +181,11 @@ def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return rest, keys
 
 
-flags.FLAGS["config"].parser = ConfigFile(flags.FLAGS["config"].parser)
-levels.define()
-
-
 def load_config() -> Config:
-    """The typed configuration of this command line.
-
-    A length set on the command line replaces the file's, whatever its kind.
+    """Returns the typed configuration of this command line.
 
     Raises:
-      UserError: no --config, or something in it that does not belong there.
+      UserError: --config is missing, or a key has a bad value.
     """
     if CONFIG.value is None:
         own = (
@@ -208,33 +194,43 @@ def load_config() -> Config:
         )
         raise UserError(f"--config is missing, e.g. --config=quickstart{own}.")
     raw = CONFIG.value
-    overrides = config_flags.get_override_values(flags.FLAGS["config"])
-    given = [key for key in LENGTHS if key in overrides]
     with raw.unlocked():
-        for path in split_none(sys.argv)[1]:
-            *groups, last = path.split(".")
-            group = functools.reduce(operator.getitem, groups, raw)
-            if groups == ["evals"]:
-                del group[last]
-                if raw.best_metric.split("/")[1:2] == [last]:
-                    log.info(f"no best checkpoint is kept: {raw.best_metric} is measured no more")
-                    raw.best_metric, raw.final_weights = "", "last"
-            else:
-                group[last] = None
-        for key in LENGTHS if given else ():
-            if key not in given or ("total_steps" in given and key != "total_steps"):
-                raw[key] = None
+        for key in split_none(sys.argv)[1]:
+            _set_none(raw, key)
+        _keep_one_length(raw)
     config = configs.load(raw)
     for file in registry.unused(config.plugins):
         log.warning(f"--plugins={file} defines no part that this config uses")
     return config
 
 
+def _set_none(raw: Any, key: str) -> None:
+    """Sets a key to None; drops an evaluator and the best metric that it measures."""
+    *groups, last = key.split(".")
+    group = functools.reduce(operator.getitem, groups, raw)
+    if groups != ["evals"]:
+        group[last] = None
+        return
+    del group[last]
+    if raw.best_metric.split("/")[1:2] == [last]:
+        log.info(f"no best checkpoint is kept: {raw.best_metric} is measured no more")
+        raw.best_metric, raw.final_weights = "", "last"
+
+
+def _keep_one_length(raw: Any) -> None:
+    """Clears the file's length of the run if the command line gives another kind of length."""
+    overrides = config_flags.get_override_values(flags.FLAGS["config"])
+    given = [key for key in LENGTHS if key in overrides]
+    for key in LENGTHS if given else ():
+        if key not in given or ("total_steps" in given and key != "total_steps"):
+            raw[key] = None
+
+
 def workdir(named: str | None = None) -> Path:
-    """--workdir, where the command has it and it is given, or runs/<file>-<arg>.
+    """Returns --workdir, or runs/<file>-<arg> if the command or the command line lacks it.
 
     Args:
-      named: FILE[:arg] that names the folder; None: the value of --config.
+      named: FILE[:arg] that names the folder; None for the value of --config.
     """
     if "workdir" in flags.FLAGS and WORKDIR.value:
         return Path(WORKDIR.value)

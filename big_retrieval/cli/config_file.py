@@ -158,9 +158,8 @@ def _switch(config: Any, key: str, value: str) -> None:
         return
     if value not in known or old_type == value:
         return
-    new, old_class = schema.to_config_dict(known[value]()), known.get(str(old_type))
-    is_source = old_class and issubclass(old_class, Source)
-    usual = schema.to_config_dict(old_class()) if is_source else {}
+    new, cls = schema.to_config_dict(known[value]()), known.get(str(old_type))
+    usual = schema.to_config_dict(cls()) if cls and issubclass(cls, Source) else {}
     for name in set(old) & set(new) - {"type"}:
         if name not in usual or old[name] != usual[name]:  # "txt" is the text of tars alone
             new[name] = old[name]

@@ -1,4 +1,4 @@
-"""Errors of a command: each one that a user can mend becomes a message, other ones a traceback."""
+"""End of a command after an error: a message and status 2, or a traceback if it is a bug."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 
 log = logging.getLogger(__name__)
 
-REMEDIES = {  # what a message of jax says -> what to do about it
+REMEDIES = {  # part of a message of jax -> remedy
     "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
     "coordinator_address should be": "--distributed finds no cluster here; leave it out.",
 }
@@ -27,7 +27,7 @@ def guarded(main: Callable[[], Any]) -> None:
     """Calls `main`; an error of the user or the machine ends the process with its message."""
     try:
         main()
-        sys.stdout.flush()  # a result that does not fit onto a disk is a sentence here
+        sys.stdout.flush()  # raises here if the disk is full
     except UserError as problem:
         fail(problem)
     except KeyboardInterrupt:
@@ -53,9 +53,8 @@ def guarded(main: Callable[[], Any]) -> None:
 
 
 def fail(problem: Exception) -> None:
-    """Logs the sentence, as far as there is somebody to read it, and exits with status 2."""
+    """Logs the message and exits with status 2, without waiting for other threads."""
     log.error(str(problem))
-    # Other threads (data, checkpoint) may still run; nothing of theirs is worth waiting for.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(2)
@@ -63,18 +62,18 @@ def fail(problem: Exception) -> None:
 
 @contextlib.contextmanager
 def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> Iterator[None]:
-    """A context in which no other command writes to an output; --wait waits for one that does.
+    """Returns a context in which no other command writes to an output.
 
-    The context also ends well on SIGTERM: what is half-written is removed, the lock given back.
+    On SIGTERM, the context removes half-written files and releases the lock.
 
     Args:
-      lock: of `locks.in_folder` or `locks.beside`.
-      of: the file or folder, as the user named it.
-      flag: that names it.
-      wait: wait without --wait, too.
+      lock: result of `locks.in_folder` or `locks.beside`.
+      of: the output file or folder, as the user named it.
+      flag: flag that names the output.
+      wait: True waits for another process, as --wait does.
 
     Raises:
-      UserError: another process writes to it, or nobody can, or its disk is full.
+      UserError: another process writes to the output, it is not writable, or its disk is full.
     """
     with (
         unwinding_on_sigterm(),
