@@ -15,7 +15,6 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
 from big_retrieval.batch import Batch, Reps
@@ -23,7 +22,7 @@ from big_retrieval.config import AtLeast1, Config, Loss, register
 from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.pairwise import mean
 from big_retrieval.models.class_tokens import mean_of_positions
-from big_retrieval.models.layers import Dense, parameter, uniform, wide
+from big_retrieval.models.layers import Dense, look_up, parameter, uniform, wide
 from big_retrieval.models.recurrent import GruLayer
 
 Fields = Mapping[str, Mapping[str, jax.Array]]
@@ -232,9 +231,8 @@ class InputDecoder(nn.Module):
             state = Dense(hidden, axes, start, start, dtype=state.dtype, name="first_state")(state)
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
         table = parameter(self, "words", initializers.normal(1.0), shape, axes)
-        table = with_logical_constraint(table, (None, None))  # gathered for the look-up, as in BERT
         states, _ = GruLayer(hidden, dtype=state.dtype, name="gru")(
-            jnp.take(table, ids, axis=0), mask, state
+            look_up(table, ids), mask, state
         )
         states = states * mask[..., None]  # [b, L, hidden]
         axes, start = ("embed", "vocab"), uniform(hidden**-0.5)

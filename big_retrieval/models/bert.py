@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
 from big_retrieval.config import Config
@@ -24,7 +23,15 @@ from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation, AttentionChoice, Remat
 from big_retrieval.errors import UserError
 from big_retrieval.models.class_tokens import Tiled, pooled, tile_first, tile_last, weigh_as_one
-from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
+from big_retrieval.models.layers import (
+    BlockInit,
+    Dtype,
+    LayerNorm,
+    constrain,
+    dropout,
+    look_up,
+    parameter,
+)
 from big_retrieval.models.transformer import Transformer, run_layers, stored_rows
 
 
@@ -158,11 +165,7 @@ class TextTransformer(nn.Module):
         stds = (0.02, 0.01) if std is None else (std, std)  # CLIP's by default
         words = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
         positions = self._table("position_embedding", rows, "position", std=stds[1])
-        # An id outside the vocabulary gives NaN here, which the training loop notices.
-        # The table is gathered whole for the look-up; otherwise XLA gathers its result instead.
-        words = with_logical_constraint(words, (None, None))
-        x = jnp.take(words, tiled.ids, axis=0)  # [B, L+M-1, W]
-        x = with_logical_constraint(x, ("batch", "length", "embed_act"))
+        x = constrain(look_up(words, tiled.ids))  # [B, L+M-1, W]; the training loop notices NaN
         # Padding gives no gradient to a word vector, even if a lexical head pools over it.
         x = jnp.where(tiled.mask[:, :, None], x, jax.lax.stop_gradient(x))
         if self.spec.pool == "last" and m > 1:

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
 from big_retrieval.runtime.platform import traced_platform
@@ -228,6 +229,19 @@ def parameter(
     dtype = wide(getattr(module, "dtype", jnp.float32))
     value: Any = module.param(name, nn.with_logical_partitioning(init, axes), shape, dtype)
     return value
+
+
+def constrain(x: jax.Array) -> jax.Array:
+    """Names the axes of [B, L, W] activations for the mesh."""
+    return with_logical_constraint(x, ("batch", "length", "embed_act"))
+
+
+def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
+    """Returns the rows [..., W] of a word table [V, W]; an id outside gives NaN.
+
+    A sharded table is gathered before the look-up; otherwise XLA gathers the result instead.
+    """
+    return jnp.take(with_logical_constraint(table, (None, None)), ids, axis=0)
 
 
 def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype) -> jax.Array:

@@ -16,7 +16,7 @@ from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Fitted, Tower
 from big_retrieval.models.class_tokens import mean_of_positions
-from big_retrieval.models.layers import Dtype, flat_matmul, parameter, uniform, wide
+from big_retrieval.models.layers import Dtype, flat_matmul, look_up, parameter, uniform, wide
 from big_retrieval.models.word_vectors import fit_words
 
 
@@ -148,8 +148,7 @@ class RecurrentText(nn.Module):
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
         init = initializers.normal(1.0)
         table = parameter(self, self.spec.table, init, shape, axes)
-        table = with_logical_constraint(table, (None, None))  # gathered for the look-up, as in BERT
-        x = jnp.take(table, ids, axis=0)  # [B, L, words]
+        x = look_up(table, ids)  # [B, L, words]
         mask = mask.astype(bool)
         forward, backward = (
             GruLayer(self.spec.width // 2, name=name, dtype=self.dtype)

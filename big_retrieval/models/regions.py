@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
 from big_retrieval.config import Config
@@ -19,7 +18,7 @@ from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.models.batch_norm import BatchNorm, BatchNormed
-from big_retrieval.models.layers import BlockInit, Dense, Dtype, uniform, wide
+from big_retrieval.models.layers import BlockInit, Dense, Dtype, constrain, uniform, wide
 from big_retrieval.models.recurrent import GruLayer
 from big_retrieval.models.transformer import Transformer, run_layers
 from big_retrieval.similarity import unit
@@ -47,7 +46,7 @@ class GraphLayer(nn.Module):
         relation = jnp.einsum("bnw,bmw->bnm", theta, phi) / v.shape[1]  # [B, R, R]
         y = dense("out", jnp.einsum("bnm,bmw->bnw", relation, g), ("heads", "embed"))
         y = BatchNorm(self.average, initializers.zeros, name="bn", dtype=self.dtype)(y)
-        return with_logical_constraint(y + v, ("batch", "length", "embed_act"))
+        return constrain(y + v)
 
 
 @register("tower")

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.linen.spmd import with_logical_constraint
 
 from big_retrieval.config import Config
 from big_retrieval.config.towers import Tower
@@ -24,7 +23,7 @@ from big_retrieval.models.attention import (
     pad_tokens,
 )
 from big_retrieval.models.layer_loop import loop_layers, stack_layers
-from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
+from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, constrain, dropout
 from big_retrieval.runtime.platform import traced_platform
 
 # Arrays of a block that are kept for the backward pass; None keeps only its input.
@@ -222,7 +221,7 @@ def run_layers(
         # The kernels exclude padding from the keys, so outputs and gradients do not change.
         if padding := -length % TILES[kernel]:
             x, mask, bias = pad_tokens(padding, x, mask, bias)
-    x, others = _constrain(x), (mask, rows, bias)
+    x, others = constrain(x), (mask, rows, bias)
     loop = spec.scan and (spec.remat == "block" or traced_platform() != "gpu")
     if loop and not module.is_initializing():
         x, outputs = _scan_layers(module, Block(**block, parent=None), x, others)
@@ -230,7 +229,7 @@ def run_layers(
         cls = Block if spec.remat == "none" else nn.remat(Block, policy=_POLICIES[spec.remat])
         outputs = []
         for i in range(spec.depth):
-            x = _constrain(cls(**block, name=f"layers_{i}")(x, *others))
+            x = constrain(cls(**block, name=f"layers_{i}")(x, *others))
             outputs.append(x)
     for output in outputs:  # [B, L, W]
         module.sow("intermediates", "layer_outputs", output[:, :length])
@@ -255,7 +254,7 @@ def _scan_layers(
 
             def apply(x: jax.Array, params: Any, mask: Any, bias: Any) -> jax.Array:
                 y: Any = block.apply({"params": params}, x, mask, None, bias)
-                return _constrain(y)
+                return constrain(y)
 
             return loop_layers(apply, x, layers, mask, bias), ()
     stacked = stack_layers(layers)
@@ -266,7 +265,7 @@ def _scan_layers(
         weights, key = layer
         rngs = None if key is None else {"dropout": key}
         y: Any = block.apply({"params": weights}, x, *others, rngs=rngs)
-        y = _constrain(y)
+        y = constrain(y)
         return y, y if sown else None
 
     if spec.remat != "none":
@@ -274,11 +273,6 @@ def _scan_layers(
         body = jax.checkpoint(body, policy=_POLICIES[spec.remat], prevent_cse=False)
     x, outputs = jax.lax.scan(body, x, (stacked, keys))
     return x, outputs if sown else ()
-
-
-def _constrain(x: jax.Array) -> jax.Array:
-    """Names the axes of [B, L, W] activations for the mesh."""
-    return with_logical_constraint(x, ("batch", "length", "embed_act"))
 
 
 def stored_rows(module: nn.Module, name: str, default: int) -> int:
