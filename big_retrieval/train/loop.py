@@ -69,6 +69,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     first = restored or 0
     steps = range(first, max(first, min(run.total_steps, config.stop_after or run.total_steps)))
     compiled, figures = run.compile_steps(steps)
+    distributed.barrier("the step is compiled")
     with run.extras("environment.json"):
         summary.record_start(run, restored, figures)
 
@@ -128,7 +129,6 @@ def _steps(
     step, previous, values, config = steps.start, None, {}, run.config
     if not steps:
         return state, step
-    distributed.barrier("the step is compiled")
     log.info("reading the first batches ...")
     progress = TrainingProgress(
         first=steps.start,
