@@ -3,12 +3,11 @@
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from big_retrieval.config.annotations import hints_of, kind_of, variants_of
 from big_retrieval.config.schema import to_plain
 
-T = TypeVar("T")
 # Metadata of a dataclass field: its value in older files without the key, if not the default.
 BEFORE = "before"
 
@@ -54,25 +53,3 @@ def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "c
         elif field.default_factory is not dataclasses.MISSING:
             out[field.name] = to_plain(field.default_factory())
     return out
-
-
-def as_before(tree: T, raw: Any, path: str = "config") -> tuple[T, list[str]]:
-    """Sets keys with a value `BEFORE` to it if a saved tree has it or lacks the key.
-
-    Returns:
-      The dataclass, and the keys that changed, as "config.key=value".
-    """
-    if not dataclasses.is_dataclass(tree) or not isinstance(raw, Mapping):
-        return tree, []
-    changed: dict[str, Any] = {}
-    messages: list[str] = []
-    for field in dataclasses.fields(tree):
-        value, key = getattr(tree, field.name), f"{path}.{field.name}"
-        before = field.metadata.get(BEFORE, value)
-        if value != before and raw.get(field.name, before) == before:
-            changed[field.name] = before
-            messages.append(f"{key}={before}")
-        elif field.name in raw:
-            changed[field.name], found = as_before(value, raw[field.name], key)
-            messages += found
-    return (dataclasses.replace(tree, **changed), messages) if messages else (tree, [])  # type: ignore

@@ -14,7 +14,6 @@ from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, Phase, registry, schema
-from big_retrieval.config.older_runs import as_before
 from big_retrieval.config.optimizer import in_mode
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.reader import FieldReader
@@ -62,19 +61,6 @@ def open_run_folder(workdir: Path, config: Config) -> None:
             ) from None
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("the run folder is opened")
-
-
-def with_values_of_the_run(workdir: Path, config: Config) -> Config:
-    """Returns the config with keys that an old run may lack (`BEFORE`) as it was trained.
-
-    Raises:
-      UserError: the folder cannot be read.
-    """
-    saved, begun = _read_folder(workdir)
-    config, messages = as_before(config, saved if begun else None)
-    for message in messages:
-        log.warning(f"resuming with {message}, as the run in {workdir} began")
-    return config
 
 
 def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:

@@ -53,7 +53,6 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
       UserError: the mesh does not fit, data are missing or do not fit, or the run folder cannot be
         written or belongs to another run.
     """
-    config = resume.with_values_of_the_run(workdir, config)
     mesh = parallel.make_mesh(config, devices)
 
     log.info("opening the data ...")

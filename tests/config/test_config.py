@@ -11,7 +11,6 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe, schema
 from big_retrieval.config.benchmarks import image_evaluators
 from big_retrieval.config.checks import check
-from big_retrieval.config.older_runs import as_before
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT, ema, raw_config, tiny
 
@@ -316,9 +315,6 @@ def test_saved_averages_without_the_warmup_key_had_no_warmup() -> None:
     del saved["optimizer"]["averaging"]["warmup"]
     fixed = configs.Ema(decay=0.9, warmup=False)
     assert configs.load_saved(saved).optimizer.averaging == fixed
-    resumed, messages = as_before(c, saved)
-    assert (resumed.optimizer.averaging, len(messages)) == (fixed, 1)
-    assert as_before(c, json.loads(json.dumps(schema.to_plain(c)))) == (c, [])
 
 
 def test_the_loss_can_be_switched_by_its_type() -> None:

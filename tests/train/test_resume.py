@@ -56,30 +56,6 @@ def same(a: Path, b: Path) -> None:
     assert results(a)["params_sha256"] == results(b)["params_sha256"]
 
 
-@pytest.mark.slow
-def test_a_run_from_before_the_warmup_of_averages_resumes_without_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    fixed = recipe.entry(configs.Ema(), decay=0.9, warmup=False)
-    train(tiny(total_steps=4, optimizer__averaging=fixed), tmp_path / "whole", ONE)
-    old = tmp_path / "old"
-    train(tiny(total_steps=4, optimizer__averaging=fixed, stop_after=2), old, ONE)
-    for path in (old / "config.json", *old.glob("checkpoints/*/config.json")):
-        saved = json.loads(path.read_text())
-        del saved["optimizer"]["averaging"]["warmup"]
-        path.write_text(json.dumps(saved))
-        if path.parent != old:
-            manifest.write_manifest(path.parent)
-    for stop in (3, None):  # the command of then, twice
-        train(tiny(total_steps=4, optimizer__averaging=ema(0.9), stop_after=stop), old, ONE)
-    assert "resuming with config.optimizer.averaging.warmup=False, as the run in" in caplog.text
-    assert results(old)["resumed_from"] == 3
-    whole, resumed = (
-        restore_params(folder / "checkpoints" / "4", "ema") for folder in (tmp_path / "whole", old)
-    )
-    jax.tree.map(np.testing.assert_array_equal, whole, resumed)
-
-
 @pytest.mark.parametrize(
     "extra", [{}, pytest.param({"optimizer__averaging": ema(0.9)}, marks=pytest.mark.slow)]
 )
