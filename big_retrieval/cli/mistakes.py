@@ -1,4 +1,4 @@
-"""One sentence for every mistake in the flags, from what absl and the command line say."""
+"""Error messages for mistakes in flags, from exceptions of absl and from the command line."""
 
 import difflib
 import itertools
@@ -14,15 +14,15 @@ from big_retrieval.cli.config_file import OVERRIDE, chain
 from big_retrieval.config import schema
 from big_retrieval.errors import UserError
 
-WANTED = {  # what a message of absl says -> what the value must be
+WANTED = {  # part of a message of absl -> valid values
     "literal for int": "a whole number",
     "string to float": "a number",
     "Non-boolean": "True or False",
     "as a ConfigDict": "a group of keys: set its single keys instead",
 }
 
-SHARED = ("config", "workdir", "plugins", "wait")  # flags of `cli`, which not all commands take
-INSTEAD = {  # (command, flag that it does not take) -> what to do
+SHARED = ("config", "workdir", "plugins", "wait")  # flags of `cli`; some commands lack them
+INSTEAD = {  # (command, flag that it does not take) -> remedy
     ("compare", "run"): "give the folders alone: big-retrieval compare RUN_A RUN_B.",
     ("report", "run"): "give the folder alone: big-retrieval report RUN.",
     ("report", "workdir"): "give the folder alone: big-retrieval report RUN.",
@@ -36,7 +36,7 @@ INSTEAD = {  # (command, flag that it does not take) -> what to do
 
 
 def check_config_file(argv: Sequence[str]) -> None:
-    """A clear word about --config before its file runs."""
+    """Raises a UserError if --config is not one existing file before all of its keys."""
     values = [arg.split("=", 1)[1] for arg in argv if re.match(r"--?config=", arg)]
     values += [b for a, b in itertools.pairwise(argv) if re.fullmatch(r"--?config", a)]
     place = [i for i, arg in enumerate(argv) if re.match(r"--?config(=|$)", arg)]
@@ -47,26 +47,26 @@ def check_config_file(argv: Sequence[str]) -> None:
     if len(values) > 1:
         raise UserError(f"--config is given {len(values)} times ({', '.join(values)}); keep one.")
     for value in values:
-        path = Path(value.split(":", 1)[0])
-        if path.is_file() and path.suffix == ".py":
-            continue
-        if shipped.resolve(value) != value:
-            continue
-        if value and path.parent == Path() and path.suffix != ".py" and not path.exists():
-            near = difflib.get_close_matches(path.stem, shipped.configs(), 1)
-            hint = f"did you mean {near[0]}?" if near else "big-retrieval configs lists the names."
-            raise UserError(f"--config: there is no file or config {str(path)!r}; {hint}")
-        folder = path.parent if path.parent != Path() else Path("configs")
-        names = [file.name for file in folder.glob("*.py")]
-        near = difflib.get_close_matches(f"{path.stem}.py", names, 1)
-        hint = f"; did you mean {folder / near[0]}?" if near else "; give FILE.py or FILE.py:words."
-        if value and path.exists():
-            raise UserError(f"--config: {path} is no Python file{hint}")
-        raise UserError(f"--config: there is no file {str(path) if value else value!r}{hint}")
+        path = Path(shipped.resolve(value).split(":", 1)[0])
+        if not (path.is_file() and path.suffix == ".py"):
+            raise UserError(f"--config: {_missing_file(value, path)}")
+
+
+def _missing_file(value: str, path: Path) -> str:
+    """Returns the message for a --config that is not a Python file."""
+    if value and path.parent == Path() and path.suffix != ".py" and not path.exists():
+        near = difflib.get_close_matches(path.stem, shipped.configs(), 1)
+        hint = f"did you mean {near[0]}?" if near else "big-retrieval configs lists the names."
+        return f"there is no file or config {str(path)!r}; {hint}"
+    file = shipped.nearest_file(path, Path("configs"))
+    hint = f"did you mean {file}?" if file else "give FILE.py or FILE.py:words."
+    if value and path.exists():
+        return f"{path} is no Python file; {hint}"
+    return f"there is no file {str(path) if value else value!r}; {hint}"
 
 
 def sentence(problem: Exception) -> str:
-    """What went wrong while flags were parsed, from exceptions of absl."""
+    """Returns the error message for an exception of absl."""
     for cause in chain(problem):
         if isinstance(cause, UserError):
             return str(cause)
@@ -99,13 +99,13 @@ def sentence(problem: Exception) -> str:
 
 
 def _keys_named(name: str) -> list[str]:
-    """The keys of the command line's config that a flag of this name may mean."""
+    """Returns the keys of the command line's config that have the name of a flag."""
     config = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
     return [] if config is None else schema.keys_named(config.to_dict(), name)
 
 
 def _not_here(name: str) -> str | None:
-    """What is said of a flag that only other commands take."""
+    """Returns the message for a flag that only other commands take, else None."""
     command, key = sys.argv[0].rpartition(" ")[2], name.split(".")[0]
     if (command, key) in INSTEAD:
         return f"--{key} is not for {command}: {INSTEAD[command, key]}"

@@ -5,6 +5,7 @@ checkout. Otherwise `setup.py` has copied both into the folder _shipped of the p
 """
 
 import ast
+import difflib
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -42,6 +43,19 @@ def resolve(text: str) -> str:
     if file is None and path.parts[:1] == ("configs",):
         file = place.joinpath(*path.parts[1:])
     return f"{file}{colon}{argument}" if file is not None and file.is_file() else text
+
+
+def nearest_file(path: Path, *folders: Path) -> Path | None:
+    """Returns the Python file whose name is most similar to a missing file's, or None.
+
+    Args:
+      path: the missing file, which selects the folder if it names one.
+      *folders: folders to search otherwise.
+    """
+    places = folders if path.parent == Path() else (path.parent,)
+    files = {file.name: file for place in places for file in place.glob("*.py")}
+    near = difflib.get_close_matches(f"{path.stem}.py", files, 1)
+    return files[near[0]] if near else None
 
 
 def summary(file: Path) -> str:

@@ -13,7 +13,6 @@ A sweep file holds `get_sweep(arg)`, as a config file holds `get_config(arg)`:
         return Sweep(runs=runs, seeds=(0, 1, 2), metrics=("retrieval/test/*/R@1",))
 """
 
-import difflib
 import hashlib
 import json
 import re
@@ -275,11 +274,8 @@ def load(text: str) -> Sweep:
     name, _, arg = shipped.resolve(text).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
-        places = (path.parent,) if path.parent != Path() else FOLDERS
-        files = [file for place in places for file in place.glob("*.py")]
-        near = difflib.get_close_matches(f"{path.stem}.py", [file.name for file in files], 1)
-        found = [str(file) for file in files if file.name in near]
-        hint = f"did you mean {found[0]}?" if found else "give FILE.py or FILE.py:words."
+        file = shipped.nearest_file(path, *FOLDERS)
+        hint = f"did you mean {file}?" if file else "give FILE.py or FILE.py:words."
         raise UserError(f"--sweep: there is no file {name!r}; {hint}")
     try:
         sweep = _call(path, arg)
