@@ -42,6 +42,8 @@ from big_retrieval.cli.roles import said
 from big_retrieval.config import Config, schema
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime import locks
 from big_retrieval.sweep.spec import inputs_sha256
 
@@ -110,7 +112,9 @@ def _evaluate(mode: str, folder: Path | None) -> None:
         told = no_run if RUN.value and not DATA.value else "nothing is written; "
         log.info(f"{told}--out says where to")
         return
-    system.write({**found, **_inputs(mode, given)}, folder / FILE)
+    content = {**found, **_inputs(mode, given), "checkpoint": system.checkpoint}
+    write_bytes(folder / FILE, to_json(content))
+    log.info(f"written to {folder / FILE}")
     if not mode and not OUT.value:
         log.info(f"for the report: big-retrieval report {folder}")
 

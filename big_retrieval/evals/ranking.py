@@ -184,7 +184,7 @@ class Ranking(Evaluator):
             for encoded, side in zip((queries, documents), SIDES, strict=True)
         ]
         for mode in modes:
-            changed = average_side(context, queries, "query", mode, bow[0])
+            changed = average_side(context, fields_in_mode(queries, "query", mode, bow[0]), "query")
             fields = fields_in_mode(documents, "document", mode, bow[1])
             yield f"{mode.name}/", self.rank(context, changed, queries, fields, config_weights)
 
@@ -274,20 +274,7 @@ def fields_in_mode(
     return EncodedFields(embeddings, encoded.present)
 
 
-def average_side(
-    context: EvaluatorContext,
-    encoded: EncodedFields,
-    side: Side,
-    mode: Mode | None = None,
-    bow: Mapping[str, scipy.sparse.csr_array] | None = None,
-) -> Embeddings:
-    """Averages a side's fields by the config's weights, [n, M, N] or CSR [n, V].
-
-    Args:
-      mode: None for the fields as encoded.
-      bow: from `bags_of_side`, if there is a mode.
-    """
-    if mode is not None:
-        encoded = fields_in_mode(encoded, side, mode, bow or {})
+def average_side(context: EvaluatorContext, encoded: EncodedFields, side: Side) -> Embeddings:
+    """Averages a side's fields by the config's weights, [n, M, N] or CSR [n, V]."""
     weighting = weights_of(context, side)
     return average(context.topology, encoded.embeddings, weighting, encoded.present)

@@ -13,8 +13,6 @@ from big_retrieval.evals.bm25 import make_bm25_evaluators
 from big_retrieval.evals.evaluators import BoundEvaluator, WriteExamples
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.io.durable import write_bytes
-from big_retrieval.io.manifest import to_json
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +54,6 @@ class EvaluatedSystem:
             part.check_data(context)
         ranking_folder = None if folder is None else folder / RANKINGS
         return evaluators.run(bound, set(bound), self.weights, examples, ranking_folder)
-
-    def write(self, content: Mapping[str, float | str], file: Path) -> None:
-        """Writes metrics and other values, with the name of the checkpoint, to a JSON file."""
-        write_bytes(file, to_json({**content, "checkpoint": self.checkpoint}))
-        log.info(f"written to {file}")
 
 
 def model_system(model: TrainedModel, name: str, checkpoint: str, step: int = 0) -> EvaluatedSystem:

@@ -26,6 +26,7 @@ from big_retrieval.evals.ranking import (
     average_side,
     bags_of_side,
     encode_side,
+    fields_in_mode,
     weights_of,
 )
 from big_retrieval.evals.retrieval import Retrieval, bags_of_items
@@ -139,7 +140,8 @@ def judged_system(
     kept = {"query": asked, "document": findable}
 
     def rows(side: Side, mode: Mode) -> Embeddings:
-        return average_side(context, encoded[side], side, mode, bow[side])[kept[side]]
+        fields = fields_in_mode(encoded[side], side, mode, bow[side])
+        return average_side(context, fields, side)[kept[side]]
 
     def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         return judged_scores(judged, np.where((found >= 0) & sayable, findable[found], -1), scores)
