@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.models.layers import EXCLUDED, Dtype, wide
+from big_retrieval.models.layers import EXCLUDED, wide
 
 
 @flax.struct.dataclass
@@ -56,11 +56,11 @@ class Max:
     joint: bool = False
 
     def forward(self, block: PoolingInputs) -> tuple[jax.Array, jax.Array]:
-        """Saves the positions of the maxima. Without any position, pools to -1e30."""
+        """Saves the positions of the maxima, uint8 or wider. Without any position, gives -1e30."""
         tile = _logits(block)  # [B, L, C]
         largest, first = (_largest_jointly if self.joint else _largest)(tile)  # [B, C]
         # A column has the same bias at all positions: adding it to the maximum is cheaper.
-        return _biased(largest, block), first.astype(position_dtype(tile.shape[1]))
+        return _biased(largest, block), first.astype(np.min_scalar_type(tile.shape[1] - 1))
 
     def backward(
         self, block: PoolingInputs, saved: jax.Array, g: jax.Array, d_hidden: jax.Array
@@ -94,11 +94,6 @@ def _largest_jointly(tile: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.lax.reduce((tile, index), start, larger, (1,))
 
 
-def position_dtype(length: int) -> Dtype:
-    """Returns the smallest unsigned integer type for positions below `length`."""
-    return np.min_scalar_type(length - 1)
-
-
 def _dense(
     block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -107,8 +102,8 @@ def _dense(
     tile = jnp.where(position[:, None] == index, g[:, None], 0)  # [B, L, C]
     tile = tile.reshape(-1, g.shape[1]).astype(block.hidden.dtype)  # [B*L, C]
     flat = block.hidden.reshape(-1, block.hidden.shape[-1])  # [B*L, D]
-    more = matmul(tile, block.kernel).reshape(d_hidden.shape)  # [B, L, D]
-    return d_hidden + more, matmul(tile.T, flat)
+    more = _matmul(tile, block.kernel).reshape(d_hidden.shape)  # [B, L, D]
+    return d_hidden + more, _matmul(tile.T, flat)
 
 
 def _sparse(
@@ -176,7 +171,7 @@ class Mean:
 def _logits(block: PoolingInputs) -> jax.Array:
     """Returns logits without bias, [B, L, C]; -1e30 where the mask is false."""
     batch, length, width = block.hidden.shape
-    flat = matmul(block.hidden.reshape(batch * length, width), block.kernel.T)  # [B*L, C]
+    flat = _matmul(block.hidden.reshape(batch * length, width), block.kernel.T)  # [B*L, C]
     tile = flat.reshape(batch, length, -1)  # [B, L, C]
     return tile if block.mask is None else jnp.where(block.mask[:, :, None], tile, EXCLUDED)
 
@@ -185,7 +180,7 @@ def _biased(x: jax.Array, block: PoolingInputs) -> jax.Array:
     return x if block.bias is None else x + block.bias.astype(x.dtype)
 
 
-def matmul(a: jax.Array, b: jax.Array) -> jax.Array:
+def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
     """Computes a [.., K] @ b [K, ..] in float32 or wider; full precision for float32 operands."""
     precision = "highest" if wide(a.dtype) == a.dtype else None
     return jnp.matmul(a, b, precision=precision, preferred_element_type=wide(a.dtype))
