@@ -135,11 +135,10 @@ def step_rows(args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
 def build(config: Any, devices: Sequence[Any]) -> Any:
     """The model and steps of a config on some devices, as a `BuiltModel`; nothing is allocated."""
     from big_retrieval import parallel
-    from big_retrieval.plan.vocabulary import vocabulary, with_words
+    from big_retrieval.plan.vocabulary import vocabulary
     from big_retrieval.train.build import build_model
 
     words = vocabulary(config).size
-    config = with_words(config, words)
     mesh = parallel.make_mesh(config, devices)
     return build_model(config, mesh, vocab_size=words, total_steps=1000)
 

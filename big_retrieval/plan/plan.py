@@ -23,7 +23,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.plan import cost, fit, memory, report, targets
 from big_retrieval.plan.compiling import compile_plan
-from big_retrieval.plan.vocabulary import VocabularySize, vocabulary, with_words
+from big_retrieval.plan.vocabulary import VocabularySize, vocabulary
 from big_retrieval.runtime import chips
 from big_retrieval.runtime.chips import Chip
 from big_retrieval.train.build import BuiltModel, build_model
@@ -113,7 +113,6 @@ def make(
       say: called with a line about each step that takes long.
     """
     words = vocabulary(config)
-    config = with_words(config, words.size)
 
     def build(changed: Config) -> BuiltModel:
         mesh = parallel.make_mesh(changed, where.devices)

@@ -1,14 +1,12 @@
 """The size of the vocabulary that a plan assumes, without data and without the network."""
 
-import dataclasses
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.text.tokenizers import load_tokenizer
-from big_retrieval.losses.objective import with_vocabulary
 
 PUBLISHED = (  # pattern of a name on the hub -> ids of its tokenizer
     (r"xlm-roberta", 250_002),
@@ -26,19 +24,6 @@ class VocabularySize(NamedTuple):
 
     size: int
     source: str
-
-
-def with_words(config: Config, size: int) -> Config:
-    """The config with the tokenizer's size, also where a text tower leaves it open.
-
-    Embeddings of lexical heads are as large as the word table; formulas read that from the config.
-    """
-    towers: dict[str, Any] = dict(config.towers)
-    for name, tower in towers.items():
-        keys = {key.name for key in dataclasses.fields(tower)}  # type: ignore
-        if "vocab_size" in keys and not tower.vocab_size:
-            towers[name] = dataclasses.replace(tower, vocab_size=size)
-    return with_vocabulary(dataclasses.replace(config, towers=towers), size)
 
 
 def vocabulary(config: Config) -> VocabularySize:

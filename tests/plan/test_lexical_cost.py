@@ -13,9 +13,8 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval import config as configs
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Contrastive, Sparsity, TermMask, Vdr, recipe
-from big_retrieval.losses.objective import make_objective
+from big_retrieval.losses.objective import make_objective, with_vocabulary
 from big_retrieval.plan import cost
-from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import lexical_texts
@@ -36,7 +35,7 @@ def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[BuiltModel, Co
         losses__main=recipe.entry(loss),
         **{**texts, "batch_size": ROWS, **changes},
     )
-    return parts, with_words(parts.config, WIDTH)
+    return parts, with_vocabulary(parts.config, WIDTH)
 
 
 MASK = TermMask("gated", "gate")

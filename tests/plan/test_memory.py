@@ -7,9 +7,8 @@ import pytest
 
 from big_retrieval import parallel
 from big_retrieval.plan import memory
-from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.build import BuiltModel, build_model
-from tests.helpers import ema, lexical_texts, tiny
+from tests.helpers import ema, tiny
 
 VOCAB = 128
 SIZE = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
@@ -44,13 +43,6 @@ def test_state_and_batch_are_exact() -> None:
     pixels, length = config.fields["image"], config.fields["text"]
     row = 3 * getattr(pixels, "size") ** 2 + 5 * getattr(length, "length") + 1 + 4  # noqa: B009
     assert found["batch"] == 64 * row
-
-
-def test_towers_without_a_vocabulary_get_the_tokenizers() -> None:
-    config = with_words(sized(**lexical_texts()).config, VOCAB)
-    assert {tower.vocab_size for tower in config.towers.values()} == {VOCAB}  # type: ignore
-    own = with_words(sized(**lexical_texts(), towers__text__vocab_size=200).config, VOCAB)
-    assert [own.towers[name].vocab_size for name in ("text", "other")] == [200, VOCAB]  # type: ignore
 
 
 def test_averages_and_fsdp_change_the_state() -> None:
