@@ -176,31 +176,28 @@ def local_rows(mesh: Mesh, batch_size: int) -> np.ndarray:
     return np.concatenate([np.arange(start, stop) for start, stop in sorted(starts)])
 
 
-def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size: int) -> Batch:
-    """Returns one global `Batch` over the mesh from this process's rows.
+def to_batch(arrays: Mapping[str, Any], mesh: Mesh, batch_size: int) -> Batch:
+    """Returns one global `Batch` over the mesh from the rows of this process, or from all rows.
 
     Args:
-      arrays: output of `data.pipeline`: field name -> arrays [b, ...], `record` and `valid` [b],
-        and labels [b] and negatives [b, K, ...], if any.
-      rows: indices of `arrays` in the global batch (`local_rows`).
+      arrays: output of `data.pipeline` for `local_rows`: field name -> arrays [b, ...], `record`
+        and `valid` [b], and labels [b] and negatives [b, K, ...], if any.
       batch_size: B.
     """
     sharding = batch_sharding(mesh)
 
     def put(local: np.ndarray) -> jax.Array:
-        def rows_of(index: Any) -> np.ndarray:
-            start = index[0].start or 0
-            stop = batch_size if index[0].stop is None else index[0].stop
-            first = int(np.searchsorted(rows, start))
-            return local[first : first + stop - start]
-
-        return jax.make_array_from_callback((batch_size, *local.shape[1:]), sharding, rows_of)
+        shape = (batch_size, *local.shape[1:])
+        return jax.make_array_from_process_local_data(sharding, local, shape)
 
     extras = {name: jax.tree.map(put, arrays[name]) for name in EXTRAS if name in arrays}
     extras.setdefault("document_id", put(arrays["record"].astype(np.int32)))
-    fields = {name: arrays[name] for name in arrays.keys() - set(EXTRAS)}
-    fields = {name: field for name, field in fields.items() if isinstance(field, Mapping)}
-    return Batch(fields=jax.tree.map(put, fields), valid=put(arrays["valid"]), **extras)
+    fields = {
+        name: jax.tree.map(put, field)
+        for name, field in arrays.items()
+        if isinstance(field, Mapping) and name not in EXTRAS
+    }
+    return Batch(fields=fields, valid=put(arrays["valid"]), **extras)
 
 
 def fetch(x: jax.Array) -> np.ndarray:

@@ -101,7 +101,7 @@ class Encoder:
         collections, outputs, records = variables(weights), [], []
         with parallel.use(self._mesh):
             for arrays in batches:
-                batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
+                batch = parallel.to_batch(arrays, self._mesh, self.batch_size)
                 computed = self._inside(collections, batch, field, layer)
                 output, valid, owners = jax.device_get(computed)
                 outputs.append(jax.tree.map(lambda x: x[valid], output))  # noqa: B023
@@ -173,7 +173,7 @@ class Encoder:
         if not self._pools_padding(field) and jax.process_count() == 1:
             part = self._model.fields[field]
             batches = ({**arrays, field: part.trimmed(arrays[field])} for arrays in batches)
-        placed = (parallel.to_batch(x, self._mesh, self.rows, self.batch_size) for x in batches)
+        placed = (parallel.to_batch(x, self._mesh, self.batch_size) for x in batches)
         return self._encode(weights, field, placed)
 
     def encode(
@@ -206,8 +206,7 @@ class Encoder:
             blocks = batching.regrouped(blocks, field, part, self.batching, cut)
 
         def place(arrays: Mapping[str, Any]) -> Batch:
-            rows = len(arrays["valid"])
-            return parallel.to_batch(arrays, self._mesh, np.arange(rows), rows)
+            return parallel.to_batch(arrays, self._mesh, len(arrays["valid"]))
 
         noun = {"text": "texts", "image": "images"}.get(part.modality, "values")
         with ProgressCounter.of_call(noun, count, progress) as counter:

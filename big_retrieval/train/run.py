@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from big_retrieval import parallel
 from big_retrieval.batch import Batch
@@ -72,14 +71,14 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     labels, negatives = data.make_labels(config), data.make_negatives(config)
     try_record(source, readers, labels, negatives)
     contents = content_ids(config, source, readers)
-    order, rows = data.make_order(source, config.seed), parallel.local_rows(mesh, config.batch_size)
+    order = data.make_order(source, config.seed)
     read = functools.partial(
         train_batches,
         source,
         fields=readers,
         order=order,
         batch_size=config.batch_size,
-        rows=rows,
+        rows=parallel.local_rows(mesh, config.batch_size),
         labels=labels,
         negatives=negatives,
         contents=contents,
@@ -111,7 +110,6 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         source=source,
         read=read,
         order=order,
-        rows=rows,
         evaluators=evaluators,
         damage=reading.damage,
         fingerprints=resume.fingerprints(readers, source),
@@ -145,7 +143,6 @@ class TrainingRun:
     Attributes:
       read: yields this process's arrays of the batches start_batch .. stop_batch - 1.
       order: from positions in the run to records.
-      rows: rows of each global batch that this process reads.
       evaluators: by metric prefix.
       damage: damaged records so far.
       fingerprints: see `resume.fingerprints`.
@@ -159,7 +156,6 @@ class TrainingRun:
     source: RecordSource
     read: Callable[..., Iterator[dict[str, Any]]]
     order: Order
-    rows: np.ndarray
     evaluators: Mapping[str, evals.BoundEvaluator]
     damage: Damage
     fingerprints: Mapping[str, str]
@@ -201,7 +197,7 @@ class TrainingRun:
 
     def to_mesh(self, arrays: Mapping[str, Any]) -> Batch:
         """Puts the rows of all processes on the mesh as one global batch."""
-        return parallel.to_batch(arrays, self.parts.mesh, self.rows, self.config.batch_size)
+        return parallel.to_batch(arrays, self.parts.mesh, self.config.batch_size)
 
     def digest(self, batch: int) -> str:
         """Returns a fingerprint of the record ids of a batch (from 0)."""

@@ -155,7 +155,7 @@ def test_the_global_batch_has_the_shapes_that_were_compiled_for() -> None:
         stop_batch=1, negatives=make_negatives(config),
     )  # fmt: skip
     mesh = parallel.make_mesh(config, jax.devices()[:2])
-    batch = parallel.to_batch(arrays, mesh, np.arange(8), 8)
+    batch = parallel.to_batch(arrays, mesh, 8)
     wanted = abstract_batch(config, mesh)
     assert batch.negatives is not None
     assert batch.negatives["document"]["ids"].shape == (8, 2, 20)
