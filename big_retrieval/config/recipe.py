@@ -226,7 +226,7 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
     values: dict[str, Any] = {"runlocal": False, **defaults}
     given = set()
     for item in filter(None, arg.split(",")):
-        key, equals, text = item.partition("=")
+        key, _, text = item.partition("=")
         given.add(key)
         if key not in values:
             near = difflib.get_close_matches(key, values, 1)
@@ -241,7 +241,7 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
             values[key] = text.lower() in ("", "true", "1")
             continue
         try:
-            values[key] = kind(text) if equals else kind("")
+            values[key] = kind(text)
         except ValueError:
             word = "a whole number" if kind is int else "a number"
             raise UserError(f"config argument {key} is {text!r}; it must be {word}.") from None

@@ -15,8 +15,8 @@ def check_evals(c: Config) -> Iterator[str]:
         for key, field in part.reads().items():
             if field not in c.encoded:
                 known = ", ".join(sorted(c.encoded))
-                wrong = "is a target in config.fields" if field in c.fields else ""
-                wrong = wrong or "config.fields lacks"
+                is_target = field in c.fields
+                wrong = "is a target in config.fields" if is_target else "config.fields lacks"
                 yield f"{path}.{key} is {field!r}, which {wrong} (it has: {known})."
         if part.every is not None and part.every < 0:
             yield f"{path}.every is {part.every}; it must be 0 (at the end only) or more."
