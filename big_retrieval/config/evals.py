@@ -47,7 +47,6 @@ class Evaluator(Part):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key; `path` is such as `config.evals.test`."""
-        del config, path
         yield from ()
 
     def reads(self) -> Mapping[str, str]:
@@ -67,7 +66,6 @@ class Evaluator(Part):
 
         A run ends at the first evaluation that returns another name.
         """
-        del config
         return None
 
     def prefix(self, name: str) -> str:
@@ -80,7 +78,6 @@ class Evaluator(Part):
         Raises:
           UserError: the data do not fit the keys or the model.
         """
-        del context
 
     @abc.abstractmethod
     def run(self, context: "EvaluatorContext", weights: Any) -> dict[str, float]:

@@ -70,7 +70,6 @@ class Field(Part):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key; towers and heads are checked elsewhere."""
-        del config, path
         yield from ()
 
     def columns(self) -> Mapping[str, str]:
@@ -97,7 +96,6 @@ class Field(Part):
           arrays: arrays of `shapes`, with a first axis for the rows.
           dtype: type of the tower's computations.
         """
-        del dtype
         return tuple(arrays[name] for name in self.shapes())
 
     def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
@@ -107,7 +105,6 @@ class Field(Part):
           arrays: arrays of `shapes`, with a first axis for the rows.
           length: remaining positions of a text; None for as few as the rows need.
         """
-        del length
         return arrays
 
     def record(self, value: Any) -> Mapping[str, Any]:

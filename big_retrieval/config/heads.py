@@ -48,7 +48,6 @@ class Head(Part):
           field: name of the field that the head belongs to.
           path: of this head, such as `config.fields.text.head`.
         """
-        del config, field, path
         yield from ()
 
     def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
@@ -59,7 +58,6 @@ class Head(Part):
           field: name of the field.
           vocab_size: of the tokenizer, for towers whose config does not set it.
         """
-        del vocab_size
         tower = config.towers[config.fields[field].tower]
         return tower.tokens, self.dim or tower.width
 
@@ -84,7 +82,6 @@ class Head(Part):
           arrays: the field's arrays.
           **call: the field's name as `field`; `train` and `rows`, as in a tower's call.
         """
-        del tower, arrays, call
         return module(tokens)
 
     def runlocal(self) -> "Head":

@@ -61,7 +61,6 @@ class Loss(Part):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key; `path` is such as `config.losses.main`."""
-        del config, path
         yield from ()
 
     @abc.abstractmethod
@@ -88,26 +87,21 @@ class Loss(Part):
         parameters are `losses/<name>/...`. It works row by row: under `config.microbatch` b is a
         slice of the batch. A comparison of rows belongs in `__call__`, which sees all rows.
         """
-        del config
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
         """Yields warnings for the user that follow from the loss's metrics of a step."""
-        del metrics
         yield from ()
 
     def compares(self, config: "Config") -> tuple[str, ...]:
         """Returns the fields that it compares, whose embeddings must have the same shape."""
-        del config
         return ()
 
     def other_topology(self, config: "Config") -> str:
         """Returns the type of its topology if that differs from its fields' topology, else ""."""
-        del config
         return ""
 
     def reads_vectors(self, config: "Config") -> tuple[str, ...]:
         """Returns the fields whose tower's vectors its module reads, as `Reps.vectors`."""
-        del config
         return ()
 
 

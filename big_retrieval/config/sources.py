@@ -35,12 +35,10 @@ class Source(Part):
 
     def check(self, path: str) -> Iterator[str]:
         """Yields an error message for every bad key; `path` is such as `config.data`."""
-        del path
         yield from ()
 
     def check_training(self, config: "Config") -> Iterator[str]:
         """Yields an error message for everything that fields and losses miss in `config.data`."""
-        del config
         yield from ()
 
     def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:

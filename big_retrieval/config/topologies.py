@@ -44,7 +44,6 @@ class Topology(Part):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key; `path` is such as `config.topology`."""
-        del config, path
         yield from ()
 
     @abc.abstractmethod
@@ -71,7 +70,6 @@ class Topology(Part):
 
     def numbers_per_score(self, shape: tuple[int, ...]) -> int:
         """Returns the number of values that `score` holds per score, for embeddings of a shape."""
-        del shape
         return 1
 
     def combine(

@@ -74,12 +74,10 @@ class Tower(Part):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key; `path` is such as `config.towers.text`."""
-        del config, path
         yield from ()
 
     def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
         """Yields an error message for every key of a field that does not fit the tower."""
-        del field, field_path, path
         yield from ()
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
@@ -124,7 +122,6 @@ class Tower(Part):
           drawn: path of a parameter below the tower, such as `words/embedding` -> its random value.
           tokenizer: tokenizer of the run.
         """
-        del drawn, tokenizer
         return Fitted({}, [])
 
     def at_depth(self, depth: int) -> "Tower | None":
@@ -132,4 +129,3 @@ class Tower(Part):
 
         Tracing one and two equal layers gives the operations of all.
         """
-        del depth

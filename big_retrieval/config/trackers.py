@@ -28,7 +28,6 @@ class Tracker(Part):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key, and for what this machine lacks."""
-        del config, path
         yield from ()
 
     @abc.abstractmethod

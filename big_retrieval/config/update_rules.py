@@ -39,7 +39,6 @@ class UpdateRule(Part):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key; `path` is such as `config.optimizer.rule`."""
-        del config, path
         yield from ()
 
     @abc.abstractmethod
