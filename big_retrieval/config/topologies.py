@@ -6,7 +6,6 @@ keys.
 """
 
 import abc
-import dataclasses
 import difflib
 import functools
 import operator
@@ -36,11 +35,6 @@ class Topology(Part):
     """
 
     kind: ClassVar[str] = "topology"
-
-    @classmethod
-    def has_keys(cls) -> bool:
-        """Returns True if it has more keys than its type."""
-        return len(dataclasses.fields(cls)) > 1  # type: ignore
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key; `path` is such as `config.topology`."""
@@ -133,4 +127,5 @@ def topology_key(name: TopologyKey) -> TopologyKey:
       UserError: an unknown type.
     """
     part = topology_part(name, "config.topology")
-    return part if part.has_keys() else part.type
+    has_keys = len(schema.to_plain(part)) > 1  # more than its type
+    return part if has_keys else part.type
