@@ -1,6 +1,7 @@
 """Retrieval with the positive pairs of Crisscrossed Captions, in addition to the original ones."""
 
 import csv
+import io
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.retrieval import Retrieval
 from big_retrieval.evals.shared_content import padded_columns
-from big_retrieval.io.regular import check_regular
+from big_retrieval.io.regular import read_text
 
 log = logging.getLogger(__name__)
 COLUMNS = ("caption", "image", "agg_score")
@@ -141,31 +142,26 @@ def read_pairs(path: Path) -> Sequence[tuple[str, str, float]]:
       UserError: the file is not such a CSV file.
     """
     try:
-        return list(_rows(path))
-    except csv.Error as problem:
-        raise UserError(f"{path} is no CSV file ({problem}).") from None
-
-
-def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
-    check_regular(path)
-    with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
-        rows = csv.DictReader(file)
+        rows = csv.DictReader(io.StringIO(read_text(path, "utf-8-sig", "replace")))
         if not set(COLUMNS) <= set(rows.fieldnames or ()):
             raise UserError(
                 f"{path} has the columns {', '.join(rows.fieldnames or ()) or 'none'}; files of "
                 f"pairs of captions and images have {', '.join(COLUMNS)}: give a file sits_*.csv."
             )
-        for row in rows:
-            caption, image, score = (row[name] or "" for name in COLUMNS)
-            try:
-                number = float(score)
-            except ValueError:
-                number = np.nan
-            if not np.isfinite(number):
-                raise UserError(
-                    f"{path}, line {rows.line_num}: agg_score is {score!r:.40}, not a number."
-                )
-            yield caption.rpartition(":")[2], _name(image), number
+        return [_pair(row, f"{path}, line {rows.line_num}") for row in rows]
+    except csv.Error as problem:
+        raise UserError(f"{path} is no CSV file ({problem}).") from None
+
+
+def _pair(row: dict[str, str], location: str) -> tuple[str, str, float]:
+    caption, image, score = (row[name] or "" for name in COLUMNS)
+    try:
+        number = float(score)
+    except ValueError:
+        number = np.nan
+    if not np.isfinite(number):
+        raise UserError(f"{location}: agg_score is {score!r:.40}, not a number.")
+    return caption.rpartition(":")[2], _name(image), number
 
 
 def _name(image: str) -> str:
