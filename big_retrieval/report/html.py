@@ -1,4 +1,4 @@
-"""Markup as nested calls. Every text is escaped unless it is `Html` already."""
+"""HTML as nested calls. Every text is escaped unless it is `Html` already."""
 
 from collections.abc import Container, Iterable, Sequence
 from html import escape as _escape
@@ -12,21 +12,21 @@ _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
 
 
 class Html(str):
-    """A text that is markup."""
+    """Text that is HTML."""
 
     __slots__ = ()
 
 
 class Cell(Html):
-    """A finished cell of a table."""
+    """Complete cell of a table."""
 
     __slots__ = ()
 
 
 def text(value: object) -> Html:
-    """A value as text that is safe inside an element or an attribute.
+    """Escapes a value for an element or an attribute.
 
-    Control characters and lone surrogates, which no page may hold, become U+FFFD.
+    Control characters and lone surrogates, which HTML forbids, become U+FFFD.
     """
     if isinstance(value, Html):
         return value
@@ -35,13 +35,12 @@ def text(value: object) -> Html:
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
-    """An element.
+    """Builds an element.
 
     Args:
-      name: of the element.
-      *children: what is in it; None is left out, lists and generators are laid flat.
-      **attributes: `class_` and the like lose the underscore, others become dashes; None and False
-        are left out, True stands alone.
+      *children: its content; None is left out, lists and generators are flattened.
+      **attributes: a last underscore is dropped (`class_`), others become dashes; None and False
+        are left out, True has no value.
     """
     words = []
     for key, value in attributes.items():
@@ -57,17 +56,16 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
 
 
 def join(children: Iterable[Child]) -> Html:
-    """Children one behind the other."""
+    """Concatenates children."""
     return Html("".join(_flat(child) for child in children))
 
 
 def cell(content: Child, look: str, share: str = "") -> Cell:
-    """A cell of a table with a look of its own.
+    """Builds a cell of a table with its own look.
 
     Args:
-      content: what is in the cell.
       look: classes of the style sheet.
-      share: how much of the cell, or how strongly, is coloured, in percent.
+      share: colored part of the cell, or strength of its color, in percent.
     """
     return Cell(tag("td", content, class_=look, style=f"--s:{share}%" if share else None))
 
@@ -78,14 +76,14 @@ def table(
     numbers: Container[int] = (),
     look: str | None = None,
 ) -> Html:
-    """A table in a container of its own, which scrolls where the screen is narrow.
+    """Builds a table in a container that scrolls on narrow screens.
 
-    Where it has many columns and rows of plain cells, a phone shows each row as a list instead.
+    With many columns and rows of plain cells, a phone shows each row as a list instead.
 
     Args:
-      heads: of the columns.
-      rows: each a finished `tr`, or the contents of its cells, the first of which names the row.
-      numbers: the columns that hold numbers, from 0.
+      heads: heads of the columns.
+      rows: complete `tr` elements, or contents of cells, of which the first names the row.
+      numbers: indices of the columns with numbers.
       look: class of the style sheet.
     """
     rows = list(rows)
@@ -93,29 +91,28 @@ def table(
     look = " ".join(filter(None, (look, "stacked" if stacked else None))) or None
     kinds = ["n" if i in numbers else None for i in range(len(heads))]
 
-    def written(row: Html | Sequence[Child]) -> Html:
+    def build_row(row: Html | Sequence[Child]) -> Html:
         if isinstance(row, Html):
             return row
         cells = (
-            each
-            if isinstance(each, Cell)
-            else tag("td", each, class_=kind, data_head=head if stacked else None)
-            for each, kind, head in zip(row[1:], kinds[1:], heads[1:], strict=True)
+            content
+            if isinstance(content, Cell)
+            else tag("td", content, class_=kind, data_head=head if stacked else None)
+            for content, kind, head in zip(row[1:], kinds[1:], heads[1:], strict=True)
         )
         return tag("tr", tag("th", row[0], scope="row"), cells)
 
     top = (tag("th", x, scope="col", class_=kind) for x, kind in zip(heads, kinds, strict=True))
-    parts = tag("thead", tag("tr", top)), tag("tbody", map(written, rows))
+    parts = tag("thead", tag("tr", top)), tag("tbody", map(build_row, rows))
     return tag("div", tag("table", parts, class_=look), class_="scroll", tabindex=0)
 
 
 def document(title: str, *body: Child, css: str = "") -> str:
-    """A whole page that needs no other file, for light and dark screens of any width.
+    """Builds a self-contained page for light and dark screens of any width.
 
     Args:
-      title: of the window.
-      *body: what is on it.
-      css: its own rules besides those of all pages.
+      title: title of the window.
+      css: rules in addition to those of all pages.
     """
     head = tag(
         "head",
@@ -130,7 +127,7 @@ def document(title: str, *body: Child, css: str = "") -> str:
 
 
 def style(package: str, name: str) -> str:
-    """The text of a style sheet of a package."""
+    """Reads a style sheet of a package."""
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 

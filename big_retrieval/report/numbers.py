@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them."""
+"""Formats of metrics and other numbers."""
 
 import math
 import re
@@ -9,24 +9,24 @@ FRACTIONS = ("accuracy", "data_wait", "mfu", "R-precision", "R-mean", "beyond_bo
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a value of a metrics row is a number (a bool is none)."""
+    """Returns True if a value of a metrics row is a number (not a bool)."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_fraction(name: str) -> bool:
-    """Whether a metric is a share that is read in percent."""
+    """Returns True for a metric that is a share, shown in percent."""
     last = name.rsplit("/", 1)[-1]
     return last.startswith("R@") or last.endswith(FRACTIONS)
 
 
 def smaller_is_better(name: str) -> bool:
-    """Whether a metric is the better the smaller it is."""
+    """Returns True for a metric whose smaller values are better."""
     last = name.rsplit("/", 1)[-1]
     return last.endswith("rank") or "loss" in last or last == "data_wait"
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """A number with so many significant digits, thousands apart; anything else as it is."""
+    """Formats a number with `digits` significant digits and commas; anything else as it is."""
     if value is None:
         return NONE
     if not is_number(value):
@@ -44,12 +44,12 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def count_of(count: int, noun: str) -> str:
-    """A number of things: "1 word", "2 words"."""
+    """Formats a count of things: "1 word", "2 words"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def metric(name: str, value: Any) -> str:
-    """A metric's value: fractions in percent without the sign and ranks, with one decimal."""
+    """Formats a metric: fractions in percent without the sign and ranks, with one decimal."""
     if is_number(value) and math.isfinite(value):
         if is_fraction(name):
             return f"{100 * value:.1f}".replace("-", "−")
@@ -64,13 +64,13 @@ def percent(share: float) -> str:
 
 
 def labelled(name: str, value: Any) -> str:
-    """As `metric`, with the percent sign, for where no heading says it."""
+    """Formats a metric like `metric`, with the percent sign."""
     unit = "%" if is_number(value) and math.isfinite(value) and is_fraction(name) else ""
     return metric(name, value) + unit
 
 
 def difference(name: str, first: Any, second: Any) -> str:
-    """second - first with its sign; fractions in percentage points."""
+    """Formats second - first with its sign; fractions in percentage points."""
     if not (is_number(first) and is_number(second)):
         return NONE
     change = second - first
@@ -83,7 +83,7 @@ def difference(name: str, first: Any, second: Any) -> str:
 
 
 def short(value: float) -> str:
-    """A tick's or a step's number: 20k, 1.5M, 0.05, 7.5e-4."""
+    """Formats the number of a tick or step: 20k, 1.5M, 0.05, 7.5e-4."""
     if abs(value) >= 1e12:
         return f"{value:.0e}".replace("e+", "e").replace("-", "−", 1)
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
@@ -98,13 +98,13 @@ def short(value: float) -> str:
 
 
 def natural(name: str) -> list[tuple[int, int | str]]:
-    """A key that sorts names as readers do: R@5 before R@10."""
+    """Returns a key that sorts names as readers do: R@5 before R@10."""
     parts = re.split(r"(\d+)", name)
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
 def duration(seconds: float) -> str:
-    """1 h 02 min, 4 min 05 s, or 7.3 s; with spaces that do not break."""
+    """Formats a time as 1 h 02 min, 4 min 05 s or 7.3 s, with spaces that do not break."""
     if not math.isfinite(seconds):
         return NONE
     if seconds < 60:

@@ -306,6 +306,15 @@ def test_junk_in_the_configuration_breaks_nothing(tmp_path: Path, key: str) -> N
         check(page.write(run))
 
 
+def test_a_damaged_file_costs_the_sections_that_read_it(tmp_path: Path) -> None:
+    run = folders.ordinary(tmp_path / "run")
+    (run / "environment.json").write_text('{"starts": 3}')
+    text = text_of(page.write(run))
+    assert text.count("A file of the run is damaged, or of another version.") == 3
+    assert "training loss" in text
+    assert "a red circle" in text
+
+
 def test_answers_of_several_records_with_one_text_are_shown_once(tmp_path: Path) -> None:
     run, shown = folders.ordinary(tmp_path / "run"), folders.examples()
     answers = shown["directions"][0]["groups"][0]["examples"][0]["answers"]
