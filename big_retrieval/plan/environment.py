@@ -19,8 +19,8 @@ _DUMP = "--xla_jf_dump_to"
 _COUNT = "xla_force_host_platform_device_count"
 
 
-# libtpu asks the machine about its TPU and complains on stderr where there is none; these say what
-# it asks for. Which slice a program is compiled for is said when it is compiled.
+# libtpu asks the machine about its TPU and prints errors if it has none; these variables answer.
+# The slice that a program is compiled for is chosen when it is compiled.
 _COMPILE_ONLY = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -73,7 +73,7 @@ def empty_schedules() -> Path | None:
 
 
 def available(chip: Chip, count: int) -> bool:
-    """Whether at least so many of the chip are visible here; asks another process, if anything."""
+    """Returns True if `count` of the chip are visible, as another process finds."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return False
     if not any(Path("/dev", name).exists() for name in _ACCELERATORS):
@@ -89,7 +89,7 @@ def available(chip: Chip, count: int) -> bool:
 
 
 def virtual_cpus(count: int) -> None:
-    """So many virtual CPU devices in this process."""
+    """Gives this process `count` virtual CPU devices."""
     flags = re.sub(rf"--{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", ""))
     _use_cpu()
     os.environ["XLA_FLAGS"] = f"{flags} --{_COUNT}={count}".strip()

@@ -1,4 +1,4 @@
-"""The size of the vocabulary that a plan assumes, without data and without the network."""
+"""Size of the vocabulary that a plan assumes, without data and without the network."""
 
 import re
 from pathlib import Path
@@ -20,17 +20,17 @@ PUBLISHED = (  # pattern of a name on the hub -> ids of its tokenizer
 
 
 class VocabularySize(NamedTuple):
-    """A number of ids and where it comes from."""
+    """Number of ids and its source."""
 
     size: int
     source: str
 
 
 def vocabulary(config: Config) -> VocabularySize:
-    """How many ids the tokenizer has, as far as that is known before a run.
+    """Returns the tokenizer's number of ids, as far as it is known before a run.
 
-    It is known from the tokenizer's file, or by learning the tokenizer if the data are generated;
-    else it is the tower's size, the published size of a known name, or the config's limit.
+    It comes from the tokenizer's file, or from a tokenizer learned on generated data; else it is
+    the tower's size, the published size of a known name, or the config's limit.
 
     Raises:
       UserError: a tokenizer file that cannot be read.

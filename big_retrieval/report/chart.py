@@ -12,22 +12,22 @@ from big_retrieval.report.read import Points
 
 WIDTH, HEIGHT = 400, 216
 MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 60, 10, 26
-MARKED = 40  # points of a series that are marked each
-SMOOTHED = 80  # points from which on a mean is drawn over a noisy line
-NOISY = 0.25  # share of points at which a line turns up or down: of noise two thirds
-LINE = 12.5  # between the labels of two last values
-WIDEST = 7  # letters of the label of a last value
+MARKED = 40  # maximum number of points of a series that are marked
+SMOOTHED = 80  # above this number of points, a mean is drawn over a noisy line
+NOISY = 0.25  # share of points at which a line turns up or down; two thirds for pure noise
+LINE = 12.5  # pixels between the labels of two last values
+WIDEST = 7  # maximum number of letters of the label of a last value
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line.
+    """Line of a chart.
 
     Attributes:
-      label: in the legend.
+      label: text in the legend.
       points: (step, value), ascending by step.
-      colour: number of a colour of the style sheet.
-      dash: number of a dash pattern of the style sheet.
+      colour: index of a color of the style sheet.
+      dash: index of a dash pattern of the style sheet.
     """
 
     label: str
@@ -47,7 +47,7 @@ class Series:
 
     @property
     def noisy(self) -> bool:
-        """Whether a mean shows the line better; never of a schedule, whose corners would bend."""
+        """True if a mean shows the line better; never for a schedule, whose corners would bend."""
         values = [value for _, value in self.finite]
         ways = [b > a for a, b in itertools.pairwise(values) if a != b]
         turns = sum(a != b for a, b in itertools.pairwise(ways))
@@ -56,14 +56,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Some lines over the steps.
+    """Lines over the steps.
 
     Attributes:
-      title: what is shown.
-      metric: a metric of it, for the unit.
-      series: the lines.
-      from_zero: whether the axis of values includes 0.
-      most_points: of a line; longer ones keep the extremes of each stretch.
+      metric: one of the metrics, for the unit.
+      from_zero: True if the axis of values includes 0.
+      most_points: maximum number of points of a line; longer lines keep the extremes of each
+        stretch.
     """
 
     title: str
@@ -74,12 +73,12 @@ class Chart:
 
     @property
     def smoothed(self) -> bool:
-        """Whether the chart has thin and thick lines."""
+        """True if the chart has thin and thick lines."""
         return any(series.noisy for series in self.series)
 
 
 def draw(chart: Chart) -> Html:
-    """A figure with a title, a legend where there are several lines, and the drawing."""
+    """Builds a figure with a title, a legend of several lines, and the drawing."""
     several = len(chart.series) > 1
     legend = [(tag("path", d="M1 6L25 6", class_=s.look), s.label) for s in chart.series if several]
     steps = sorted({s for line in chart.series for s, v in line.points if not math.isfinite(v)})
@@ -105,7 +104,7 @@ def draw(chart: Chart) -> Html:
 def _axes(chart: Chart, finite: list[Points]) -> Axes:
     steps = [step for points in finite for step, _ in points]
     values = [value for points in finite for _, value in points]
-    # Numbers near the largest float have no distance that is one.
+    # The distance of numbers near the largest float is infinite.
     low, high = (min(max(value, -1e300), 1e300) for value in (min(values), max(values)))
     low = min(low, 0.0) if chart.from_zero else low
     last = max(steps)
@@ -118,7 +117,7 @@ def _axes(chart: Chart, finite: list[Points]) -> Axes:
 
 
 def _line(chart: Chart, series: Series, points: Points, mean: Points, axes: Axes) -> Iterator[Html]:
-    """A line, marks where it has few points, and the mean over it where there is one."""
+    """Draws a line, marks if it has few points, and the mean over it if it has one."""
     name = tag("title", f"{series.label}: {_range(chart, points)}")
     look = f"{series.look} raw" if mean else series.look
     yield tag("path", name, d=_path(_thin(series.points, chart.most_points), axes), class_=look)
@@ -131,7 +130,7 @@ def _line(chart: Chart, series: Series, points: Points, mean: Points, axes: Axes
 
 
 def _path(points: Points, axes: Axes) -> str:
-    """The line through finite points, broken at the others."""
+    """Returns the path through finite points, broken at other points."""
     words, pen = [], "M"
     for step, value in points:
         if not math.isfinite(value):
@@ -144,7 +143,7 @@ def _path(points: Points, axes: Axes) -> str:
 
 
 def _thin(points: Points, most: int) -> Points:
-    """At most about `most` points: the smallest and largest of each stretch, and what breaks it."""
+    """Returns about `most` points: the extremes of each stretch, and one that is not finite."""
     if len(points) <= most:
         return points
     stretch = -(-len(points) * 2 // most)
@@ -158,7 +157,7 @@ def _thin(points: Points, most: int) -> Points:
 
 
 def _mean(points: Points, most: int) -> Points:
-    """The mean over about a twentieth of the points around each of at most about `most` of them."""
+    """Returns means of a twentieth of the points around each of about `most` points."""
     half, last = max(1, len(points) // 40), len(points) - 1
     out = []
     for place in sorted({*range(0, len(points), -(-len(points) // most)), last}):
@@ -172,10 +171,7 @@ def _mean(points: Points, most: int) -> Points:
 def _last_values(
     chart: Chart, ends: Sequence[tuple[Series, int, float]], axes: Axes
 ) -> Iterator[Html]:
-    """The value in which each line ends, the mean where that is drawn, at its end.
-
-    Labels are moved apart where they would meet.
-    """
+    """Labels the end of each line, or of its mean, with its value; labels never overlap."""
     found = sorted((axes.place(step, value)[1], value, s.colour) for s, step, value in ends)
     places: list[float] = []
     for y, _, _ in found:

@@ -1,6 +1,6 @@
 """Axes with a grid, and a figure with its legend, as SVG, for line charts and histograms.
 
-Colours come from the style sheet, so that a figure fits light and dark screens.
+Colors come from the style sheet, so that a figure fits light and dark screens.
 """
 
 import math
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from big_retrieval.report.html import Child, Html, tag
 from big_retrieval.report.numbers import labelled, short
 
-LETTERS = 34  # pixels that the label of a tick takes
+LETTERS = 34  # pixels of the label of a tick
 
 
 @dataclass(frozen=True)
 class Axes:
-    """A drawing with two axes.
+    """Drawing with two axes.
 
     Attributes:
-      width: of the drawing, in pixels.
-      height: the same.
-      margins: left, right, top, bottom.
-      x: ticks, ascending; the axis reaches from the first to the last.
-      y: the same.
+      width: width in pixels.
+      height: height in pixels.
+      margins: left, right, top, bottom, in pixels.
+      x: ticks, ascending; the axis ends at the first and the last one.
+      y: ticks, as for `x`.
     """
 
     width: int
@@ -32,7 +32,7 @@ class Axes:
     y: Sequence[float]
 
     def place(self, x: float, y: float) -> tuple[float, float]:
-        """The pixel of a point; what lies beyond the y axis (where floats end) lies at its end."""
+        """Returns the pixel of a point; values beyond the y axis are drawn at its end."""
         left, right, top, bottom = self.margins
         low, high = self.x[0], self.x[-1]
         across = (x - low) / (high - low)
@@ -43,11 +43,11 @@ class Axes:
         )
 
     def grid(self, x_name: str, metric: str) -> list[Html]:
-        """Lines and labels at the ticks.
+        """Draws lines and labels at the ticks.
 
         Args:
-          x_name: what the x axis shows.
-          metric: what the y axis shows, for the unit.
+          x_name: label of the x axis.
+          metric: metric of the y axis, for the unit.
         """
         left, right, _, bottom = self.margins
         percent = labelled(metric, 0.5).endswith("%")
@@ -67,7 +67,7 @@ class Axes:
         return parts
 
     def svg(self, parts: Iterable[Child], words: str) -> Html:
-        """The drawing; `words` say what it shows to who cannot see it."""
+        """Builds the drawing; `words` are its alternative text."""
         view = f"0 0 {self.width} {self.height}"
         return tag("svg", parts, viewBox=view, role="img", aria_label=words)
 
@@ -88,26 +88,26 @@ def figure(title: str, note: str, legend: Sequence[tuple[Html, str]], drawing: H
 
 
 def label(words: str, x: float, y: float, *, anchor: str = "start", look: str = "") -> Html:
-    """A text at a pixel."""
+    """Draws a text at a pixel."""
     return tag("text", words, x=at(x), y=at(y), text_anchor=anchor, class_=look or None)
 
 
 def at(x: float) -> str:
-    """A coordinate as it is written, to a tenth of a pixel."""
+    """Formats a coordinate to a tenth of a pixel."""
     return f"{x:.1f}".removesuffix(".0")
 
 
 def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
-    """Round numbers in and around [low, high]: 1, 2, 2.5 or 5 times a power of ten apart.
+    """Returns round numbers in and around [low, high]: 1, 2, 2.5 or 5 times a power of ten apart.
 
     Args:
       low: smallest value to show.
-      high: largest.
-      count: about how many.
-      whole: only whole numbers.
+      high: largest value to show.
+      count: approximate number of ticks.
+      whole: True for whole numbers only.
 
     Returns:
-      At least two, ascending; the first is <= low and the last >= high.
+      At least two numbers, ascending; the first is <= low and the last >= high.
     """
     if not high - low > 1e-300 * count:  # a smaller step has no logarithm
         room = abs(low) / 2 or 1.0

@@ -1,4 +1,4 @@
-"""The distances of pairs beside those of all others, as `Geometry` measures them."""
+"""Histograms of the distances of pairs and of all others, as `Geometry` measures them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +15,10 @@ File = dict[str, Any]
 
 
 def histograms(files: Sequence[File]) -> Html | None:
-    """A histogram for each run that has one, on the same axes; None where there is none.
+    """Builds a histogram for each run that has distances, on the same axes; None for no run.
 
     Args:
-      files: of one or two runs; empty where a run has none.
+      files: example files of one or two runs; {} for a run without one.
     """
     known = {i: file["distances"] for i, file in enumerate(files) if "distances" in file}
     if not known:

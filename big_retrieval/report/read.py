@@ -11,8 +11,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.manifest import complete_steps
 from big_retrieval.report.numbers import is_number
 
-SIGNS = ("config.json", "metrics.jsonl", "results.json")  # one of them makes a folder a run
-NAMED_DAMAGED = 20
+SIGNS = ("config.json", "metrics.jsonl", "results.json")  # a run folder has at least one
+NAMED_DAMAGED = 20  # damaged records in the report
 
 # Raised by code that reads a damaged file, or one of another version of the package.
 MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -22,11 +22,10 @@ Points = list[tuple[int, float]]
 
 @dataclass
 class RunFiles:
-    """The files of a run, each empty where it is missing or cannot be read.
+    """Files of a run, each empty if it is missing or cannot be read.
 
     Attributes:
-      folder: of the run.
-      name: the folder's name.
+      name: the folder's name, with its parent's name if another run has the same.
       config: config.json.
       results: results.json.
       evaluation: evaluation.json.
@@ -36,9 +35,9 @@ class RunFiles:
       series: metric -> (step, value), ascending; values may be NaN or infinite.
       examples: evaluator -> examples/<evaluator>.json.
       damaged: the first damaged records.
-      damaged_count: how many there are.
+      damaged_count: number of all damaged records.
       nonfinite: steps at which a run ended because a number was not finite.
-      problems: what could not be read, a sentence each.
+      problems: messages about files that cannot be read.
     """
 
     folder: Path

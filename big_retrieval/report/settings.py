@@ -18,7 +18,7 @@ Flat = dict[str, Any]
 
 
 def flat(tree: Any, path: str = "") -> Flat:
-    """The leaves of nested dictionaries by their dotted path."""
+    """Returns the leaves of nested dictionaries by their dotted paths."""
     if not isinstance(tree, Mapping) or not tree:
         return {path: tree} if path else {}
     out: Flat = {}
