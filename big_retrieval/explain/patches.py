@@ -9,14 +9,13 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.data.at_hand import read_image
-from big_retrieval.data.images.transforms import evaluation_view
+from big_retrieval.data.at_hand import Images
+from big_retrieval.data.build import make_readers
 from big_retrieval.errors import UserError
 from big_retrieval.explain.words import choose_field, words_of
 from big_retrieval.models.lexical import LexicalHead
@@ -135,9 +134,8 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     part: Any = c.fields[field]
     owner = part.shares_head or field
     config: Any = c.fields[owner].head
-    place = str(image) if isinstance(image, str | Path) else "an image"
-    view = part.evaluation_view()
-    picture = evaluation_view(read_image(image), part.size, place=place, **view)  # [S, S, 3]
+    reader = make_readers(c, model.tokenizer)[field]
+    picture = reader.value(Images([image], part), 0, 0)  # [S, S, 3]
     hidden = model.features([image], field)[0]  # [R * R, D]
     # Masks select patches here, so they must not be ignored like the padding of texts.
     masked = replace(config, pool_padding=False)
