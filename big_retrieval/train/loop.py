@@ -25,8 +25,9 @@ from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
 from big_retrieval.report.example_files.folder import ExampleFolder
 from big_retrieval.runtime import distributed, heartbeat, locks
-from big_retrieval.train import nonfinite, summary
+from big_retrieval.train import summary
 from big_retrieval.train.logging import Alarms, Metrics, table, write_results
+from big_retrieval.train.nonfinite import raise_nonfinite
 from big_retrieval.train.profiling import Tracer
 from big_retrieval.train.progress import TrainingProgress
 from big_retrieval.train.run import TrainingRun, set_up
@@ -90,14 +91,8 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
         results = {}
         if step == run.total_steps:
             results = {
-                **{name: value for name, value in values.items() if name != "step"},
-                **run.damage.metrics(),
-                "params_sha256": params_sha256(state.params),
-                "steps": run.total_steps,
+                **_results(run, state, values, started),
                 "evaluated_step": evaluated,
-                "seconds": round(time.monotonic() - started, 2),
-                "devices": run.parts.mesh.size,
-                "parameter_count": sum(run.parts.parameters.values()),
                 "resumed_from": restored,
             }
             metrics.finish(results)
@@ -115,6 +110,21 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
         with run.extras("the report"):
             log.info(f"report in {page.write(workdir)}")
     return results
+
+
+def _results(
+    run: TrainingRun, state: TrainState, values: Mapping[str, Any], started: float
+) -> dict[str, Any]:
+    """Returns the metrics of the last step and of evaluators, with facts about the run."""
+    return {
+        **{name: value for name, value in values.items() if name != "step"},
+        **run.damage.metrics(),
+        "params_sha256": params_sha256(state.params),
+        "steps": run.total_steps,
+        "seconds": round(time.monotonic() - started, 2),
+        "devices": run.parts.mesh.size,
+        "parameter_count": sum(run.parts.parameters.values()),
+    }
 
 
 def _steps(
@@ -188,7 +198,7 @@ def _read(run: TrainingRun, state: TrainState, out: dict[str, jax.Array]) -> dic
     bad = int(values.pop("first_bad_step"))
     if bad >= 0:
         run.checkpoints.wait()
-        nonfinite.stop(run, state, bad)
+        raise_nonfinite(run, state, bad)
     return values
 
 

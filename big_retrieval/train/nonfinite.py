@@ -18,15 +18,15 @@ from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import make_loss, model_in_phase
 
 
-def modules(tree: Any) -> dict[str, Any]:
+def _by_module(tree: Any) -> dict[str, Any]:
     """Returns the arrays of a tree by module, e.g. `image/layers_0/mlp/fc1`."""
-    found: dict[str, Any] = {}
+    modules: dict[str, Any] = {}
     for name, value in names_of(tree).items():
-        found.setdefault(name.rpartition("/")[0], []).append(value)
-    return found
+        modules.setdefault(name.rpartition("/")[0], []).append(value)
+    return modules
 
 
-def inspect(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
+def _repeat_step(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
     """Repeats the bad step on its batch.
 
     Args:
@@ -43,19 +43,19 @@ def inspect(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
     model = model_in_phase(run.parts.model, spans[phase_at(spans, step)].phase)
     loss_fn = make_loss(model, run.parts.objective, run.config.microbatch)
 
-    def look(state: TrainState, batch: Any) -> Any:
+    def norms_of(state: TrainState, batch: Any) -> Any:
         key = jax.random.fold_in(state.key, state.step)
         (loss, _), grads = jax.value_and_grad(loss_fn, has_aux=True)(
             state.params, batch, key, state.batch_stats, state.step, state.multipliers
         )
         norms = [
-            {name: optax.tree.norm(part) for name, part in modules(tree).items()}
+            {name: optax.tree.norm(part) for name, part in _by_module(tree).items()}
             for tree in (state.params, grads)
         ]
         return loss, *norms
 
     with parallel.use(run.parts.mesh):
-        compiled = jax.jit(look, out_shardings=parallel.replicated(run.parts.mesh))
+        compiled = jax.jit(norms_of, out_shardings=parallel.replicated(run.parts.mesh))
         loss, params, grads = jax.device_get(compiled(state, batch))
 
     def number(x: Any) -> float | str:
@@ -71,16 +71,16 @@ def inspect(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
     }
 
 
-def stop(run: TrainingRun, state: TrainState, step: int) -> NoReturn:
+def raise_nonfinite(run: TrainingRun, state: TrainState, step: int) -> NoReturn:
     """Writes nonfinite-<step>.json into the run folder and ends the run.
 
     Raises:
       UserError: always; names the step, the file and what to try.
     """
-    found = inspect(run, state, step)
+    report = _repeat_step(run, state, step)
     path = run.workdir / f"nonfinite-{step}.json"
     if jax.process_index() == 0:
-        write_bytes(path, to_json(found))
+        write_bytes(path, to_json(report))
     saved = complete_steps(run.workdir / "checkpoints")
     newest = f"the newest checkpoint is of step {saved[-1]}" if saved else "there is no checkpoint"
     raise UserError(
