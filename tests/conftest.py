@@ -5,6 +5,7 @@ import importlib.metadata
 import logging
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # XLA_FLAGS=--xla_force_host_platform_device_count=8 pytest tests/golden
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+_stores = tempfile.TemporaryDirectory()  # removed at the end of the process
+os.environ.setdefault("BIG_RETRIEVAL_STORES", _stores.name)
 # Where in the code an operation stands: to write that into every program takes a tenth of the time.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from big_retrieval.config.sources import Source
-from big_retrieval.data.formats.arrow import read_csv
-from big_retrieval.data.formats.lines import DelimitedLines, JsonLines
+from big_retrieval.data.formats.lines import DelimitedLines
+from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.whole import judged_lines
 from big_retrieval.data.passages.published import Beir, has_titles
 from big_retrieval.data.sources import Record, evenly_spaced
+from big_retrieval.data.stores.delimited import delimited
+from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.own_data import machine
@@ -52,7 +54,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
             "documents answer which query: add it (query-id, corpus-id and score, by tabs)."
         )
     durable.make_folder(folder)
-    splits, documents = _splits(given), JsonLines(given / "corpus.jsonl")
+    splits, documents = _splits(given), file_table(given / "corpus.jsonl")
     told = ", ".join(f"{stem}.tsv for {name}" for name, stem in splits.items())
     log.info(f"data {data}: {len(documents):,} documents, queries and judgements: {told}")
     most = RANKED[machine.here().small]
@@ -68,7 +70,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
         sources["train"] = train = dataclasses.replace(train, path=path)
     for name in judged.keys() - {"train"}:
         sources[name] = _smaller(given, folder.absolute() / name, judged[name], most)
-    queries = look(JsonLines(given / "queries.jsonl"), given)["text"]
+    queries = look(file_table(given / "queries.jsonl"), given)["text"]
     roles = {"query": "query", "document": "text", "title": "title" if has_titles(given) else ""}
     lines = ["queries.jsonl has the queries, corpus.jsonl the documents, qrels which ones fit"]
     columns = {"query": queries, "text": look(documents, given)["text"]}
@@ -104,7 +106,7 @@ def is_beir(folder: Path) -> bool:
 
 
 def _judged(file: Path) -> list[Record]:
-    table = judged_lines(file, *COLUMNS) or read_csv(file, "\t")
+    table = judged_lines(file, *COLUMNS) or open_store([file], delimited("\t"))
     return [table.row(index, COLUMNS) for index in range(len(table))]
 
 
@@ -135,12 +137,12 @@ def _smaller(given: Path, out: Path, pairs: list[Record], most: int) -> Beir:
     _, pairs = _divided(pairs, 1.0)
     asked, judged = ({pair[name] for pair in pairs} for name in COLUMNS[:2])
     _write_judged(out / "qrels" / "validation.tsv", pairs)
-    documents = JsonLines(given / "corpus.jsonl")
+    documents = file_table(given / "corpus.jsonl")
     others = set(evenly_spaced(len(documents), max(0, most - len(judged))).tolist())
     rows = enumerate(_all(documents))
     kept = (row for at, row in rows if at in others or row.get("_id") in judged)
-    ranked = len(JsonLines(write_rows(out / "corpus", kept, "")))
-    queries = _all(JsonLines(given / "queries.jsonl"))
+    ranked = len(file_table(write_rows(out / "corpus", kept, "")))
+    queries = _all(file_table(given / "queries.jsonl"))
     write_rows(out / "queries", (row for row in queries if row.get("_id") in asked), "")
     more = "" if ranked == len(documents) else ": numbers are higher than those of all documents"
     log.info(

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.formats.arrow import check_header
 from big_retrieval.data.formats.folders import IMAGES
 from big_retrieval.data.formats.lines import json_table
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.formats.tar import TarShard
+from big_retrieval.data.stores.delimited import checked_header
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_bytes, read_gzip
 
@@ -180,7 +180,7 @@ def _of_lines(text: str, separator: str, path: Path) -> tuple[list[dict[str, Any
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
     lines = [[_cell(cell, windows) for cell in line] for line in reader if line]
     names = (list(_row(lines[0])) if headless else lines.pop(0)) if lines else []
-    check_header(names, path)
+    checked_header(names, path)
     rows = [dict(zip(names, line, strict=True)) for line in lines if len(line) == len(names)]
     odd = len(lines) - len(rows)
     unusual = [f"without a header line; {CALLED}"] if headless else []

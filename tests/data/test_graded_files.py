@@ -12,9 +12,9 @@ from PIL import Image
 from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import columns
-from big_retrieval.data.formats.arrow import Arrays, Parquet, read_csv
+from big_retrieval.data.formats.arrow import Arrays, Parquet
 from big_retrieval.data.formats.columns import Keys, encode, first_duplicate, match, scan
-from big_retrieval.data.formats.lines import JsonLines
+from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Chain, Rows
 from big_retrieval.data.formats.views import View, selected
 from big_retrieval.data.images.decoding import picture
@@ -127,7 +127,7 @@ def test_every_form_gives_the_same_pairs(folder, form):
 @pytest.mark.parametrize("form", [as_csv, as_jsonl, as_parquet, as_trec, as_ground_truth])
 def test_a_pair_is_found_in_its_file(folder, form):
     place = graded(folder, form(folder)).place(2)
-    where = {as_csv: "row 3", as_jsonl: "line 3", as_parquet: "row 3", as_trec: "line 5"}
+    where = {as_csv: "line 4", as_jsonl: "line 3", as_parquet: "row 3", as_trec: "line 5"}
     assert place.endswith(where.get(form, "query 'q2'"))
 
 
@@ -147,7 +147,7 @@ def test_a_pair_is_found_in_its_file(folder, form):
         ("a.qrels", "q1 0 10 3\nq1 10 3\n", "line 2 has 3 cells; the first line has 4"),
         ("a.qrels", "q1 0 10 3\n\nq1 0 11 x\n", "line 3: 'score' is 'x', not a number"),
         ("a.qrels", "q1 0 10 -1\n", "line 1: 'score' is -1; it must be 0 or more, and finite"),
-        ("a.csv", "query_id,document_id,score\nq1,10,3\nq1,11,x\n", "row 2: 'score' is 'x'"),
+        ("a.csv", "query_id,document_id,score\nq1,10,3\nq1,11,x\n", "line 3: 'score' is 'x'"),
         ("a.csv", "query_id,document_id\nq1,10\n", "a has no column 'score'"),
         ("a.bin", "", "a.bin is of no known kind"),
     ],
@@ -254,10 +254,10 @@ def test_columns_are_the_same_at_hand_and_row_by_row(tmp_path, monkeypatch):
         csv.writer(file).writerows([rows[0].keys(), *(row.values() for row in rows)])
     np.savez(tmp_path / "r.npz", **{key: np.array([row[key] for row in rows]) for key in rows[0]})
     tables = [
-        JsonLines(tmp_path / "r.jsonl"),
+        file_table(tmp_path / "r.jsonl"),
         Rows(rows, "r"),
         Parquet(tmp_path / "r.parquet"),
-        read_csv(tmp_path / "r.csv", ","),
+        file_table(tmp_path / "r.csv"),
         Arrays(tmp_path / "r.npz"),
         Chain([Rows(rows[:2], "r"), Rows(rows[2:], "r")], "r"),
     ]

@@ -174,9 +174,9 @@ def test_the_command(folder, tmp_path) -> None:
     ("rows", "columns", "message"),
     [
         ([["a", "1", 5]], ["query", "id", "score_linear"], "has no column 'product_id'"),
-        ([["a", "1", ""]], ["query", "product_id", "score_linear"], "row 1 has no score_linear"),
-        ([["a", "1", "x"]], ["query", "product_id", "score_linear"], "row 1: could not convert"),
-        ([["", "1", 3]], ["query", "product_id", "score_linear"], "row 1 has no query"),
+        ([["a", "1", ""]], ["query", "product_id", "score_linear"], "line 2 has no score_linear"),
+        ([["a", "1", "x"]], ["query", "product_id", "score_linear"], "line 2: could not convert"),
+        ([["", "1", 3]], ["query", "product_id", "score_linear"], "line 2 has no query"),
     ],
 )
 def test_damaged_files(tmp_path, rows, columns, message) -> None:

@@ -205,7 +205,6 @@ def test_captions_and_texts_open_no_image(folder):
             '{"image": "pictures/0.png", "text": "a"}',
             "line 3: there is no 'captions'; it has",
         ),
-        ('{"captions": "a"}', "line 3: there is no 'image'"),
         (
             '{"image": "pictures/9.png", "captions": "a"}',
             "line 3: the image .* cannot be read",
@@ -311,7 +310,7 @@ def test_mistakes_in_the_configuration_name_the_remedy(folder):
         ({"path": folder / "pictures" / "0.png"}, "of no known kind; known: .jsonl"),
         ({"path": folder / "empty"}, "is a folder without .* shards, and without pictures"),
         ({"path": folder / "pictures"}, "pictures has no column 'captions'; it has folder, id, "),
-        ({"path": path, "where": ("split=val",)}, "no row with split=val"),
+        ({"path": path, "where": ("split=val",)}, "no column 'split'"),
         ({"path": path, "where": ("split",)}, "write column=value"),
         ({"path": path, "join": str(folder / "twice.jsonl"), "on": "image"}, "is there already"),
     ]:
@@ -389,7 +388,9 @@ def test_values_open_no_image_and_texts_may_be_missing(folder):
     source = pairs(write(folder, lines), text="")
     assert [source.value(i, "label") for i in range(2)] == [4, 2]
     assert list(source.captions()) == []
-    with pytest.raises(UserError, match="line 1: there is no 'kind'; it has image, label"):
+    with pytest.raises(
+        UserError, match="line 1: there is no 'kind'; it has captions, image, label"
+    ):
         source.value(0, "kind")
 
 

@@ -13,7 +13,6 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,8 +21,8 @@ from big_retrieval.data.batches import RecordSpec, train_batch
 from big_retrieval.data.fields.labels import read_labels
 from big_retrieval.data.fields.reader import stack
 from big_retrieval.data.fields.texts import TextReader
-from big_retrieval.data.formats.arrow import read_csv
-from big_retrieval.data.formats.lines import JsonLines, json_object
+from big_retrieval.data.formats.lines import json_object
+from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.images import decoding
 from big_retrieval.data.negatives import read_negatives
@@ -189,7 +188,7 @@ def _table(data: bytes, number: int) -> None:
     lines = number % 2
     path = _folder() / ("fuzz.jsonl" if lines else "fuzz.csv")
     path.write_bytes(data)
-    table: Any = JsonLines(path) if lines else read_csv(path, ",")
+    table = file_table(path)
     source = Records(table, image=())
     spec = RecordSpec({"text": _specs()[0]}, config.PairLabels(score="score", s_max=5.0))
     train_batch(source, spec, Order(len(source), 0), 4, np.arange(4), 0)

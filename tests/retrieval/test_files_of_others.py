@@ -31,7 +31,7 @@ def test_beir_has_its_ids_in_another_column(
     path = written(tmp_path / "queries.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert found(path) == {"q0": "text 0", "q1": "text 1", "q2": "text 2"}
     assert capsys.readouterr().out == "queries has no 'query': 'text' is read\n"
-    with pytest.raises(UserError, match=r"name their columns with --text, or .* nothing in 'body'"):
+    with pytest.raises(UserError, match=r"queries has no column 'body'.*--text=COLUMN"):
         found(path, DocumentReader("queries", {"query": ("body",)}))
 
 

@@ -331,7 +331,7 @@ def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_pat
             "--binary indexes the words of one field, and documents have query, document",
         ),
         ("lexical", {"documents": "nothing.jsonl"}, "--data: there is no file 'nothing.jsonl'"),
-        ("lexical", {"text": ("title",)}, "none of the first 63 documents can be used"),
+        ("lexical", {"text": ("title",)}, "documents has no column 'title'"),
         ("lexical", {"id": "image"}, "none of the first|the id"),
         ("nothing", {}, "is no folder"),
     ],

@@ -1,19 +1,17 @@
-"""CSV, TSV, Parquet and npz files as tables whose columns are in memory, but for heavy ones."""
+"""Parquet and npz files as tables whose columns are in memory, except heavy ones."""
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from functools import partial
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from big_retrieval.data.damage import first_line
-from big_retrieval.data.formats.tables import ArrowTable, Table
+from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.handles import reopen, stamp_of
@@ -21,45 +19,6 @@ from big_retrieval.io.npy import read_npz
 
 CACHED_GROUPS = 8  # row groups of heavy columns that are kept decoded
 HEAVY = 512  # mean bytes of a value above which a column stays on the disk
-
-
-def read_csv(path: Path, delimiter: str) -> ArrowTable:
-    """A CSV or TSV file with a header line; all values are str.
-
-    Args:
-      path: the file, UTF-8; cells in quotes may hold line ends.
-      delimiter: between cells.
-
-    Raises:
-      UserError: it cannot be read, such as a row with another number of cells, or has two columns
-        of one name.
-    """
-    path = path.absolute()
-    options = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    try:
-        with pa_csv.open_csv(path, parse_options=options) as reader:
-            names = reader.schema.names
-        check_header(names, path)
-        texts = dict.fromkeys(names, pa.string())
-        convert = pa_csv.ConvertOptions(column_types=texts, strings_can_be_null=False)
-        table = pa_csv.read_csv(path, parse_options=options, convert_options=convert)
-        # The header is decoded here. Of several columns without a name, the first one is kept.
-        table = table.select([names.index(name) for name in dict.fromkeys(table.column_names)])
-    except UserError:
-        raise
-    except Exception as problem:  # Arrow's, or of the header
-        raise UserError(f"{path} is no readable CSV file ({first_line(problem)}).") from None
-    return ArrowTable(table, path.stem, partial(row_of, str(path)), (read_csv, path, delimiter))
-
-
-def check_header(names: Sequence[str], path: Path) -> None:
-    """Raises a UserError where a header has a name twice; several columns may have none."""
-    twice = next((name for name in names if name.strip() and names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(
-            f"{path} has {names.count(twice)} columns {twice!r} in its header; rename or remove "
-            "all but one."
-        )
 
 
 def row_of(path: str, index: int) -> str:

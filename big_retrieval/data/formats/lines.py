@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record, as_utf8
+from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.json_files import JSON_LINES, parse_object
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.handles import RandomAccessFile
 
@@ -22,36 +24,6 @@ HEADERS = ({"id", "text", "title"}, {"id", "text"}, {"pid", "text", "title"}, {"
 BOM = b"\xef\xbb\xbf"
 BLANKS = re.compile(rb"[ \t\r\n,]*")  # between the objects of a list
 MAX_OBJECT = 256 * 2**20  # bytes of an object in a list
-
-
-class JsonLines(Table):
-    """One JSON object a line; empty lines are skipped; 16 bytes of memory a line.
-
-    Args:
-      path: the file, UTF-8.
-    """
-
-    def __init__(self, path: Path):
-        self._path, self.name = path.absolute(), path.stem
-        self._file = RandomAccessFile(self._path)
-        self._starts = line_starts(self._path)
-        with self._path.open("rb") as file:
-            full = np.fromiter((not line.isspace() for line in file), bool, len(self._starts) - 1)
-        self._lines = np.flatnonzero(full)  # numbers of the lines that are not empty
-
-    def _bytes(self, line: int) -> bytes:
-        return self._file.read(*self._starts[line : line + 2].tolist())
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def place(self, index: int) -> str:
-        """The file and the number of the line, from 1."""
-        return f"{self._path}, line {self._lines[index] + 1}"
-
-    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The object of a line."""
-        return json_object(self._bytes(int(self._lines[index])), self.place(index))
 
 
 class JsonArray(Table):
@@ -156,7 +128,7 @@ def json_table(path: Path) -> Table:
     """
     with path.open("rb") as file:
         start = file.read(1024).removeprefix(BOM).lstrip()
-    return JsonArray(path) if start.startswith(b"[") else JsonLines(path)
+    return JsonArray(path) if start.startswith(b"[") else open_store([path], JSON_LINES)
 
 
 def json_object(content: bytes, place: str) -> Record:
@@ -165,14 +137,9 @@ def json_object(content: bytes, place: str) -> Record:
     Raises:
       Damaged: they are something else.
     """
-    try:
-        row = json.loads(content.decode("utf-8", "replace").removeprefix("\ufeff"))
-    except ValueError as problem:
-        raise Damaged(place, f"not JSON ({problem})") from None
-    except RecursionError:
-        raise Damaged(place, "JSON that is nested too deeply") from None
-    if not isinstance(row, dict):
-        raise Damaged(place, "not a JSON object with keys")
+    row, reason = parse_object(content)
+    if reason is not None:
+        raise Damaged(place, reason)
     return row
 
 

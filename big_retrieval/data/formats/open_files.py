@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.formats.arrow import Arrays, Parquet, read_csv
+from big_retrieval.data.formats.arrow import Arrays, Parquet
 from big_retrieval.data.formats.folders import is_folder_of_shards
-from big_retrieval.data.formats.lines import JsonLines
 from big_retrieval.data.formats.pictures import open_pictures
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.data.formats.views import InFolder
+from big_retrieval.data.stores.blocks import Reader
+from big_retrieval.data.stores.delimited import delimited
+from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.json_files import JSON_LINES
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
@@ -28,6 +31,14 @@ ENDINGS = (
     ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .tar, or a folder of array_record shards or of "
     "pictures"
 )
+
+
+READERS: dict[str, Reader] = {
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+    ".csv": delimited(","),
+    ".tsv": delimited("\t"),
+}
 
 
 def files_of(pattern: str, how_to_get: str) -> list[Path]:
@@ -138,19 +149,31 @@ def table_of(
       UserError: a file that cannot be read, or has no rows.
     """
     tables, classes = [], {}
-    for path in paths:
-        if path.is_dir():
-            table, known = _folder(path)
-            classes |= known
+    several = any(path.parent != paths[0].parent for path in paths)
+    for (folder, reader), group in itertools.groupby(paths, _folder_and_reader):
+        if reader is not None and open_file is None:
+            found: list[Table] = [open_store(list(group), reader)]
         else:
-            table = (open_file or file_table)(path)
-        if not len(table):
-            raise UserError(f"{path} has no rows; give a file with at least one record.")
-        several = any(other.parent != path.parent for other in paths)
-        tables.append(InFolder(table, path.parent, (image,)) if several and image else table)
+            found = []
+            for path in group:
+                table, known = (
+                    _folder(path) if path.is_dir() else ((open_file or file_table)(path), {})
+                )
+                classes |= known
+                if not len(table):
+                    raise UserError(f"{path} has no rows; give a file with at least one record.")
+                found.append(table)
+        tables += [
+            InFolder(table, folder, (image,)) if several and image else table for table in found
+        ]
     if len(tables) == 1:
         return tables[0], classes
     return Chain(tables, paths[0].parent.name), classes
+
+
+def _folder_and_reader(path: Path) -> tuple[Path, Reader | None]:
+    """Returns the folder of a file, and the reader of its stores."""
+    return path.parent, None if path.is_dir() else READERS.get(path.suffix.lower())
 
 
 def _folder(path: Path) -> tuple[Table, dict[str, Any]]:
@@ -186,10 +209,8 @@ def _opened(path: Path, size: int, changed: int, read: Callable[..., Any], *args
 
 def _by_ending(path: Path) -> Table:
     ending = path.suffix.lower()
-    if ending in (".jsonl", ".ndjson"):
-        return JsonLines(path)
-    if ending in (".csv", ".tsv"):
-        return read_csv(path, "," if ending == ".csv" else "\t")
+    if ending in READERS:
+        return open_store([path], READERS[ending])
     if ending == ".npz":
         return Arrays(path)
     if ending == ".tar":

@@ -1,7 +1,7 @@
 """Own data as a source: the table's columns of images and texts under their standard names."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,12 +80,13 @@ class Records(BaseSource):
             return self._record(index)
 
     def _record(self, index: int) -> Record:
-        row = self.table.row(index)
+        row = dict.fromkeys(self.table.columns or ()) | self.table.row(index)
         found = {IMAGE: self._image_of(index, row)} if self._image else {}
         texts = self._texts(row, index) if self._text else None
         for key in self._image:
             row.pop(key, None)
-        row.setdefault("id", f"{self.name}-{index:06d}")
+        if row.get("id") is None:
+            row["id"] = f"{self.name}-{index:06d}"
         return row | found | ({TEXT: texts} if texts else {})
 
     def place(self, index: int) -> str:
@@ -122,9 +123,13 @@ class Records(BaseSource):
         return next((key for key in self._image if row.get(key) is not None), self._image[0])
 
     def _column(self, row: Record, index: int, column: str) -> Any:
+        if column not in row and column in (self.table.columns or ()):
+            return None
         if column not in row:
-            known = ", ".join(sorted(row))
-            raise Damaged(self.place(index), f"there is no {column!r}; it has {known}")
+            raise Damaged(
+                self.place(index),
+                f"there is no {column!r}; {_columns_of(self.table.columns or row)}",
+            )
         return row[column]
 
     def _image_of(self, index: int, row: Record) -> Any:
@@ -134,9 +139,19 @@ class Records(BaseSource):
 
     def _texts(self, row: Record, index: int) -> tuple[str, ...]:
         value = self._column(row, index, self._text)
+        if value is None:
+            raise Damaged(
+                self.place(index),
+                f"there is no {self._text!r}; {_columns_of(x for x in row if row[x] is not None)}",
+            )
         if self._separator and isinstance(value, str):
             value = [part.strip() for part in value.split(self._separator)]
         return as_texts(value, self._text, self.place(index))
+
+
+def _columns_of(names: Iterable[str]) -> str:
+    """Returns a list of columns, for messages."""
+    return f"it has {', '.join(sorted(names))}"
 
 
 class EachCaption(BaseSource):

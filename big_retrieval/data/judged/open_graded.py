@@ -11,7 +11,6 @@ import numpy as np
 from big_retrieval.config.ranges import NotNegative, Range
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
-from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
 from big_retrieval.data.formats.open_files import file_table, files_of, opened, table_of, terms_of
 from big_retrieval.data.formats.prepared import SCHEME, open_prepared
@@ -22,6 +21,8 @@ from big_retrieval.data.formats.whole import JUDGED, judged_lines, judged_object
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import ImageColumn, images_of, place_of_images
 from big_retrieval.data.judged.pairing import JudgedFile, Pairing, owner
+from big_retrieval.data.stores.delimited import delimited
+from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.errors import UserError
 
@@ -267,7 +268,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
             return opened(file, objects, key) if key else opened(file, judged_objects, *keys)
         if key or ending not in JUDGED:
             return file_table(file)
-        return opened(file, judged_lines, *keys) or opened(file, read_csv, "\t")
+        return opened(file, judged_lines, *keys) or open_store([file], delimited("\t"))
 
     if path.startswith(SCHEME):
         image = config.image if path == place_of_images(config) else ""

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from big_retrieval.data.formats.columns import encode
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
+from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import UserError
 
 _compute: Any = pc  # its functions are made when it is imported, which types cannot see
@@ -30,7 +31,7 @@ class QueryLines(Table):
     """
 
     def __init__(self, table: Table, limit: int):
-        column = table.column(QUERY)
+        column = None if isinstance(table, Store) else table.column(QUERY)  # of JSON lines
         if column is None:
             raise UserError(
                 f"{table.name}: `by_query` groups tab-separated lines. JSON lines have lists "

@@ -19,7 +19,6 @@ from tests.data.digests.files import (
     tiff_of_floats,
 )
 
-QUOTES = "a broken quote is one damaged row, and no row after it is lost"
 FIRST = "no rule depends on the first record"
 STRAY = ["id\ttext", "d1\ta plain line", 'd2\t"so it goes, he said', "d3\tan orange fox"]
 STRAY += ['d4\tthe 12" vinyl', 'd5\tends here" she said', "d6\ta last line", ""]
@@ -74,28 +73,25 @@ def odd_pixels() -> dict[str, str | bytes]:
 
 
 CASES = {
-    "fault_tsv_with_stray_quotes": Case(
-        {"t.tsv": "\n".join(STRAY)}, Documents("t.tsv"), changes=QUOTES
-    ),
+    "fault_tsv_with_stray_quotes": Case({"t.tsv": "\n".join(STRAY)}, Documents("t.tsv")),
     "fault_tsv_with_an_unclosed_quote": Case(
-        {"t.tsv": "\n".join(STRAY[:4] + STRAY[6:])}, Documents("t.tsv"), changes=QUOTES
+        {"t.tsv": "\n".join(STRAY[:4] + STRAY[6:])}, Documents("t.tsv")
     ),
     "tsv_with_stray_quotes_without_header": Case(
         {"t.tsv": "\n".join(STRAY[1:])}, Documents("t.tsv")
     ),
     "fault_csv_with_an_unclosed_quote": Case(
-        {"t.csv": "id,text\n" + "".join(UNCLOSED)}, Documents("t.csv"), changes=QUOTES
+        {"t.csv": "id,text\n" + "".join(UNCLOSED)}, Documents("t.csv")
     ),
     "fault_csv_with_letters_after_a_quote": Case(
-        {"t.csv": 'id,text\nd1,x\nd2,"y"z\nd3,"y""\nd4,w\n'}, Documents("t.csv"), changes=QUOTES
+        {"t.csv": 'id,text\nd1,x\nd2,"y"z\nd3,"y""\nd4,w\n'}, Documents("t.csv")
     ),
     "fault_data_tsv_with_stray_quotes": Case(
-        {"data.tsv": "question\tanswer\n" + "".join(ANSWERS)}, Data("data.tsv"), changes=QUOTES
+        {"data.tsv": "question\tanswer\n" + "".join(ANSWERS)}, Data("data.tsv")
     ),
     "fault_data_captions_with_stray_quotes": Case(
         {**pictures("data", range(30)), "data/train.tsv": "title\tfilepath\n" + "".join(CAPTIONS)},
         Data(),
-        changes=QUOTES,
     ),
     "fault_beir_whose_first_document_has_no_title": Case(
         untitled(0), Beir(path="beir", min_relevance=1), ("query", "text"), changes=FIRST

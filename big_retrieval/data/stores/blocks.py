@@ -1,0 +1,78 @@
+"""Blocks: the rows that a reader yields, as columns, with the location of every row."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.data.sources import Record
+
+BLOCK_ROWS = 8192
+BLOCK_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Some consecutive rows of a file.
+
+    Attributes:
+      columns: name -> n values; None for a row without the column.
+      places: locations of the rows in the file, such as line numbers from 1, [n].
+      reasons: what is wrong with the rows, [n]; None for a row that can be read.
+      size: bytes that were read.
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+    places: Sequence[int]
+    reasons: Sequence[str | None]
+    size: int
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A format of files.
+
+    Attributes:
+      read: yields the blocks of a file. Raises a UserError for a file that is not of this format as
+        a whole, and yields a reason for each row that cannot be read.
+      unit: what `RowBlock.places` count, such as "line".
+      options: keyword arguments of `read`; part of the store's key.
+    """
+
+    read: Callable[..., Iterator[RowBlock]]
+    unit: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def blocks(self, path: Path) -> Iterator[RowBlock]:
+        """Yields the blocks of a file."""
+        return self.read(path, **self.options)
+
+
+@dataclass
+class RowBuffer:
+    """Collects rows until they make a block."""
+
+    rows: list[Record] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    reasons: list[str | None] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, row: Record, place: int, reason: str | None, size: int) -> None:
+        """Adds a row of a number of bytes; an empty row with a reason is damaged."""
+        self.rows.append(row)
+        self.places.append(place)
+        self.reasons.append(reason)
+        self.size += size
+
+    def is_full(self) -> bool:
+        """Returns True if the rows should be taken as a block."""
+        return len(self.rows) >= BLOCK_ROWS or self.size >= BLOCK_BYTES
+
+    def take(self) -> RowBlock:
+        """Returns the rows as a block, and starts again with none."""
+        names = dict.fromkeys(itertools.chain.from_iterable(self.rows))
+        columns = {name: [row.get(name) for row in self.rows] for name in names}
+        block = RowBlock(columns, self.places, self.reasons, self.size)
+        self.rows, self.places, self.reasons, self.size = [], [], [], 0
+        return block

@@ -1,0 +1,167 @@
+"""Reader of CSV and TSV files with a header line.
+
+A cell that begins with a quote ends with one, before a delimiter or a line end. A record that
+breaks this rule, or has another number of cells than the header, is one damaged row: its first
+line. Reading continues with the next line, so a quote that is never closed costs one row.
+"""
+
+import codecs
+import csv
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Literal
+
+from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.errors import UserError
+
+CHUNK = 2**24
+LARGEST_CELL = 2**20  # bytes; the end of a longer one is looked for no further
+
+Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE: quotes are letters
+
+log = logging.getLogger(__name__)
+
+
+def delimited(delimiter: str) -> Reader:
+    """Returns the reader of files with a delimiter between cells."""
+    return Reader(read_delimited, "line", {"delimiter": delimiter})
+
+
+def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:
+    """Yields the rows of a file with a header line; all values are str.
+
+    The file is UTF-8, UTF-16 with a mark, or Windows-1252. Empty lines are skipped. In a TSV file
+    that does not follow the rules of quotes, quotes are letters.
+
+    Raises:
+      UserError: two columns of the header have one name.
+    """
+    encoding = encoding_of(path)
+    if encoding == "cp1252":
+        log.info(f"{path} is not UTF-8; it is read as Windows-1252")
+    quoting: Quoting = csv.QUOTE_MINIMAL
+    if delimiter == "\t" and not _quotes_fit(path, encoding):
+        log.info(f"{path}: quotes are letters, as some of its cells have only one")
+        quoting = csv.QUOTE_NONE
+    yield from _blocks(path, encoding, delimiter, quoting)
+
+
+def encoding_of(path: Path) -> str:
+    """Returns the encoding of a text file: utf-8-sig, utf-16, or cp1252 if it is neither."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        start = file.read(2)
+        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+        file.seek(0)
+        try:
+            while chunk := file.read(CHUNK):
+                decoder.decode(chunk)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "cp1252"
+    return "utf-8-sig"
+
+
+def _blocks(path: Path, encoding: str, delimiter: str, quoting: Quoting) -> Iterator[RowBlock]:
+    buffer, header = RowBuffer(), None
+    with path.open(encoding=encoding, newline="", errors="replace") as file:
+        for number, size, cells, reason in _records(file, delimiter, quoting):
+            if header is None:
+                if reason is not None:
+                    raise UserError(f"{path}: its header cannot be read, {reason}.")
+                header = checked_header(cells, path)
+                continue
+            if reason is None and len(cells) != len(header):
+                reason = f"{len(cells)} cells, but the header has {len(header)}"
+            row = {} if reason else _row(header, cells)
+            buffer.add(row, number, reason, size)
+            if buffer.is_full():
+                yield buffer.take()
+    yield buffer.take()
+
+
+class _Lines:
+    """Lines of a file; those of the current record can be read again."""
+
+    def __init__(self, file: IO[str]):
+        self._file, self._again = file, deque[str]()
+        self.taken: list[str] = []
+        self.number = 0  # lines before the current record
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._file)
+        self.taken.append(line)
+        return line
+
+    def keep(self, count: int) -> int:
+        """Ends the record after its first `count` lines; returns their characters."""
+        size = sum(map(len, self.taken[:count]))
+        self._again.extendleft(reversed(self.taken[count:]))
+        self.number += count
+        self.taken = []
+        return size
+
+
+def _records(
+    file: IO[str], delimiter: str, quoting: Quoting
+) -> Iterator[tuple[int, int, Sequence[str], str | None]]:
+    """Yields number of the first line, size, cells and, for a damaged record, the reason."""
+    lines, width = _Lines(file), 0
+    csv.field_size_limit(LARGEST_CELL)
+    while True:
+        records = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+        reason = None
+        try:
+            for cells in records:
+                number, count = lines.number + 1, len(lines.taken)
+                # A record of several lines with another number of cells began with a stray quote.
+                if count > 1 and width and len(cells) != width:
+                    reason = f"a quote in it is not closed: {len(cells)} cells instead of {width}"
+                    break
+                width = width or len(cells)
+                size = lines.keep(count)
+                if cells:
+                    yield number, size, cells, None
+            else:
+                return
+        except csv.Error as error:
+            reason = f"a quote in it is not closed ({error})"
+        number = lines.number + 1
+        yield number, lines.keep(1), (), reason
+
+
+def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """Returns name -> cell; of several columns without a name, the first one counts."""
+    row = dict(zip(header, cells, strict=True))
+    return row if len(row) == len(header) else row | {"": cells[header.index("")]}
+
+
+def _quotes_fit(path: Path, encoding: str) -> bool:
+    """Returns True if all quotes of a TSV file follow the rules, and if it has none."""
+    with path.open(encoding=encoding, newline="", errors="replace") as file:
+        if not any('"' in line for line in file):
+            return True
+        file.seek(0)
+        rows = _records(file, "\t", csv.QUOTE_MINIMAL)
+        return all(reason is None for _, _, _, reason in rows)
+
+
+def checked_header(names: Sequence[str], path: Path) -> Sequence[str]:
+    """Returns the names of a header; several columns may have none, of which the first is kept.
+
+    Raises:
+      UserError: a name occurs twice.
+    """
+    twice = next((name for name in names if name.strip() and names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"{path} has {names.count(twice)} columns {twice!r} in its header; rename or remove "
+            "all but one."
+        )
+    return names

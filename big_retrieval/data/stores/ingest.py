@@ -1,0 +1,240 @@
+"""Reads files into a store, once.
+
+    <stores>/<name>-<key>/store.json        written last; a folder without it is never opened
+                          00000-00000.arrow  parts: lane, and part of the lane
+    <stores>/<name>-<key>.partial/           of a process that is at work, or was killed
+
+The key is a digest of the format, its options and the files' paths, sizes and times of change.
+Files that were touched are read again, and give a store of the same fingerprint. A lane is a run of
+files; a process that was killed continues after its last complete lane.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from big_retrieval.data.stores.blocks import Reader, RowBlock
+from big_retrieval.data.stores.store import INFO, OWN_COLUMNS, Store
+from big_retrieval.data.stores.values import digest, to_arrow
+from big_retrieval.errors import UserError
+from big_retrieval.io import durable
+from big_retrieval.io.handles import stamp_of
+from big_retrieval.io.space import lacks_space, no_space
+from big_retrieval.runtime import locks
+from big_retrieval.runtime.progress import ProgressCounter
+
+VERSION = 1
+PART_ROWS = 2**17
+PART_BYTES = 2**26
+LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
+ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
+MIB = 2**20
+
+log = logging.getLogger(__name__)
+File = tuple[str, int, int]  # path, bytes, time of change in ns
+
+
+def stores_folder() -> Path:
+    """Returns the folder of all stores: $BIG_RETRIEVAL_STORES, or one in the user's cache."""
+    if chosen := os.environ.get("BIG_RETRIEVAL_STORES"):
+        return Path(chosen).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "big_retrieval" / "stores"
+
+
+def open_store(paths: Sequence[Path], reader: Reader) -> Store:
+    """Opens the store of some files, which are read now if they have none.
+
+    Raises:
+      UserError: a file is not of the format, changes while it is read, or no row can be read.
+    """
+    files = [(str(path.absolute()), *stamp_of(path)) for path in paths]
+    folder = stores_folder() / f"{paths[0].stem[:40]}-{_key(files, reader)}"
+    if not (folder / INFO).is_file():
+        folder = _made(folder, files, reader)
+    store = Store(folder)
+    if store.damaged:
+        log.warning(_damage(store))
+    return store
+
+
+def _key(files: Sequence[File], reader: Reader) -> str:
+    """Returns the key of a store, 20 hexadecimal digits."""
+    content = [VERSION, reader.read.__name__, dict(reader.options), files]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _made(folder: Path, files: Sequence[File], reader: Reader) -> Path:
+    """Reads the files into the folder, or into a temporary one if it cannot be written."""
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(folder.parent, os.W_OK):
+            raise PermissionError
+    except OSError:
+        temporary = Path(tempfile.mkdtemp(prefix="big_retrieval_stores_"))
+        log.warning(
+            f"{folder.parent} cannot be written: files are read into {temporary}, for this run "
+            "only. Set BIG_RETRIEVAL_STORES to a folder that keeps them."
+        )
+        folder = temporary / folder.name
+    owner = locks.holding(
+        locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES", wait=True, look=0.2
+    )
+    with owner:
+        if not (folder / INFO).is_file():  # another process may have read them meanwhile
+            _ingest(folder, files, reader)
+    return folder
+
+
+def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
+    """Reads the files and gives the folder its name."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    size = sum(file[1] for file in files)
+    partial.mkdir(exist_ok=True)
+    if shutil.disk_usage(partial).free < size:
+        raise UserError(
+            f"{folder.parent} has too little space for {size / MIB:,.0f} MiB of files. Set "
+            "BIG_RETRIEVAL_STORES to a folder on another disk."
+        )
+    if size > ANNOUNCED:
+        log.info(f"reading {size / MIB:,.0f} MiB into {folder}, which later runs open at once")
+    try:
+        with ProgressCounter.of_call("MiB", round(size / MIB), size > ANNOUNCED) as counter:
+            lanes = [
+                _lane(partial, number, lane, files, reader, counter)
+                for number, lane in enumerate(_lanes(files))
+            ]
+        for path, *stamp in files:
+            if tuple(stamp) != stamp_of(path):
+                shutil.rmtree(partial)
+                raise UserError(f"{path} was changed while it was read. Run the command again.")
+        _finish(folder, partial, files, reader, lanes)
+    except OSError as error:
+        if lacks_space(error):
+            raise no_space(error, partial) from error
+        raise
+
+
+def _lanes(files: Sequence[File]) -> Iterator[list[int]]:
+    """Yields indices of files, at least `LANE_BYTES` together except in the last lane."""
+    lane, size = [], 0
+    for index, file in enumerate(files):
+        lane.append(index)
+        size += file[1]
+        if size >= LANE_BYTES:
+            yield lane
+            lane, size = [], 0
+    if lane:
+        yield lane
+
+
+def _lane(
+    folder: Path,
+    number: int,
+    lane: Sequence[int],
+    files: Sequence[File],
+    reader: Reader,
+    counter: ProgressCounter,
+) -> dict[str, Any]:
+    """Writes the parts of a lane; returns their names, digests and numbers of rows."""
+    mark = folder / f"{number:05d}.json"
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(mark.read_bytes())
+    parts: list[dict[str, Any]] = []
+
+    def write(blocks: list[tuple[int, RowBlock]]) -> None:
+        path = folder / f"{number:05d}-{len(parts):05d}.arrow"
+        parts.append({"name": path.name, **_write_part(path, blocks)})
+
+    blocks: list[tuple[int, RowBlock]] = []
+    for index in lane:
+        for block in reader.blocks(Path(files[index][0])):
+            blocks.append((index, block))
+            counter.add(round(block.size / MIB))
+            locks.check()
+            rows = sum(len(block.places) for _, block in blocks)
+            if rows >= PART_ROWS or sum(block.size for _, block in blocks) >= PART_BYTES:
+                write(blocks)
+                blocks = []
+    if any(len(block.places) for _, block in blocks):
+        write(blocks)
+    found = {"parts": parts}
+    durable.write_bytes(mark, json.dumps(found).encode())
+    return found
+
+
+def _write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]]) -> dict[str, Any]:
+    """Writes rows as one record batch; returns the digest, and the numbers of rows."""
+    names = dict.fromkeys(name for _, block in blocks for name in block.columns)
+    own: list[list[Any]] = [[], [], []]
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    for index, block in blocks:
+        rows = len(block.places)
+        for column, added in zip(own, ([index] * rows, block.places, block.reasons), strict=True):
+            column.extend(added)
+        for name in names:
+            values[name].extend(block.columns.get(name) or [None] * rows)
+    pairs = [
+        (pa.field(name, kind), pa.array(column, kind))
+        for name, column, kind in zip(
+            OWN_COLUMNS, own, (pa.int64(), pa.int64(), pa.string()), strict=True
+        )
+    ]
+    pairs += [to_arrow(name, column) for name, column in values.items()]
+    fields, arrays = zip(*pairs, strict=True)
+    batch = pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(list(fields)))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    durable.sync_file(path)
+    content = hashlib.sha256()
+    for field, array in sorted(pairs[2:], key=lambda pair: pair[0].name):  # reasons count, too
+        content.update(digest(field, array))
+    damaged = sum(reason is not None for reason in own[2])
+    return {"rows": batch.num_rows, "damaged": damaged, "digest": content.hexdigest()}
+
+
+def _finish(
+    folder: Path,
+    partial: Path,
+    files: Sequence[File],
+    reader: Reader,
+    lanes: Sequence[dict[str, Any]],
+) -> None:
+    """Writes store.json and gives the folder its name."""
+    parts = [part for lane in lanes for part in lane["parts"]]
+    rows, damaged = (sum(part[key] for part in parts) for key in ("rows", "damaged"))
+    if rows == damaged:
+        shutil.rmtree(partial)
+        what = "has no rows" if not rows else f"has no row that can be read, of {rows:,}"
+        raise UserError(f"{files[0][0]} {what}; give a file with at least one record.")
+    digests = "".join(f"{part['rows']} {part['digest']}\n" for part in parts)
+    info = {
+        "version": VERSION,
+        "name": Path(files[0][0]).stem if len(files) == 1 else Path(files[0][0]).parent.name,
+        "fingerprint": hashlib.sha256(digests.encode()).hexdigest(),
+        "rows": rows,
+        "damaged": damaged,
+        "reader": reader.read.__name__,
+        "unit": reader.unit,
+        "files": files,
+        "parts": [part["name"] for part in parts],
+    }
+    for mark in partial.glob("*.json"):
+        mark.unlink()
+    durable.write_bytes(partial / INFO, json.dumps(info, indent=1).encode())
+    durable.replace(partial, folder)
+
+
+def _damage(store: Store) -> str:
+    """Returns the warning about rows that cannot be read, with the first of them."""
+    first = store.first_damaged()
+    return f"{store.damaged:,} of {len(store):,} rows cannot be read, the first: {first}"

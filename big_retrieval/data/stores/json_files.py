@@ -1,0 +1,36 @@
+"""Reader of JSON lines."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from big_retrieval.data.sources import Record
+from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+
+
+def read_json_lines(path: Path) -> Iterator[RowBlock]:
+    """Yields the objects of a file with one JSON object per line, UTF-8; skips empty lines."""
+    buffer = RowBuffer()
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.isspace():
+                continue
+            row, reason = parse_object(line)
+            buffer.add(row, number, reason, len(line))
+            if buffer.is_full():
+                yield buffer.take()
+    yield buffer.take()
+
+
+JSON_LINES = Reader(read_json_lines, "line")
+
+
+def parse_object(content: bytes) -> tuple[Record, str | None]:
+    """Returns a JSON object, or an empty one and the reason why it cannot be read."""
+    try:
+        row = json.loads(content.decode("utf-8", "replace").removeprefix("\ufeff"))
+    except ValueError as error:
+        return {}, f"not JSON ({error})"
+    except RecursionError:
+        return {}, "JSON that is nested too deeply"
+    return (row, None) if isinstance(row, dict) else ({}, "not a JSON object with keys")

@@ -1,0 +1,117 @@
+"""A store as a table: the rows of users' files from memory-mapped parts."""
+
+import bisect
+import itertools
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.sources import Record
+from big_retrieval.data.stores.values import StoredColumn, is_json
+from big_retrieval.errors import Damaged, UserError
+
+INFO = "store.json"
+OWN_COLUMNS = ("file", "place", "reason")  # the first columns of every part, by position
+
+
+class Store(Table):
+    """Rows of some files, in their order.
+
+    Attributes:
+      folder: with store.json and the parts.
+      fingerprint: digest of all rows; equal for equal rows, wherever and whenever they were read.
+      columns: all columns that at least one row has.
+      damaged: number of rows that cannot be read.
+
+    Raises:
+      UserError: the folder is not a store.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        try:
+            info = json.loads((folder / INFO).read_bytes())
+            self._parts = [_Part(folder / name) for name in info["parts"]]
+        except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
+            raise UserError(
+                f"{folder} is not a store that can be read ({error}). Remove it; it is made again."
+            ) from None
+        self.name, self.fingerprint = info["name"], info["fingerprint"]
+        self.damaged, self._unit = info["damaged"], info["unit"]
+        self._files = [path for path, *_ in info["files"]]
+        self._ends = list(itertools.accumulate(part.rows for part in self._parts))
+        self.names = tuple(dict.fromkeys(name for part in self._parts for name in part.names))
+        self.columns = frozenset(self.names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Store, (self.folder,)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def _find(self, index: int) -> "tuple[_Part, int]":
+        number = bisect.bisect_right(self._ends, index)
+        return self._parts[number], index - (self._ends[number - 1] if number else 0)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """Returns the values of a row, without columns that it lacks or in which it has null."""
+        part, inner = self._find(index)
+        if (reason := part.own["reason"][inner]) is not None:
+            raise Damaged(self.place(index), reason)
+        names = part.names if columns is None else [name for name in columns if name in part.names]
+        values = ((name, part.names[name][inner]) for name in names)
+        return {name: value for name, value in values if value is not None}
+
+    def place(self, index: int) -> str:
+        """Returns the location of a row, such as `pairs.csv, line 9`."""
+        part, inner = self._find(index)
+        file, place = part.own["file"][inner], part.own["place"][inner]
+        return f"{self._files[file]}, {self._unit} {place}"
+
+    def first_damaged(self) -> str:
+        """Returns location and reason of the first row that cannot be read."""
+        for index in range(len(self)):
+            part, inner = self._find(index)
+            if (reason := part.own["reason"][inner]) is not None:
+                return f"{self.place(index)}: {reason}"
+        raise UserError(f"{self.folder} has no damaged row.")
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """Returns the values of all rows of a column of one type, without a copy; else None."""
+        arrays = [part.array(name) for part in self._parts]
+        whole = [array for array in arrays if array is not None]
+        if len(whole) < len(arrays) or len({array.type for array in whole}) > 1:
+            return None
+        return pa.chunked_array(whole)
+
+
+class _Part:
+    """Some consecutive rows of a store.
+
+    Attributes:
+      own: name -> column, of `OWN_COLUMNS`.
+      names: name -> column, of the users' columns.
+    """
+
+    def __init__(self, path: Path):
+        with pa.memory_map(str(path)) as file:
+            self._batch = pa.ipc.open_file(file).get_batch(0)
+        self.rows, count = self._batch.num_rows, len(OWN_COLUMNS)
+        columns = [
+            (field.name, StoredColumn(field, array))
+            for field, array in zip(self._batch.schema, self._batch.columns, strict=True)
+        ]
+        self.own = dict(zip(OWN_COLUMNS, (column for _, column in columns), strict=False))
+        self.names = dict(columns[count:])
+
+    def array(self, name: str) -> pa.Array | None:
+        """Returns a column of texts or numbers; None for another one, and if rows are damaged."""
+        if name not in self.names or self._batch.column(2).null_count < self.rows:
+            return None
+        index = len(OWN_COLUMNS) + list(self.names).index(name)
+        field, array = self._batch.schema.field(index), self._batch.column(index)
+        return None if is_json(field) or pa.types.is_nested(field.type) else array

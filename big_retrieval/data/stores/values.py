@@ -1,0 +1,156 @@
+"""Columns of a part of a store: Python values to Arrow arrays, and back without a change.
+
+| kind | Arrow type | condition |
+| --- | --- | --- |
+| text | string | all values are str |
+| number | int64, double or bool | all values have this one type |
+| list | list of string | all values are lists of str |
+| pointer | struct of four integers | all values are `Pointer` |
+| json | string | any other values that JSON can hold, as exact JSON |
+
+None is null in every kind. A column may have another kind in another part.
+"""
+
+import hashlib
+import itertools
+import json
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+NUMBERS = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+KIND = b"kind"  # key of a field's metadata
+JSON = b"json"
+
+
+class Pointer(NamedTuple):
+    """Bytes of a source file.
+
+    Attributes:
+      file: index into the store's files.
+      start: first byte.
+      length: number of bytes.
+      check: digest that the reader compares when it reads the bytes.
+    """
+
+    file: int
+    start: int
+    length: int
+    check: int
+
+
+POINTER = pa.struct([(name, pa.int64()) for name in Pointer._fields])
+
+
+def to_arrow(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
+    """Converts the values of a column."""
+    array = _typed(values)
+    if array is not None:
+        return pa.field(name, array.type), array
+    texts = [None if value is None else json.dumps(value) for value in values]
+    return pa.field(name, pa.string(), metadata={KIND: JSON}), pa.array(texts, pa.string())
+
+
+def _typed(values: Sequence[Any]) -> pa.Array | None:
+    """Returns the array of a column of one type, or None."""
+    types = set(map(type, values)) - {type(None)}
+    if not types:
+        return pa.array(values, pa.string())
+    if len(types) > 1:
+        return None
+    (kind,) = types
+    if kind is Pointer:
+        return pa.array([value and value._asdict() for value in values], POINTER)
+    if kind is list:
+        entries = itertools.chain.from_iterable(value for value in values if value is not None)
+        if set(map(type, entries)) - {str}:
+            return None
+    try:
+        if kind is str:
+            return pa.array(values, pa.string())
+        if kind is list:
+            return pa.array(values, pa.list_(pa.string()))
+        return pa.array(values, NUMBERS[kind]) if kind in NUMBERS else None
+    except (OverflowError, UnicodeEncodeError):  # more than 64 bits, or a lone surrogate
+        return None
+
+
+def is_json(field: pa.Field) -> bool:
+    """Returns True if the texts of a column are JSON."""
+    return bool(field.metadata) and field.metadata.get(KIND) == JSON
+
+
+def digest(field: pa.Field, array: pa.Array) -> bytes:
+    """Returns the SHA-256 of a column: of its name, kind and values, not of Arrow's own bytes."""
+    out = hashlib.sha256(f"{field.name}\0{field.type}\0{field.metadata}\0".encode())
+    _add(out, array)
+    return out.digest()
+
+
+def _add(out: Any, array: pa.Array) -> None:
+    """Adds values to a digest: which ones are null, and the contents of all others."""
+    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    out.update(struct.pack("<q", len(array)) + np.packbits(valid).tobytes())
+    array = array.drop_null()
+    if pa.types.is_struct(array.type):
+        for part in array.flatten():
+            _add(out, part)
+    elif pa.types.is_string(array.type) or pa.types.is_list(array.type):
+        offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
+        out.update(np.diff(offsets).astype("<i4").tobytes())
+        if pa.types.is_list(array.type):
+            _add(out, array.flatten())
+        elif len(array):
+            out.update(memoryview(array.buffers()[2])[offsets[0] : offsets[-1]])
+    else:
+        out.update(array.to_numpy(zero_copy_only=False).tobytes())
+
+
+class StoredColumn:
+    """Values of a column of a mapped part by index; reads the buffers, which is faster than Arrow.
+
+    Args:
+      field: name, type and kind.
+      array: values, without an offset.
+    """
+
+    def __init__(self, field: pa.Field, array: pa.Array):
+        assert array.offset == 0
+        self._valid = memoryview(array.buffers()[0]) if array.null_count else None
+        read = _reader(array)
+        self._read = (lambda index: json.loads(read(index))) if is_json(field) else read
+
+    def __getitem__(self, index: int) -> Any:
+        """Returns a value, None for null."""
+        valid = self._valid
+        if valid is not None and not valid[index >> 3] >> (index & 7) & 1:
+            return None
+        return self._read(index)
+
+
+def _reader(array: pa.Array) -> Callable[[int], Any]:
+    """Returns a function of an index to the value there, which is not null."""
+    kind, buffers = array.type, array.buffers()
+    if pa.types.is_boolean(kind):
+        bits = memoryview(buffers[1])
+        return lambda index: bool(bits[index >> 3] >> (index & 7) & 1)
+    if pa.types.is_struct(kind):
+        parts = [memoryview(part.buffers()[1]).cast("q") for part in array.flatten()]
+        return lambda index: Pointer(*(part[index] for part in parts))
+    if pa.types.is_list(kind):
+        ends, text = memoryview(buffers[1]).cast("i"), _texts(array.values)
+        return lambda index: [text(i) for i in range(ends[index], ends[index + 1])]
+    if pa.types.is_string(kind):
+        return _texts(array)
+    values = memoryview(buffers[1]).cast("d" if pa.types.is_floating(kind) else "q")
+    return values.__getitem__
+
+
+def _texts(array: pa.Array) -> Callable[[int], str]:
+    """Returns a function of an index to the text there."""
+    _, offsets, data = array.buffers()
+    ends, content = memoryview(offsets).cast("i"), memoryview(data or b"")
+    return lambda index: str(content[ends[index] : ends[index + 1]], "utf-8")
