@@ -71,7 +71,7 @@ def make_step(config: Any) -> tuple[Any, Callable[[], Any]]:
         stop_batch=1,
         labels=config.labels,
     )
-    batch = parallel.to_batch(next(batches), parts.mesh, rows, config.batch_size)
+    batch = parallel.to_batch(next(batches), parts.mesh, config.batch_size)
     with parallel.use(parts.mesh):
         state = parts.draw()
 

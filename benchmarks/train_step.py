@@ -127,7 +127,7 @@ def our_step(parts: Any, compiled: Any, arrays: Mapping[str, Any]) -> tuple[Any,
     numbers = {"record": np.arange(size), "valid": np.ones(size, bool)}
     with parallel.use(parts.mesh):
         state = parts.draw()
-    batch = parallel.to_batch({**fields, **numbers}, parts.mesh, np.arange(size), size)
+    batch = parallel.to_batch({**fields, **numbers}, parts.mesh, size)
     params = jax.tree.map(np.array, state.params)  # copies: the step reuses the buffers
 
     def step() -> float:
