@@ -177,11 +177,12 @@ def local_rows(mesh: Mesh, batch_size: int) -> np.ndarray:
 
 
 def to_batch(arrays: Mapping[str, Any], mesh: Mesh, batch_size: int) -> Batch:
-    """Returns one global `Batch` over the mesh from the rows of this process, or from all rows.
+    """Returns one global `Batch` over the mesh.
 
     Args:
-      arrays: output of `data.pipeline` for `local_rows`: field name -> arrays [b, ...], `record`
-        and `valid` [b], and labels [b] and negatives [b, K, ...], if any.
+      arrays: output of `data.pipeline` for the rows `local_rows`, or for all B rows, equal on every
+        process: field name -> arrays [b, ...], `record` and `valid` [b], and labels [b] and
+        negatives [b, K, ...], if any.
       batch_size: B.
     """
     sharding = batch_sharding(mesh)

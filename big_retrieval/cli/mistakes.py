@@ -36,7 +36,7 @@ INSTEAD = {  # (command, flag that it does not take) -> remedy
 
 
 def check_config_file(argv: Sequence[str]) -> None:
-    """Raises a UserError if --config is not one existing file before all of its keys."""
+    """Raises if --config is given twice, names no Python file, or follows one of its keys."""
     values = [arg.split("=", 1)[1] for arg in argv if re.match(r"--?config=", arg)]
     values += [b for a, b in itertools.pairwise(argv) if re.fullmatch(r"--?config", a)]
     place = [i for i, arg in enumerate(argv) if re.match(r"--?config(=|$)", arg)]

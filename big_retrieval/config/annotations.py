@@ -51,7 +51,7 @@ def variants_of(hint: Any) -> dict[str, Any]:
     classes = [arg for arg in members_of(hint) if dataclasses.is_dataclass(arg)]
     if kind := kind_of(hint):
         classes = kind.registered()
-    elif len(classes) < 2:
+    elif len(classes) < 2 or not all("type" in hints_of(cls) for cls in classes):
         return {}
     return {typing.get_args(hints_of(cls)["type"])[0]: cls for cls in classes}
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from big_retrieval import config as configs
-from big_retrieval.config import Beir, ClassFolders, Evaluator, Karpathy, Source, Tfds
+from big_retrieval.config import Evaluator, Source
 from big_retrieval.errors import UserError
 
 # BEIR's folder -> name in papers
@@ -39,7 +39,7 @@ def beir_evaluators(
     sets: Sequence[str] = (),
     *,
     modes: Sequence[str] = (),
-    columns: Beir | None = None,
+    columns: "configs.Beir | None" = None,
 ) -> dict[str, Evaluator]:
     """Returns an evaluator for each of BEIR's data sets, with metrics such as `ranking/nq/R@100`.
 
@@ -63,7 +63,7 @@ def beir_evaluators(
         how = f"see `big-retrieval data get beir/{name}`, or evaluate other data sets only"
         split = "dev" if name == TRAINED_ON else "test"
         source = dataclasses.replace(
-            columns or Beir(), path=f"{folder}/{name}", split=split, how_to_get=how
+            columns or configs.Beir(), path=f"{folder}/{name}", split=split, how_to_get=how
         )
         evaluators[name] = configs.Ranking(
             data=source, metrics=METRICS, modes=tuple(modes), traffic=float(name in ZERO_SHOT)
@@ -88,14 +88,16 @@ def image_evaluators(
     def images(path: str, name: str, split: str) -> Source:
         how = f"see `big-retrieval data get {path.split('/')[0]}`"
         if form == "folders":
-            return ClassFolders(path=f"{folder}/{path}", how_to_get=how)
-        return Tfds(name=name, split=split, how_to_get=how)
+            return configs.ClassFolders(path=f"{folder}/{path}", how_to_get=how)
+        return configs.Tfds(name=name, split=split, how_to_get=how)
 
     evaluators: dict[str, Evaluator] = {}
     for name in ("coco", "flickr30k"):
         path = f"{folder}/{name}/dataset_{name}.json"
         how = f"see `big-retrieval data get {name}`"
-        evaluators[name] = configs.Retrieval(data=Karpathy(path=path, split="test", how_to_get=how))
+        evaluators[name] = configs.Retrieval(
+            data=configs.Karpathy(path=path, split="test", how_to_get=how)
+        )
     for name, where in IMAGENETS.items():
         evaluators[name] = configs.ZeroShot(
             data=images(*where),

@@ -56,7 +56,7 @@ class Loss(Part):
     """
 
     kind: ClassVar[str] = "loss"
-    weight: Positive = 1.0  # in the sum of all losses
+    weight: Positive = 1.0  # in the sum of all losses; to leave a loss out, remove it
     constraint: Constraint = field(default_factory=Constraint)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:

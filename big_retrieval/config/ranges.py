@@ -27,7 +27,7 @@ class Range:
         """Returns True if a number is in the range, which NaN and infinity never are."""
         above = self.low < value if self.open in ("low", "both") else self.low <= value
         below = value < self.high if self.open in ("high", "both") else value <= self.high
-        return math.isfinite(value) and above and below
+        return above and below and abs(value) < math.inf
 
     def __str__(self) -> str:
         if self.high == math.inf:

@@ -213,7 +213,8 @@ def _check_annotation(hint: Any, path: str) -> None:
     if hint not in (*_WORDS, dict, list):
         raise UserError(
             f"{path} has the annotation {hint}, which no key can have. Use bool, int, float, str, "
-            "Literal, X | None, tuple[X, ...], dict[str, X] or a dataclass of these."
+            "Literal, X | None, tuple[X, ...], dict[str, X] or a dataclass of these; several "
+            "dataclasses are told apart by a key `type`."
         )
 
 

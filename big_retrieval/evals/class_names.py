@@ -51,9 +51,12 @@ def read_names(text: str, path: str) -> ListedClasses:
     try:
         content: Any = json.loads(read_text(name))
     except OSError as error:
+        form = FORM
+        for key in filter(None, reversed(keys.split("/"))):
+            form = f'{{"{key}": {form}}}'
         raise UserError(
             f"{path}: {name} cannot be read: {error.strerror}; make a JSON file of this form: "
-            f"{FORM}, or set {path.removesuffix('.file')}.classes and .prompts instead."
+            f"{form}, or set {path.removesuffix('.file')}.classes and .prompts instead."
         ) from None
     except ValueError:
         raise UserError(f"{path}: {name} is not readable JSON.") from None

@@ -93,7 +93,7 @@ class Rankings:
 
     def add_values(self, values: Mapping[str, np.ndarray]) -> None:
         """Adds the metrics [q] of the next queries, such as "bag/nDCG@10"."""
-        for name, metric in values.items():
+        for name, metric in values.items() if self._writes else ():
             self._values.setdefault(name, []).extend(metric.tolist())
 
     @contextlib.contextmanager

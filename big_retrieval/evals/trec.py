@@ -8,6 +8,7 @@ trec_eval reads the scores, not the ranks, and breaks ties by document id. The w
 lowers each of several equal scores to the next float32 below the one before it.
 """
 
+import io
 import math
 import os
 import re
@@ -88,7 +89,7 @@ def read_run(path: str | Path) -> Run:
         a numeric score, or a query has a document twice. The message has the line.
     """
     try:
-        lines = read_text(path, "utf-8-sig").split("\n")
+        lines = io.StringIO(read_text(path, "utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

@@ -26,6 +26,7 @@ from big_retrieval.evals.class_names import (
     read_names,
     same_classes,
 )
+from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.modes import check_modes, parse_mode
@@ -191,7 +192,8 @@ class ZeroShot(Evaluator):
             classes = tuple(classes[index] for index in indices)
         reader = context.readers[self.text]
         texts = TextRecords(filled(classes, prompts), column=reader.field.column)
-        of_texts, _ = context.source_encoder(weights).encode(texts, self.text, reader)
+        # Without the run's reading: a prompt that cannot be read ends the evaluation.
+        of_texts, _ = SourceEncoder(context.encoder, weights).encode(texts, self.text, reader)
         images, records = context.encode(weights, self.image)
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         same = same_classes(classes)

@@ -214,7 +214,9 @@ def _list_shared(
     drawings: list[Drawing] = []
     for side in (item, other):
         if see is not None and side.kind == "image":
-            drawings += _heat_maps(see(side), [word for word, _ in words[:MAPS]])
+            maps = _heat_maps(see(side), [word for word, _ in words[:MAPS]])
+            # Both images of a pair of images have a map of every word.
+            drawings += [(f"{n}-with" if drawings else n, *rest) for n, *rest in maps]
     suffix = "" if mode == "parametric" else f" (mode {mode})"
     note = f"{count_of(len(words), 'word')} in common; the score is {number(common.score)}{suffix}"
     title = f"shared: {item.value} × {other.value}"

@@ -140,3 +140,11 @@ def make_folder(folder: Path) -> None:
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
         sync_folder(each.parent)
+
+
+def free_name(path: Path, suffix: str) -> Path:
+    """Returns a name next to a file or folder that does not exist: `path.suffix`, then with +."""
+    free = path.with_name(f"{path.name}.{suffix}")
+    while free.exists():
+        free = free.with_name(f"{free.name}+")
+    return free

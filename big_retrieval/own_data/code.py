@@ -143,9 +143,8 @@ def _plain(value: Any) -> bool:
 def _own(part: Any) -> list[tuple[str, Any]]:
     """The keys of a part that are not at their default, but for its type."""
     default = type(part)()
-    tag = ("type", "kind")
     return [
         (field.name, getattr(part, field.name))
         for field in dataclasses.fields(part)
-        if field.name not in tag and getattr(part, field.name) != getattr(default, field.name)
+        if field.name != "type" and getattr(part, field.name) != getattr(default, field.name)
     ]

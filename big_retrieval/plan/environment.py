@@ -19,7 +19,8 @@ _DUMP = "--xla_jf_dump_to"
 _COUNT = "xla_force_host_platform_device_count"
 
 
-# libtpu asks the machine about its TPU and prints errors if it has none; these variables answer.
+# libtpu asks the machine about its TPU and prints errors if it has none. These variables
+# describe the TPU instead.
 # The slice that a program is compiled for is chosen when it is compiled.
 _COMPILE_ONLY = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",

@@ -43,8 +43,12 @@ def build(runs: Sequence[RunFiles]) -> str:
         for run in runs:
             path = run.folder.resolve()
             run.name = f"{path.parent.name}/{path.name}"
-    pages = (_page(runs, limit) for limit in LIMITS)
-    return next((page for page in pages if len(page.encode()) <= MOST_BYTES), _page(runs, 0))
+    page = ""
+    for limit in LIMITS:
+        page = _page(runs, limit)
+        if len(page.encode()) <= MOST_BYTES:
+            break
+    return page
 
 
 def _page(runs: Sequence[RunFiles], limit: int | None) -> str:

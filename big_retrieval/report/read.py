@@ -1,5 +1,6 @@
 """Contents of a run folder, which may be partial, damaged or of another version."""
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -145,7 +146,10 @@ def _read_object(path: Path, problems: list[str]) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError, RecursionError):
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}.")
+        return {}
+    except (ValueError, RecursionError):
         problems.append(f"{path.name} is not readable JSON.")
         return {}
     if not isinstance(content, dict):
@@ -157,7 +161,11 @@ def _read_object(path: Path, problems: list[str]) -> dict[str, Any]:
 def _read_rows(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     """Returns the objects of a JSON Lines file; other lines are counted and skipped."""
     rows, bad = [], 0
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}.")
+        return []
     for line in filter(str.strip, lines):
         try:
             row = json.loads(line)
@@ -180,5 +188,6 @@ def _read_series(path: Path, problems: list[str]) -> dict[str, Points]:
             continue
         for name, value in row.items():
             if name != "step" and is_number(value):
-                table.setdefault(name, {})[step] = float(value)
+                with contextlib.suppress(OverflowError):  # a whole number beyond floats
+                    table.setdefault(name, {})[step] = float(value)
     return {name: sorted(points.items()) for name, points in table.items()}

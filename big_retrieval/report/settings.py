@@ -12,7 +12,7 @@ from big_retrieval.report.read import MALFORMED, RunFiles, known_facts
 from big_retrieval.report.results import chip
 from big_retrieval.runtime.chips import gib
 
-TAGS = ("type", "kind")  # keys that choose the variant of a group
+TAGS = ("type",)  # keys that choose the variant of a group
 IN_SIGHT = 12  # keys of a table that is not folded
 Flat = dict[str, Any]
 
@@ -34,7 +34,7 @@ def defaults(config: Mapping[str, Any]) -> Flat:
     """
     try:
         full = complete(Config, _only_tags(config))
-    except (*MALFORMED, StopIteration):
+    except MALFORMED:
         return {}
     groups, plain = flat(schema.as_saved(full)), flat(schema.as_saved(Config()))
     return {k: v for k, v in groups.items() if not _is_tag(k)} | {

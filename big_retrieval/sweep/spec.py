@@ -23,8 +23,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.cli import shipped
-from big_retrieval.cli.config_file import can_import_configs, mistake_in
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
@@ -271,6 +269,9 @@ def load(text: str) -> Sweep:
     Raises:
       UserError: there is no such file, it fails, or what it returns is no sweep that can be run.
     """
+    from big_retrieval.cli import shipped  # cli defines flags, which a program may have, too
+    from big_retrieval.cli.config_file import mistake_in
+
     name, _, arg = shipped.resolve(text).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
@@ -287,6 +288,8 @@ def load(text: str) -> Sweep:
 
 
 def _call(path: Path, arg: str) -> Any:
+    from big_retrieval.cli.config_file import can_import_configs
+
     can_import_configs(path)
     found = runpy.run_path(str(path), run_name="sweep_file")
     if "get_sweep" not in found:

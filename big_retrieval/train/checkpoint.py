@@ -32,7 +32,6 @@ from big_retrieval.io.manifest import (
 )
 from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks
-from big_retrieval.train.logging import free_name
 
 log = logging.getLogger(__name__)
 # Seconds that Orbax waits for a save, by a clock that may jump. The watchdog ends a hanging save.
@@ -109,7 +108,7 @@ class Checkpoints:
     def _clear(self, folder: Path) -> None:
         """Removes the rest of a killed save; moves a finished checkpoint aside."""
         if (folder / MANIFEST).exists() and not folder.is_symlink():
-            durable.replace(folder, free_name(folder, "replaced"))
+            durable.replace(folder, durable.free_name(folder, "replaced"))
         else:
             durable.remove(folder)
 
@@ -234,7 +233,7 @@ class Checkpoints:
         problem = damage(folder)
         if problem is None:
             return True
-        aside = free_name(folder, "damaged")
+        aside = durable.free_name(folder, "damaged")
         folder.rename(aside)
         self.damaged = True
         log.warning(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")

@@ -125,7 +125,7 @@ def trained_by(span: Span, groups: Mapping[str, ParameterGroup]) -> frozenset[st
     """Returns the parameters that a phase trains.
 
     Args:
-      groups: by name of a parameter.
+      groups: name of a parameter -> its group.
 
     Raises:
       UserError: a pattern of the phase has no match, or nothing is left to train.

@@ -20,7 +20,7 @@ import jax
 
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.durable import free_name, write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks, screen
@@ -189,14 +189,6 @@ def keep_old(workdir: Path) -> None:
     path = workdir / "metrics.jsonl"
     if jax.process_index() == 0 and path.exists():
         path.rename(free_name(path, "old"))
-
-
-def free_name(path: Path, suffix: str) -> Path:
-    """Returns a name next to a file or folder that does not exist: `path.suffix`, then with +."""
-    free = path.with_name(f"{path.name}.{suffix}")
-    while free.exists():
-        free = free.with_name(f"{free.name}+")
-    return free
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class Tracer:
     """Traces the steps that `config.profile` names, on the first process.
 
-    A resumed run traces the remaining ones. An error is a warning.
+    A resumed run traces the remaining ones. Errors become one warning.
     """
 
     def __init__(self, config: Profile, workdir: Path, extras: Extras, total: int) -> None:

@@ -66,7 +66,7 @@ class TrainingProgress:
     def line(self, step: int, row: Mapping[str, Any]) -> str:
         """Returns the progress line of a logged step.
 
-        The time left counts steps with their mean since the start, pauses included.
+        The time left assumes the mean time of a step since the start, pauses included.
         """
         seconds = (time.monotonic() - self._started) / (step - self._first)
         mfu = f"  mfu {row['mfu']:.1%}" if "mfu" in row else ""

@@ -45,10 +45,12 @@ def open_run_folder(workdir: Path, config: Config) -> None:
         config (both values are shown).
     """
     saved, begun = _read_folder(workdir)
+    if saved is not None:  # refuses a folder with another program's config.json, too
+        saved = _completed(saved, workdir)
     if begun:
-        remedy = "use another --workdir, or the same config to resume."
+        remedy = f"use another --workdir, or resume with the values of {workdir / 'config.json'}."
         holder, since = f"{workdir} holds a run with", f"the run in {workdir} began"
-        _check_config(_completed(saved, workdir), config, holder, since, remedy)
+        _check_config(saved, config, holder, since, remedy)
     if jax.process_index() == 0:
         try:
             make_folder(workdir)
@@ -70,7 +72,7 @@ def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
 
 
 def _check_config(saved: Any, config: Config, holder: str, since: str, remedy: str) -> None:
-    """Raises if a key or the file of a plugin has changed that may not change.
+    """Raises if a key, or a plugin's file, has changed and a resumed run may not change it.
 
     Args:
       holder: beginning of the message about a key.

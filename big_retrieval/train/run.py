@@ -173,7 +173,7 @@ class TrainingRun:
         return self.parts.updates.timeline.total_steps
 
     def _interval_ends(self, key: str, step: int) -> bool:
-        """Returns True if `key` (in steps) or `<key>_epochs` of the config says so of a step."""
+        """Returns True if an interval of the config ends at a step: `key`, or `<key>_epochs`."""
         steps, epochs = getattr(self.config, key), getattr(self.config, f"{key}_epochs")
         timeline = self.parts.updates.timeline
         return bool(steps and step % steps == 0) or timeline.ends(step, epochs)
@@ -220,7 +220,7 @@ class TrainingRun:
         parts, compiled, figures = self.parts, {}, []
         batch, spans = abstract_batch(self.config, parts.mesh, self.contents), parts.updates.spans
         for index, span in enumerate(spans):
-            if span.stop <= steps.start or span.start >= steps.stop:
+            if max(span.start, steps.start) >= min(span.stop, steps.stop):
                 continue
             phase = f" of phase {title(span)}" if len(spans) > 1 else ""
             log.info(f"compiling the training step{phase} ...")

@@ -26,7 +26,8 @@ def short_run_warnings(
       fresh_stats: True if batch norms have running averages that start at 0 and 1.
     """
     config, total = run_config.optimizer, updates.timeline.total_steps
-    used: dict[str, tuple[Schedule, tuple[int, int], int]] = {}  # with the last step
+    # key -> schedule, its first and last step, last step of the last phase that uses it
+    used: dict[str, tuple[Schedule, tuple[int, int], int]] = {}
     for number, span in enumerate(updates.spans):
         for name in sorted({updates.owner[param] for param in updates.trained(number)}):
             key, schedule, steps = schedule_of(config, name, span, updates.timeline)

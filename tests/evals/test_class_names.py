@@ -67,4 +67,4 @@ def test_no_file_says_what_it_would_hold(tmp_path: Path) -> None:
     assert text.endswith("or set config.evals.pets.classes and .prompts instead.")
     form = text[text.index("form: ") + 6 : text.index(", or set")]
     path = write(tmp_path, form)
-    assert read_names(path, KEY)[:2] == (("cat", "dog"), ("a photo of a {}.",))
+    assert read_names(f"{path}#sets/pets", KEY)[:2] == (("cat", "dog"), ("a photo of a {}.",))

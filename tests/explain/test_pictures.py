@@ -127,6 +127,9 @@ def test_an_image_and_a_text_from_end_to_end(
     drawn = len(names) + 1 + len(both)
     assert len(names) == 5
     assert "how to read" in page.words
+    again = listings.partner(model, str(file), None, item)
+    *_, images = listings.explain(model, [item], again, draw=True)
+    assert len({name for name, *_ in images.drawings}) == 2 * min(4, len(images.words))
     twice = listings.explain(model, [other, other], item)
     assert [part.name for part in twice] == ["text", "image", "shared", "text", "shared"]
     assert page.pictures == (drawn if pictures.missing() else drawn + len(parts))

@@ -173,6 +173,7 @@ def ugly(folder: Path) -> Path:
             "step": step,
             "loss": [5.0, math.nan, math.inf, -math.inf, 1e308, -1e308, 3.0][step % 7],
             "constant": 2.0,
+            "whole": 10**400,
             "flag": True,
             **{f"metric_{i}": math.sin(step + i) for i in range(250)},
             **{f"{'m' * 60}/{ATTACK}/{i:04}/{'x' * 20}": i * 1e-9 for i in range(40)},

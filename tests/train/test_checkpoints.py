@@ -18,12 +18,13 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config import schema
+from big_retrieval import config
+from big_retrieval.config import recipe, schema
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.runtime import locks
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.resume import check_fits
+from big_retrieval.train.resume import check_fits, open_run_folder
 from tests.helpers import tiny
 from tests.io.recorded import disk_calls, synced_before
 
@@ -325,3 +326,24 @@ def test_a_checkpoint_of_another_run_is_named_with_what_differs(
     with pytest.raises(UserError) as problem:
         fits(**given)
     assert all(word in str(problem.value) for word in [*words, str(tmp_path)]), problem.value
+
+
+def test_folder_with_another_programs_config_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match="is no configuration of this version"):
+        open_run_folder(tmp_path, tiny())
+    assert (tmp_path / "config.json").read_text() == '{"model_type": "bert"}'
+    assert (tmp_path / "tokenizer.json").exists()
+
+
+def test_run_from_before_a_key_resumes_with_its_old_value(tmp_path: Path) -> None:
+    averaged = tiny(optimizer__averaging=recipe.entry(config.Ema(), decay=0.9))
+    saved = schema.to_plain(averaged)
+    del saved["optimizer"]["averaging"]["warmup"]
+    (tmp_path / "config.json").write_bytes(manifest.to_json(saved))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    with pytest.raises(UserError, match=r"averaging\.warmup = False, this run has"):
+        open_run_folder(tmp_path, averaged)
+    as_before = recipe.entry(config.Ema(), decay=0.9, warmup=False)
+    open_run_folder(tmp_path, tiny(optimizer__averaging=as_before))

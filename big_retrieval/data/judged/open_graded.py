@@ -73,7 +73,7 @@ class Graded(Source):
     # of a pair that is there with different scores: an error, or which one counts
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
     negative: Literal["refuse", "zero"] = "refuse"  # what a score below 0 is: an error, or 0
-    # pairs of lower scores are skipped; 1 keeps what fits, to train on
+    # pairs of lower scores are skipped; 0 keeps all, 1 keeps what fits, to train on
     min_relevance: NotNegative = 0.0
     rename: tuple[str, ...] = ()  # columns, before all else: "queries.text=query", "pairs.pid=id"
     how_to_get: str = ""  # said when `path` does not exist

@@ -224,7 +224,7 @@ class Beir(TextSource):
     split: str = "test"
     query_column: str = "query"  # what records call the text of a query,
     text_column: str = "text"  # and that of a document
-    # pairs of lower relevance are skipped; 1: train on relevant ones
+    # pairs of lower relevance are skipped; 0 keeps all, 1 trains on relevant ones
     min_relevance: NotNegative = 0.0
     # of a pair that is there with different relevance: an error, or which one counts
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
