@@ -13,7 +13,6 @@ from big_retrieval.data.formats.folders import IMAGES
 from big_retrieval.data.formats.lines import json_table
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Rows, Table
-from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.data.stores.delimited import checked_header
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_bytes, read_gzip
@@ -45,7 +44,7 @@ def read_delimited(path: Path, notes: list[str]) -> Table:
     """
     ending, packed = ending_of(path), path.suffix.lower() == ".gz"
     if ending == ".tar":
-        return TarShard(path)
+        return file_table(path)
     if ending in JSON and not packed and not _has_lists(path):
         notes += [""] if ending == ".json" else []
         return json_table(path) if ending == ".json" else file_table(path)

@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import tarfile
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,14 @@ from big_retrieval import config
 from big_retrieval.data import at_hand
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.labels import read_labels
-from big_retrieval.data.formats import open_files, tar
+from big_retrieval.data.formats import open_files
 from big_retrieval.data.formats.columns import scan
 from big_retrieval.data.formats.records import load_image
 from big_retrieval.data.formats.whole import judged_objects
 from big_retrieval.data.images import limits
 from big_retrieval.data.judged.qrels import check_scores
+from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.tar import TAR
 from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.class_names import read_names
@@ -170,57 +171,39 @@ def png(number: int) -> bytes:
     return out.getvalue()
 
 
-def test_the_index_of_an_exchanged_tar_of_the_same_size_and_time_is_made_anew(tmp_path, said):
+def test_a_tar_that_was_exchanged_for_one_of_the_same_size_and_time_is_read_again(tmp_path):
     path = tmp_path / "a.tar"
     write_tar(path, ["aaaa", "bbb", "cc"])
-    assert tar.TarShard(path).row(0)["txt"] == "aaaa"
+    assert open_files.file_table(path).row(0)["txt"] == "aaaa"
     size = path.stat().st_size
     write_tar(path, ["xx", "yyy", "zzzz"])
     assert path.stat().st_size == size
-    shard = tar.TarShard(path)
-    assert [shard.row(index)["txt"] for index in range(3)] == ["xx", "yyy", "zzzz"]
-    assert len(said) == 1
-    assert "index of another a.tar" in said[0]
-    assert tar.TarShard(path).row(2)["txt"] == "zzzz"
-    assert len(said) == 1
+    store = open_store([path], TAR)
+    assert [store.row(index)["txt"] for index in range(3)] == ["xx", "yyy", "zzzz"]
 
 
 def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tmp_path):
     path = tmp_path / "a.tar"
     write_tar(path, ["aaaa", "bbb", "cc"])
-    shard = tar.TarShard(path)
+    store = open_store([path], TAR)
+    assert store.row(0)["png"].startswith(b"\x89PNG")
     other = tmp_path / "other.tar"
     write_tar(other, ["xx", "yyy", "zzzz"])
     path.write_bytes(other.read_bytes())  # in place, as rsync --inplace does
-    with pytest.raises(Damaged, match=r"sample aaaa: the shard is another one than when"):
-        shard.row(0)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises((Damaged, UserError), match=r"a.tar (is not the file|was changed)"):
+        store.row(0)
 
 
-def test_two_processes_that_index_a_shard_at_once_leave_one_whole_index(tmp_path):
-    path = tmp_path / "a.tar"
-    write_tar(path, ["aaaa", "bbb", "cc"])
-    found, _ = tar._walk(path)
-    stored = tmp_path / "a.tar.index.npz"
-    threads = [
-        threading.Thread(target=lambda: [tar._write_index(stored, path, found) for _ in range(5)])
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert tar._read_index(stored, path) is not None
-    assert {each.name for each in tmp_path.iterdir()} == {"a.tar", "a.tar.index.npz"}
-
-
-def test_an_index_that_finds_no_room_leaves_nothing_beside_the_shard(tmp_path, monkeypatch):
-    def full(partial, path):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tar, "publish", full)
-    write_tar(tmp_path / "a.tar", ["aaaa"])
-    assert len(tar.TarShard(tmp_path / "a.tar")) == 1
-    assert [each.name for each in tmp_path.iterdir()] == ["a.tar"]
+def test_a_tar_that_cannot_be_read_is_one_damaged_row(tmp_path, said):
+    write_tar(tmp_path / "0.tar", ["aaaa", "bbb"])
+    (tmp_path / "1.tar").write_bytes(b"no tar")
+    write_tar(tmp_path / "2.tar", ["cc"])
+    store = open_store([tmp_path / f"{n}.tar" for n in range(3)], TAR)
+    assert (len(store), store.damaged) == (4, 1)
+    assert store.row(3)["txt"] == "cc"
+    with pytest.raises(Damaged, match=r"1.tar, sample 1: not a tar file"):
+        store.row(2)
 
 
 def test_a_csv_file_that_is_not_utf8_is_windows_1252(tmp_path):

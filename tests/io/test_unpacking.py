@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval.data.formats import tar
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.region_files import _loaded
 from big_retrieval.data.text import tokenizers
@@ -17,7 +16,6 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop.read import read
 from big_retrieval.io import regular
 from big_retrieval.own_data import delimited
-from tests.data.test_edge_files import write_tar
 
 BOUND = 2**16  # bytes, for a fast test
 
@@ -82,14 +80,3 @@ def test_damaged_npz_files_are_one_sentence(tmp_path: Path, content: bytes) -> N
     (tmp_path / "1.npz").write_bytes(content)
     with pytest.raises(UserError, match=r"1\.npz is no whole \.npz file of plain arrays"):
         _loaded(tmp_path / "1.npz", "feat")
-
-
-def test_an_index_file_that_is_a_bomb_is_made_again(tmp_path: Path) -> None:
-    write_tar(tmp_path / "a.tar", ["aaaa"])
-    stamp = tar._stamp(tmp_path / "a.tar")
-    keys = np.zeros(100 * BOUND, "U1")
-    np.savez_compressed(
-        tmp_path / "a.tar.index.npz", stamp=stamp, keys=keys, endings=keys, members=keys
-    )
-    assert tar._read_index(tmp_path / "a.tar.index.npz", tmp_path / "a.tar") is None
-    assert tar.TarShard(tmp_path / "a.tar").row(0)["txt"] == "aaaa"

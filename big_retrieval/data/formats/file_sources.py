@@ -4,17 +4,17 @@ import dataclasses
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.open_files import TRY, files_of, table_of, terms_of
 from big_retrieval.data.formats.records import Each, EachCaption, Records
-from big_retrieval.data.formats.tables import Chain, Table
-from big_retrieval.data.formats.tar import TarShard
+from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.views import Joined, numbered, selected
 from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.tar import TAR
 from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Tar(Source):
     path: str = ""  # "shards/*.tar" or "shards/{00000..00331}.tar"
     image: tuple[str, ...] = ("jpg", "jpeg", "png", "webp")  # endings; the first one there counts
     text: str = "txt"  # ending; or "json:caption", a key of the sample's JSON file
-    index: str = ""  # folder of the index files; empty: beside the shards
+    index: str = ""  # not used any more; was the folder of index files
     rows: str = ""  # .npy file of the numbers of the samples to read, from 0; empty: all
     how_to_get: str = ""
 
@@ -106,25 +106,14 @@ class Tar(Source):
         yield from not_empty(self, path, "shards")
 
     def build(self) -> Records:
-        """Opens the shards; warns of shards without a sample, which it skips.
+        """Opens the shards. One that cannot be read is one damaged record.
 
         Raises:
           UserError: there is no shard, or none has a sample.
         """
-        paths = files_of(self.path, self.how_to_get)
-        folder = Path(self.index) if self.index else None
-        shards: list[Table] = []
-        for path in paths:
-            try:
-                shards.append(TarShard(path, folder))
-            except UserError as problem:
-                if len(paths) == 1:
-                    raise
-                log.warning(f"skipped: {problem}")
-        if not shards:
-            raise UserError(f"none of the {len(paths)} shards of {self.path} can be read.")
-        name = paths[0].parent.name if len(shards) > 1 else paths[0].stem
-        table: Table = Chain(shards, name)
+        if self.index:
+            log.warning("config.data.index is not used any more: stores know where samples are")
+        table: Table = open_store(files_of(self.path, self.how_to_get), TAR)
         if self.rows:
             table = numbered(table, self.rows)
         return Records(table, image=self.image, text=self.text)

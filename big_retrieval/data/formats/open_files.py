@@ -14,12 +14,12 @@ from big_retrieval.data.formats.arrow import Arrays, Parquet
 from big_retrieval.data.formats.folders import is_folder_of_shards
 from big_retrieval.data.formats.pictures import open_pictures
 from big_retrieval.data.formats.tables import Chain, Table
-from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.data.formats.views import InFolder
 from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.data.stores.delimited import delimited
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.data.stores.json_files import JSON_LINES
+from big_retrieval.data.stores.tar import TAR
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
@@ -38,6 +38,7 @@ READERS: dict[str, Reader] = {
     ".ndjson": JSON_LINES,
     ".csv": delimited(","),
     ".tsv": delimited("\t"),
+    ".tar": TAR,
 }
 
 
@@ -213,8 +214,6 @@ def _by_ending(path: Path) -> Table:
         return open_store([path], READERS[ending])
     if ending == ".npz":
         return Arrays(path)
-    if ending == ".tar":
-        return TarShard(path)
     if ending != ".parquet":
         raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
     table = Parquet(path)

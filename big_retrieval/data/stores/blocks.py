@@ -37,11 +37,13 @@ class Reader:
       read: yields the blocks of a file. Raises a UserError for a file that is not of this format as
         a whole, and yields a reason for each row that cannot be read.
       unit: what `RowBlock.places` count, such as "line".
+      key: column whose value names a row in messages instead of its place; empty for none.
       options: keyword arguments of `read`; part of the store's key.
     """
 
     read: Callable[..., Iterator[RowBlock]]
     unit: str
+    key: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def blocks(self, path: Path) -> Iterator[RowBlock]:

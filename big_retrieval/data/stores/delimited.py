@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 def delimited(delimiter: str) -> Reader:
     """Returns the reader of files with a delimiter between cells."""
-    return Reader(read_delimited, "line", {"delimiter": delimiter})
+    return Reader(read_delimited, "line", options={"delimiter": delimiter})
 
 
 def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:

@@ -35,12 +35,13 @@ from big_retrieval.runtime.progress import ProgressCounter
 VERSION = 1
 PART_ROWS = 2**17
 PART_BYTES = 2**26
+SAMPLE_BYTES = 2**16
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
 MIB = 2**20
 
 log = logging.getLogger(__name__)
-File = tuple[str, int, int]  # path, bytes, time of change in ns
+File = tuple[str, int, int, str]  # path, bytes, time of change in ns, `_sample`
 
 
 def stores_folder() -> Path:
@@ -57,7 +58,7 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
     Raises:
       UserError: a file is not of the format, changes while it is read, or no row can be read.
     """
-    files = [(str(path.absolute()), *stamp_of(path)) for path in paths]
+    files = [(str(path.absolute()), *stamp_of(path), _sample(path)) for path in paths]
     folder = stores_folder() / f"{paths[0].stem[:40]}-{_key(files, reader)}"
     if not (folder / INFO).is_file():
         folder = _made(folder, files, reader)
@@ -65,6 +66,16 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
     if store.damaged:
         log.warning(_damage(store))
     return store
+
+
+def _sample(path: Path) -> str:
+    """Returns a digest of the first and last bytes of a file, which size and time may not tell."""
+    out = hashlib.blake2b(digest_size=8)
+    with path.open("rb") as file:
+        out.update(file.read(SAMPLE_BYTES))
+        file.seek(-min(SAMPLE_BYTES, file.tell()), os.SEEK_END)
+        out.update(file.read())
+    return out.hexdigest()
 
 
 def _key(files: Sequence[File], reader: Reader) -> str:
@@ -113,7 +124,7 @@ def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
                 _lane(partial, number, lane, files, reader, counter)
                 for number, lane in enumerate(_lanes(files))
             ]
-        for path, *stamp in files:
+        for path, *stamp, _ in files:
             if tuple(stamp) != stamp_of(path):
                 shutil.rmtree(partial)
                 raise UserError(f"{path} was changed while it was read. Run the command again.")
@@ -225,6 +236,7 @@ def _finish(
         "damaged": damaged,
         "reader": reader.read.__name__,
         "unit": reader.unit,
+        "key": reader.key,
         "files": files,
         "parts": [part["name"] for part in parts],
     }

@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
-from big_retrieval.data.stores.values import StoredColumn, is_json
+from big_retrieval.data.stores.values import Pointer, StoredColumn, header_digest, is_json
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.handles import RandomAccessFile
 
 INFO = "store.json"
+HEADER = 512  # bytes of a member's header in a tar file, directly before its content
 OWN_COLUMNS = ("file", "place", "reason")  # the first columns of every part, by position
 
 
@@ -41,8 +43,9 @@ class Store(Table):
                 f"{folder} is not a store that can be read ({error}). Remove it; it is made again."
             ) from None
         self.name, self.fingerprint = info["name"], info["fingerprint"]
-        self.damaged, self._unit = info["damaged"], info["unit"]
+        self.damaged, self._unit, self._key = info["damaged"], info["unit"], info["key"]
         self._files = [path for path, *_ in info["files"]]
+        self._stamps = [(size, changed) for _, size, changed, _ in info["files"]]
         self._ends = list(itertools.accumulate(part.rows for part in self._parts))
         self.names = tuple(dict.fromkeys(name for part in self._parts for name in part.names))
         self.columns = frozenset(self.names)
@@ -63,14 +66,30 @@ class Store(Table):
         if (reason := part.own["reason"][inner]) is not None:
             raise Damaged(self.place(index), reason)
         names = part.names if columns is None else [name for name in columns if name in part.names]
-        values = ((name, part.names[name][inner]) for name in names)
-        return {name: value for name, value in values if value is not None}
+        row: Record = {}
+        for name in names:
+            value = part.names[name][inner]
+            if isinstance(value, Pointer):
+                value = self._content(value, part.own["file"][inner], index)
+            if value is not None:
+                row[name] = value
+        return row
+
+    def _content(self, pointer: Pointer, file: int, index: int) -> bytes:
+        """Reads the bytes of a pointer."""
+        source = RandomAccessFile(Path(self._files[file]), self._stamps[file])
+        start, stop = pointer.start - HEADER, pointer.start + pointer.length
+        content = source.read(start, stop)
+        if header_digest(content[:HEADER]) != pointer.check or len(content) < stop - start:
+            raise Damaged(self.place(index), f"{self._files[file]} is not the file that was read")
+        return content[HEADER:]
 
     def place(self, index: int) -> str:
         """Returns the location of a row, such as `pairs.csv, line 9`."""
         part, inner = self._find(index)
         file, place = part.own["file"][inner], part.own["place"][inner]
-        return f"{self._files[file]}, {self._unit} {place}"
+        key = part.names[self._key][inner] if self._key in part.names else None
+        return f"{self._files[file]}, {self._unit} {place if key is None else key}"
 
     def first_damaged(self) -> str:
         """Returns location and reason of the first row that cannot be read."""

@@ -5,7 +5,8 @@
 | text | string | all values are str |
 | number | int64, double or bool | all values have this one type |
 | list | list of string | all values are lists of str |
-| pointer | struct of four integers | all values are `Pointer` |
+| bytes | large binary | all values are bytes |
+| pointer | struct of three integers | all values are `Pointer` |
 | json | string | any other values that JSON can hold, as exact JSON |
 
 None is null in every kind. A column may have another kind in another part.
@@ -27,22 +28,25 @@ JSON = b"json"
 
 
 class Pointer(NamedTuple):
-    """Bytes of a source file.
+    """Bytes of the file that the row comes from.
 
     Attributes:
-      file: index into the store's files.
       start: first byte.
       length: number of bytes.
-      check: digest that the reader compares when it reads the bytes.
+      check: `header_digest` of the 512 bytes before, which are a member's header in a tar file.
     """
 
-    file: int
     start: int
     length: int
     check: int
 
 
 POINTER = pa.struct([(name, pa.int64()) for name in Pointer._fields])
+
+
+def header_digest(header: bytes) -> int:
+    """Returns 64 bits of a header, signed."""
+    return int.from_bytes(hashlib.blake2b(header, digest_size=8).digest(), "little", signed=True)
 
 
 def to_arrow(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
@@ -71,6 +75,8 @@ def _typed(values: Sequence[Any]) -> pa.Array | None:
     try:
         if kind is str:
             return pa.array(values, pa.string())
+        if kind is bytes:
+            return pa.array(values, pa.large_binary())
         if kind is list:
             return pa.array(values, pa.list_(pa.string()))
         return pa.array(values, NUMBERS[kind]) if kind in NUMBERS else None
@@ -98,15 +104,20 @@ def _add(out: Any, array: pa.Array) -> None:
     if pa.types.is_struct(array.type):
         for part in array.flatten():
             _add(out, part)
-    elif pa.types.is_string(array.type) or pa.types.is_list(array.type):
-        offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
-        out.update(np.diff(offsets).astype("<i4").tobytes())
+    elif pa.types.is_string(array.type) or pa.types.is_list(array.type) or _is_bytes(array):
+        kind = np.int64 if _is_bytes(array) else np.int32
+        offsets = np.frombuffer(array.buffers()[1], kind)[array.offset :][: len(array) + 1]
+        out.update(np.diff(offsets).astype("<i8").tobytes())
         if pa.types.is_list(array.type):
             _add(out, array.flatten())
         elif len(array):
             out.update(memoryview(array.buffers()[2])[offsets[0] : offsets[-1]])
     else:
         out.update(array.to_numpy(zero_copy_only=False).tobytes())
+
+
+def _is_bytes(array: pa.Array) -> bool:
+    return pa.types.is_large_binary(array.type)
 
 
 class StoredColumn:
@@ -145,6 +156,9 @@ def _reader(array: pa.Array) -> Callable[[int], Any]:
         return lambda index: [text(i) for i in range(ends[index], ends[index + 1])]
     if pa.types.is_string(kind):
         return _texts(array)
+    if _is_bytes(array):
+        ends, content = memoryview(buffers[1]).cast("q"), memoryview(buffers[2] or b"")
+        return lambda index: bytes(content[ends[index] : ends[index + 1]])
     values = memoryview(buffers[1]).cast("d" if pa.types.is_floating(kind) else "q")
     return values.__getitem__
 

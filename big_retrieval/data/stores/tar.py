@@ -1,0 +1,126 @@
+"""Reader of tar shards in the layout of WebDataset and img2dataset.
+
+A sample is a run of members with one name before the first dot: 000012.jpg, 000012.txt,
+000012.json. Texts are copied into the store; the content of all other members stays in the shard
+and is read with one seek.
+"""
+
+import json
+import logging
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.data.sources import Record
+from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.data.stores.store import HEADER
+from big_retrieval.data.stores.values import Pointer, header_digest
+from big_retrieval.io.handles import RandomAccessFile
+
+LARGEST_MEMBER = 256 * 2**20  # bytes; no image is larger, and a damaged header may say anything
+
+log = logging.getLogger(__name__)
+
+
+def read_tar(path: Path) -> Iterator[RowBlock]:
+    """Yields the samples of a shard.
+
+    A row has the name of the sample as `__key__`, the members `txt` and `cls` as str, the keys of
+    its JSON member as `json:<key>`, and each other member under its ending as bytes. A shard that
+    is not a tar file, is compressed or has no sample is one damaged row. Of a shard that is cut
+    short, the last sample is left out, as it may lack members.
+    """
+    buffer, samples = RowBuffer(), _Samples(path)
+    try:
+        for row, place, reason, size in samples:
+            buffer.add(row, place, reason, size)
+            if buffer.is_full():
+                yield buffer.take()
+    except tarfile.ReadError as error:
+        reason = f"not a tar file ({error}); unpack compressed shards first"
+        buffer.add({}, 1, reason, 0)
+    if samples.is_cut:
+        log.warning(f"{path} is cut short: its first {samples.count:,} samples are used")
+    if not samples.count and not buffer.rows:
+        buffer.add({}, 1, "the shard has no sample; fetch it again or leave it out", 0)
+    yield buffer.take()
+
+
+TAR = Reader(read_tar, "sample", key="__key__")
+
+
+class _Samples:
+    """Rows of a shard with their number, the reason if they are damaged, and their bytes.
+
+    Attributes:
+      count: samples so far.
+      is_cut: True after the last sample if the shard does not end as it should.
+    """
+
+    def __init__(self, path: Path):
+        self._path, self._file = path, RandomAccessFile(path)
+        self._size = path.stat().st_size
+        self.count, self.is_cut = 0, False
+
+    def __iter__(self) -> Iterator[tuple[Record, int, str | None, int]]:
+        key, members = None, []
+        for name, ending, member in self._members():
+            if name != key and key is not None:
+                yield self._row(key, members)
+                members = []
+            key = name
+            members.append((ending, member))
+        if key is not None and not self.is_cut:
+            yield self._row(key, members)
+
+    def _members(self) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+        """Yields the sample's name, the ending and the header of each member."""
+        with tarfile.open(self._path, "r:") as shard:
+            try:
+                for member in shard:
+                    folder, _, name = member.name.rpartition("/")
+                    stem, dot, ending = name.partition(".")
+                    if not member.isfile() or not dot or not stem or member.size > LARGEST_MEMBER:
+                        continue
+                    if member.offset_data + member.size > self._size:
+                        self.is_cut = True
+                        return
+                    yield f"{folder}/{stem}" if folder else stem, ending.lower(), member
+                    shard.members = []  # type: ignore  # they would be kept for all of the shard
+            except tarfile.ReadError:
+                self.is_cut = True
+                return
+            end = self._file.read(shard.offset, shard.offset + HEADER)
+            self.is_cut = end != bytes(HEADER)  # the mark of the end
+
+    def _row(
+        self, key: str, members: list[tuple[str, tarfile.TarInfo]]
+    ) -> tuple[Record, int, str | None, int]:
+        row: Record = {"__key__": key}
+        size, reason = 0, None
+        for ending, member in members:
+            start, length = member.offset_data, member.size
+            size += length
+            if ending in ("txt", "cls"):
+                row[ending] = self._content(start, length).decode("utf-8", "replace").strip()
+            elif ending == "json":
+                values, reason = _json(self._content(start, length))
+                row |= {f"json:{name}": value for name, value in values.items()}
+            else:
+                header = self._file.read(start - HEADER, start)
+                row[ending] = Pointer(start, length, header_digest(header))
+        self.count += 1
+        return {"__key__": key} if reason else row, self.count, reason, size
+
+    def _content(self, start: int, length: int) -> bytes:
+        return self._file.read(start, start + length)
+
+
+def _json(content: bytes) -> tuple[dict[str, Any], str | None]:
+    """Returns the keys of a JSON member, and the reason if it cannot be read."""
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        return {}, f"its JSON is not JSON ({error})"
+    return values if isinstance(values, dict) else {}, None
