@@ -119,11 +119,11 @@ def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
     if size > ANNOUNCED:
         log.info(f"reading {size / MIB:,.0f} MiB into {folder}, which later runs open at once")
     try:
-        with ProgressCounter.of_call("MiB", round(size / MIB), size > ANNOUNCED) as counter:
-            lanes = [
-                _lane(partial, number, lane, files, reader, counter)
-                for number, lane in enumerate(_lanes(files))
-            ]
+        progress = _Progress(size)
+        lanes = [
+            _lane(partial, number, lane, files, reader, progress)
+            for number, lane in enumerate(_lanes(files))
+        ]
         for path, *stamp, _ in files:
             if tuple(stamp) != stamp_of(path):
                 shutil.rmtree(partial)
@@ -154,33 +154,58 @@ def _lane(
     lane: Sequence[int],
     files: Sequence[File],
     reader: Reader,
-    counter: ProgressCounter,
+    progress: "_Progress",
 ) -> dict[str, Any]:
     """Writes the parts of a lane; returns their names, digests and numbers of rows."""
     mark = folder / f"{number:05d}.json"
     with contextlib.suppress(OSError, ValueError):
         return json.loads(mark.read_bytes())
     parts: list[dict[str, Any]] = []
-
-    def write(blocks: list[tuple[int, RowBlock]]) -> None:
+    for blocks in _parts(lane, files, reader, progress):
         path = folder / f"{number:05d}-{len(parts):05d}.arrow"
         parts.append({"name": path.name, **_write_part(path, blocks)})
-
-    blocks: list[tuple[int, RowBlock]] = []
-    for index in lane:
-        for block in reader.blocks(Path(files[index][0])):
-            blocks.append((index, block))
-            counter.add(round(block.size / MIB))
-            locks.check()
-            rows = sum(len(block.places) for _, block in blocks)
-            if rows >= PART_ROWS or sum(block.size for _, block in blocks) >= PART_BYTES:
-                write(blocks)
-                blocks = []
-    if any(len(block.places) for _, block in blocks):
-        write(blocks)
+        locks.check()
     found = {"parts": parts}
     durable.write_bytes(mark, json.dumps(found).encode())
     return found
+
+
+def _parts(
+    lane: Sequence[int], files: Sequence[File], reader: Reader, progress: "_Progress"
+) -> Iterator[list[tuple[int, RowBlock]]]:
+    """Yields the blocks of each part with the indices of their files."""
+    blocks: list[tuple[int, RowBlock]] = []
+    rows = size = 0
+    for index in lane:
+        for block in reader.blocks(Path(files[index][0])):
+            blocks.append((index, block))
+            rows, size = rows + len(block.places), size + block.size
+            progress.add(block.size)
+            if rows >= PART_ROWS or size >= PART_BYTES:
+                yield blocks
+                blocks, rows, size = [], 0, 0
+    if rows:
+        yield blocks
+
+
+class _Progress:
+    """Counts bytes and shows MiB, for files that are worth a message.
+
+    Args:
+      size: bytes of all files.
+    """
+
+    def __init__(self, size: int):
+        self._bytes = self._shown = 0
+        self._counter = ProgressCounter("MiB", round(size / MIB)) if size > ANNOUNCED else None
+
+    def add(self, size: int) -> None:
+        """Counts more bytes."""
+        self._bytes += size
+        more = self._bytes // MIB - self._shown
+        if self._counter is not None and more:
+            self._shown += more
+            self._counter.add(more)
 
 
 def _write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class _Samples:
         size, reason = 0, None
         for ending, member in members:
             start, length = member.offset_data, member.size
-            size += length
+            size += HEADER + -(-length // HEADER) * HEADER  # contents fill blocks of 512 bytes
             if ending in ("txt", "cls"):
                 row[ending] = self._content(start, length).decode("utf-8", "replace").strip()
             elif ending == "json":
