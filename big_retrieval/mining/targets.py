@@ -6,6 +6,7 @@ compares with its captions (`data.fields.arrays`).
 """
 
 import hashlib
+import itertools
 import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +54,10 @@ def captions_of_config(config: Config, field: str) -> list[Text]:
 
     Files of the config's targets may be missing.
     """
-    for error in (*out_of_range(config.data, "config.data"), *config.data.check("config.data")):
+    errors = itertools.chain(
+        out_of_range(config.data, "config.data"), config.data.check("config.data")
+    )
+    for error in errors:
         raise UserError(error)
     return _captions(make_source(config.data), config.fields[field])
 

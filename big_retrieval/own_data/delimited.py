@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.data.formats.folders import IMAGES
-from big_retrieval.data.formats.lines import json_table
+from big_retrieval.data.formats.lines import json_form
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.stores.delimited import checked_header
@@ -47,7 +47,7 @@ def read_delimited(path: Path, notes: list[str]) -> Table:
         return file_table(path)
     if ending in JSON and not packed and not _has_lists(path):
         notes += [""] if ending == ".json" else []
-        return json_table(path) if ending == ".json" else file_table(path)
+        return file_table(path, json_form if ending == ".json" else None)
     if ending not in (*JSON, *DELIMITED):
         return file_table(path)
     text, encoding = decoded(path)

@@ -17,6 +17,7 @@ from big_retrieval.data.formats.lines import DelimitedLines
 from big_retrieval.data.formats.records import IMAGE, Records
 from big_retrieval.data.formats.tables import Table, check_columns
 from big_retrieval.data.sources import as_texts, evenly_spaced, is_absent
+from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular
 
@@ -117,8 +118,11 @@ def open_records(
     return Records(table, image=image, text="", root=paths[0].parent), reader
 
 
-def _open(path: Path, reader: DocumentReader) -> Table:
-    """The rows of a file; a .tsv without a header line, such as MS MARCO's, has `HEADERLESS`."""
+def _open(path: Path, reader: DocumentReader) -> Table | Reader:
+    """The rows of a file, or the reader of its store.
+
+    A .tsv file without a header line, such as MS MARCO's, has the columns `HEADERLESS`.
+    """
     if path.suffix.lower() == ".tsv" and reader.own and reader.texts and not reader.id:
         check_regular(path)
         with path.open(encoding="utf-8-sig", errors="replace") as file:
@@ -129,7 +133,7 @@ def _open(path: Path, reader: DocumentReader) -> Table:
             names = HEADERLESS[: len(cells)]
             log.info(f"{path} has no header line: it is read as {', '.join(names)}")
             return DelimitedLines(path, names)
-    return open_files.file_table(path)
+    return open_files.by_ending(path)
 
 
 def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:

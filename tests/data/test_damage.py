@@ -380,10 +380,10 @@ def test_a_tar_shard_cut_in_half_keeps_its_whole_samples(tmp_path, capsys):
 def test_tar_shards_that_are_none(tmp_path, capsys):
     tar(tmp_path)
     (tmp_path / "0.tar").write_bytes(b"<html>")
-    assert len(make_source(config.Tar(path=str(tmp_path / "*.tar")))) == 12
-    assert "skipped: " in capsys.readouterr().err
+    assert len(make_source(config.Tar(path=str(tmp_path / "*.tar")))) == 13
+    assert "1 of 13 rows cannot be read, the first: " in capsys.readouterr().err
     (tmp_path / "1.tar").write_bytes(b"")
-    with pytest.raises(UserError, match="none of the 2 shards"):
+    with pytest.raises(UserError, match="none of 2 rows can be read: sample 1, not a tar file"):
         make_source(config.Tar(path=str(tmp_path / "*.tar")))
 
 
@@ -420,7 +420,7 @@ def test_a_damaged_row_group_is_damage_of_its_rows(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda f: (f / "a.csv").write_text("image,captions\n0.png,a,b\n"), "no row that can"),
+        (lambda f: (f / "a.csv").write_text("image,captions\n0.png,a,b\n"), "none of 1 rows"),
         (lambda f: (f / "a.csv").write_text("a,a\n1,2\n"), "2 columns 'a'"),
         (lambda f: (f / "a.csv").write_text(""), "no rows"),
         (lambda f: (f / "a.csv").write_text("image,captions\n"), "no rows"),

@@ -220,7 +220,7 @@ class ArrayReader(FieldReader):
         if self.field.generated and not self.field.column:
             return self.generate(index, number)
         if self.field.column:
-            if self.field.generated and self.field.column not in source[index]:
+            if self.field.generated and source[index].get(self.field.column) is None:
                 return self.generate(index, number)
             given = value_of(source, index, self.field.column)
             if self.field.optional and is_absent(given):
@@ -229,7 +229,7 @@ class ArrayReader(FieldReader):
 
     def _is_generated(self, record: Record) -> bool:
         """Returns True if the values of a record are random."""
-        return self.field.generated and self.field.column not in record
+        return self.field.generated and record.get(self.field.column) is None
 
     def generate(self, index: int, number: int) -> np.ndarray:
         """Returns random values that depend on the indices of record and text alone."""

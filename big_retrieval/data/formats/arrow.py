@@ -22,7 +22,7 @@ HEAVY = 512  # mean bytes of a value above which a column stays on the disk
 
 
 def row_of(path: str, index: int) -> str:
-    """Where a row stands: the file and the number of the row, from 1 behind a header line."""
+    """Where a row stands: the file and the number of the row, from 1."""
     return f"{path}, row {index + 1}"
 
 

@@ -1,11 +1,10 @@
 """Whole columns of a table, as compact arrays: ids as Arrow texts, scores as numbers.
 
-Tables that hold their columns (CSV, TSV, Parquet, npz) give them at once; of others every row is
+Tables that hold their columns give them at once; of others every row is
 read, in blocks, so that millions of rows are never held as Python objects.
 """
 
 import bisect
-import contextlib
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -50,6 +49,9 @@ def scan(table: Table, texts: Collection[str], numbers: Collection[str] = ()) ->
       UserError: a row that cannot be read, or a value that is no number, named by its place.
     """
     held: dict[str, Any] = {name: table.column(name) for name in (*texts, *numbers)}
+    for name in texts:
+        if held[name] is not None and not _is_text_or_integer(held[name].type):
+            held[name] = None  # Arrow writes them in another way than `as_text`
     by_row = [name for name, found in held.items() if found is None]
     known, blocks = set(table.columns or ()), {name: [] for name in by_row}
     for start in range(0, len(table) if by_row else 0, BLOCK):
@@ -185,12 +187,12 @@ def _joined(found: Any) -> Any:
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
+def _is_text_or_integer(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), TEXT) or pa.types.is_integer(kind)
+
+
 def _arrow_texts(column: Any) -> pa.Array:
     """A column of Arrow's as `Scan.texts` says."""
-    if pa.types.is_floating(column.type):
-        column = _compute.if_else(_compute.is_nan(column), None, column)
-        with contextlib.suppress(pa.ArrowInvalid):  # some are not whole
-            column = _compute.cast(column, pa.int64())
     texts = _joined(_compute.cast(column, TEXT))
     blank = _compute.equal(_compute.utf8_trim_whitespace(texts), "")
     return _compute.if_else(blank, pa.scalar(None, TEXT), texts)

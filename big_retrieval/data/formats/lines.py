@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record, as_utf8
-from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.data.stores.json_files import JSON_LINES, parse_object
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.handles import RandomAccessFile
@@ -120,15 +120,15 @@ class DelimitedLines(Table):
         return cell[1:-1].replace('""', '"') if quoted else cell
 
 
-def json_table(path: Path) -> Table:
-    """The objects of a file: one list of them, or one a line, whatever its ending says.
+def json_form(path: Path) -> Table | Reader:
+    """The objects of a file, or the reader of its store: one list of them, or one a line.
 
     Raises:
       UserError: a list that is not one of objects.
     """
     with path.open("rb") as file:
         start = file.read(1024).removeprefix(BOM).lstrip()
-    return JsonArray(path) if start.startswith(b"[") else open_store([path], JSON_LINES)
+    return JsonArray(path) if start.startswith(b"[") else JSON_LINES
 
 
 def json_object(content: bytes, place: str) -> Record:

@@ -136,13 +136,14 @@ def terms_of(
 
 
 def table_of(
-    paths: list[Path], open_file: Callable[[Path], Table] | None = None, image: str = ""
+    paths: list[Path], form_of: Callable[[Path], Table | Reader] | None = None, image: str = ""
 ) -> tuple[Table, dict[str, Any]]:
     """The rows of all files, and the classes that they know.
 
     Args:
       paths: files, or folders of shards or of pictures.
-      open_file: how a file is opened; None: by its ending.
+      form_of: opens a file, or returns the reader of its store; None: by its ending. Neighbouring
+        files of one reader in one folder have one store.
       image: the column of image paths. They start from the folder of their own file: of files in
         several folders they are made whole.
 
@@ -151,30 +152,29 @@ def table_of(
     """
     tables, classes = [], {}
     several = any(path.parent != paths[0].parent for path in paths)
-    for (folder, reader), group in itertools.groupby(paths, _folder_and_reader):
-        if reader is not None and open_file is None:
-            found: list[Table] = [open_store(list(group), reader)]
+    forms = [None if path.is_dir() else (form_of or by_ending)(path) for path in paths]
+    groups = itertools.groupby(zip(paths, forms, strict=True), _group)
+    for (folder, _), group in groups:
+        (path, form), *others = group
+        if isinstance(form, Reader):
+            table: Table = open_store([path, *(other for other, _ in others)], form)
+        elif form is None:
+            table, known = _folder(path)
+            classes |= known
         else:
-            found = []
-            for path in group:
-                table, known = (
-                    _folder(path) if path.is_dir() else ((open_file or file_table)(path), {})
-                )
-                classes |= known
-                if not len(table):
-                    raise UserError(f"{path} has no rows; give a file with at least one record.")
-                found.append(table)
-        tables += [
-            InFolder(table, folder, (image,)) if several and image else table for table in found
-        ]
+            table = form
+        if not len(table):
+            raise UserError(f"{path} has no rows; give a file with at least one record.")
+        tables.append(InFolder(table, folder, (image,)) if several and image else table)
     if len(tables) == 1:
         return tables[0], classes
     return Chain(tables, paths[0].parent.name), classes
 
 
-def _folder_and_reader(path: Path) -> tuple[Path, Reader | None]:
-    """Returns the folder of a file, and the reader of its stores."""
-    return path.parent, None if path.is_dir() else READERS.get(path.suffix.lower())
+def _group(item: tuple[Path, Table | Reader | None]) -> tuple[Path, Reader | Path]:
+    """Returns the folder and the reader, which neighbours share, or the folder and the file."""
+    path, form = item
+    return path.parent, form if isinstance(form, Reader) else path
 
 
 def _folder(path: Path) -> tuple[Table, dict[str, Any]]:
@@ -187,13 +187,14 @@ def _folder(path: Path) -> tuple[Table, dict[str, Any]]:
     return table, {key: tuple(names) for key, names in index["classes"].items()}
 
 
-def file_table(path: Path) -> Table:
-    """The rows of one file, opened once however many sources read from it.
+def file_table(path: Path, form_of: Callable[[Path], Table | Reader] | None = None) -> Table:
+    """The rows of one file.
 
     Raises:
       UserError: its kind is unknown, or it cannot be read.
     """
-    return opened(path, _by_ending)
+    form = (form_of or by_ending)(path)
+    return open_store([path], form) if isinstance(form, Reader) else form
 
 
 def opened(path: Path, read: Callable[..., Any], *args: str) -> Any:
@@ -208,14 +209,20 @@ def _opened(path: Path, size: int, changed: int, read: Callable[..., Any], *args
     return read(path, *args)
 
 
-def _by_ending(path: Path) -> Table:
+def by_ending(path: Path) -> Table | Reader:
+    """Returns the table of a file, or the reader of its store."""
+    check_regular(path)
     ending = path.suffix.lower()
     if ending in READERS:
-        return open_store([path], READERS[ending])
+        return READERS[ending]
     if ending == ".npz":
-        return Arrays(path)
+        return opened(path, Arrays)
     if ending != ".parquet":
         raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
+    return opened(path, _parquet)
+
+
+def _parquet(path: Path) -> Parquet:
     table = Parquet(path)
     if table.group_bytes > SLOW_GROUP:
         log.warning(

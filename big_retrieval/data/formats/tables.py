@@ -7,7 +7,6 @@ from several processes; they hold no more than they must and open their files ag
 import bisect
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -75,25 +74,12 @@ class ArrowTable(Table):
       table: the columns.
       name: of the table.
       place: where a row stands; a function that can be pickled.
-      opened_by: the function with its arguments that reads the table again where it is unpickled;
-        None: the columns themselves are pickled.
     """
 
-    def __init__(
-        self,
-        table: pa.Table,
-        name: str,
-        place: Callable[[int], str],
-        opened_by: tuple[Any, ...] | None = None,
-    ):
-        self._table, self.name, self._place, self._opened_by = table, name, place, opened_by
+    def __init__(self, table: pa.Table, name: str, place: Callable[[int], str]):
+        self._table, self.name, self._place = table, name, place
         self.names = tuple(table.column_names)  # in the order of the file
         self.columns = self._names = frozenset(self.names)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._opened_by is None:
-            return ArrowTable, (self._table, self.name, self._place)
-        return self._opened_by[0], self._opened_by[1:]
 
     def __len__(self) -> int:
         return self._table.num_rows

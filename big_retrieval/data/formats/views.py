@@ -222,4 +222,6 @@ class Joined(Table):
         if found is None:
             why = f"{self._other.name} has no row with {self._on} {row[self._on]!r}"
             raise Damaged(self.place(index), why)
-        return {**self._other.row(found, columns), **row}
+        own = self._table.columns or row.keys()
+        added = self._other.row(found, columns)
+        return {name: value for name, value in added.items() if name not in own} | row

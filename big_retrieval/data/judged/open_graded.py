@@ -12,7 +12,7 @@ from big_retrieval.config.ranges import NotNegative, Range
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
-from big_retrieval.data.formats.open_files import file_table, files_of, opened, table_of, terms_of
+from big_retrieval.data.formats.open_files import by_ending, files_of, opened, table_of, terms_of
 from big_retrieval.data.formats.prepared import SCHEME, open_prepared
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
@@ -21,8 +21,8 @@ from big_retrieval.data.formats.whole import JUDGED, judged_lines, judged_object
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import ImageColumn, images_of, place_of_images
 from big_retrieval.data.judged.pairing import JudgedFile, Pairing, owner
+from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.data.stores.delimited import delimited
-from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.errors import UserError
 
@@ -262,13 +262,13 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     mine = [x.removeprefix(f"{part}.") for x in config.rename if x.startswith(f"{part}.")]
     names = terms_of(mine, "rename", "queries.text=query")
 
-    def open_file(file: Path) -> Table:
+    def form_of(file: Path) -> Table | Reader:
         ending, keys = file.suffix.lower(), (config.query, config.document, config.score)
         if ending == ".json":
             return opened(file, objects, key) if key else opened(file, judged_objects, *keys)
         if key or ending not in JUDGED:
-            return file_table(file)
-        return opened(file, judged_lines, *keys) or open_store([file], delimited("\t"))
+            return by_ending(file)
+        return opened(file, judged_lines, *keys) or delimited("\t")
 
     if path.startswith(SCHEME):
         image = config.image if path == place_of_images(config) else ""
@@ -281,7 +281,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
         advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
         here = path == place_of_images(config) and not config.root and not config.images
         image = next((own for own, new in names.items() if new == config.image), config.image)
-        table, _ = table_of(files_of(path, advice), open_file, image if here else "")
+        table, _ = table_of(files_of(path, advice), form_of, image if here else "")
     wheres = {"pairs": "where", "documents": "where_documents"}
     if part in wheres and (where := getattr(config, wheres[part])):
         table = selected(table, terms_of(where, wheres[part]), wheres[part])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, not_empty
-from big_retrieval.data.formats.lines import json_table
+from big_retrieval.data.formats.lines import json_form
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged.graded import GradedPairs
@@ -150,7 +150,7 @@ class Dpr(TextSource):
         Raises:
           UserError: the files are missing, or hold no list of objects.
         """
-        table, _ = table_of(files_of(self.path, self.how_to_get or DPR_ADVICE), json_table)
+        table, _ = table_of(files_of(self.path, self.how_to_get or DPR_ADVICE), json_form)
         return Passages(table, partial(dpr_record, self))
 
 

@@ -9,8 +9,6 @@ import pyarrow.compute as pc
 from big_retrieval.data.formats.columns import encode
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
-from big_retrieval.data.stores.store import Store
-from big_retrieval.errors import UserError
 
 _compute: Any = pc  # its functions are made when it is imported, which types cannot see
 QUERY, LISTS = "query", ("pos", "neg")
@@ -25,18 +23,10 @@ class QueryLines(Table):
     Args:
       table: the lines; its first cell is the query.
       limit: maximum number of lines of a query that are read, evenly spread over its lines.
-
-    Raises:
-      UserError: the table is not tab-separated.
     """
 
     def __init__(self, table: Table, limit: int):
-        column = None if isinstance(table, Store) else table.column(QUERY)  # of JSON lines
-        if column is None:
-            raise UserError(
-                f"{table.name}: `by_query` groups tab-separated lines. JSON lines have lists "
-                "already; set it to 0."
-            )
+        column: Any = table.column(QUERY)
         if column.null_count:
             column = _compute.fill_null(column, "")  # records of an empty query are damaged
         codes, queries = encode(column)

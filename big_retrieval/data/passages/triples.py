@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeGuard
 from big_retrieval.config.ranges import AtLeast0
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import not_empty
-from big_retrieval.data.formats.lines import DelimitedLines, json_table
+from big_retrieval.data.formats.lines import DelimitedLines, json_form
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.passages.collection import Collection
@@ -22,6 +22,7 @@ from big_retrieval.data.passages.published import (
 )
 from big_retrieval.data.passages.query_lines import QueryLines
 from big_retrieval.data.sources import Record, is_absent
+from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
 
@@ -75,12 +76,17 @@ class Triples(TextSource):
           UserError: a file is missing, or an id is repeated.
         """
 
-        def open_file(path: Path) -> Table:
-            if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
-                return json_table(path)
-            return DelimitedLines(path, tuple(TRIPLE))
+        def form_of(path: Path) -> Table | Reader:
+            if path.suffix.lower() not in (".jsonl", ".ndjson", ".json"):
+                return DelimitedLines(path, tuple(TRIPLE))
+            if self.by_query:
+                raise UserError(
+                    f"{path}: `by_query` groups tab-separated lines. JSON lines have lists "
+                    "already; set it to 0."
+                )
+            return json_form(path)
 
-        table, _ = table_of(files_of(self.path, self.how_to_get or TRIPLES_ADVICE), open_file)
+        table, _ = table_of(files_of(self.path, self.how_to_get or TRIPLES_ADVICE), form_of)
         if self.lists:
             check_lists(table, self.lists)
         if self.by_query:

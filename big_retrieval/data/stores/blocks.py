@@ -1,15 +1,17 @@
 """Blocks: the rows that a reader yields, as columns, with the location of every row."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.data.sources import Record
+from big_retrieval.errors import UserError
 
 BLOCK_ROWS = 8192
 BLOCK_BYTES = 16 * 2**20
+MOST_COLUMNS = 2000
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,14 @@ class Reader:
         a whole, and yields a reason for each row that cannot be read.
       unit: what `RowBlock.places` count, such as "line".
       key: column whose value names a row in messages instead of its place; empty for none.
+      copied_share: bytes that a store takes per byte of the files, about; 0 if contents stay there.
       options: keyword arguments of `read`; part of the store's key.
     """
 
     read: Callable[..., Iterator[RowBlock]]
     unit: str
     key: str = ""
+    copied_share: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def blocks(self, path: Path) -> Iterator[RowBlock]:
@@ -51,10 +55,20 @@ class Reader:
         return self.read(path, **self.options)
 
 
+def check_names(names: Collection[str], path: Path) -> None:
+    """Raises a UserError if rows have so many different keys that columns would be mostly empty."""
+    if len(names) > MOST_COLUMNS:
+        raise UserError(
+            f"{path}: its rows have more than {MOST_COLUMNS:,} different keys. Write them as a "
+            'list of {"key": ..., "value": ...} in one column.'
+        )
+
+
 @dataclass
 class RowBuffer:
-    """Collects rows until they make a block."""
+    """Collects rows of a file until they make a block."""
 
+    path: Path
     rows: list[Record] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     reasons: list[str | None] = field(default_factory=list)
@@ -74,6 +88,7 @@ class RowBuffer:
     def take(self) -> RowBlock:
         """Returns the rows as a block, and starts again with none."""
         names = dict.fromkeys(itertools.chain.from_iterable(self.rows))
+        check_names(names, self.path)
         columns = {name: [row.get(name) for row in self.rows] for name in names}
         block = RowBlock(columns, self.places, self.reasons, self.size)
         self.rows, self.places, self.reasons, self.size = [], [], [], 0

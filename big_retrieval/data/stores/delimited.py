@@ -17,7 +17,8 @@ from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
 from big_retrieval.errors import UserError
 
 CHUNK = 2**24
-LARGEST_CELL = 2**20  # bytes; the end of a longer one is looked for no further
+LARGEST_RECORD = 2**24  # characters; the end of a longer record is looked for no further
+MOST_REREAD = 2**31  # characters that are read again after quotes that are not closed
 
 Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE: quotes are letters
 
@@ -39,8 +40,6 @@ def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:
       UserError: two columns of the header have one name.
     """
     encoding = encoding_of(path)
-    if encoding == "cp1252":
-        log.info(f"{path} is not UTF-8; it is read as Windows-1252")
     quoting: Quoting = csv.QUOTE_MINIMAL
     if delimiter == "\t" and not _quotes_fit(path, encoding):
         log.info(f"{path}: quotes are letters, as some of its cells have only one")
@@ -49,8 +48,11 @@ def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:
 
 
 def encoding_of(path: Path) -> str:
-    """Returns the encoding of a text file: utf-8-sig, utf-16, or cp1252 if it is neither."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    """Returns the encoding of a text file: utf-8-sig, utf-16, or cp1252.
+
+    A file with some letters in UTF-8 before bytes that are not is UTF-8 with damaged letters.
+    """
+    decoder, is_ascii, place = codecs.getincrementaldecoder("utf-8")(), True, 0
     with path.open("rb") as file:
         start = file.read(2)
         if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
@@ -58,15 +60,21 @@ def encoding_of(path: Path) -> str:
         file.seek(0)
         try:
             while chunk := file.read(CHUNK):
-                decoder.decode(chunk)
+                is_ascii &= decoder.decode(chunk).isascii()
+                place += len(chunk)
             decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return "cp1252"
+        except UnicodeDecodeError as error:
+            if is_ascii and error.object[: error.start].isascii():
+                log.warning(f"{path} is not UTF-8; it is read as Windows-1252")
+                return "cp1252"
+            log.warning(
+                f"{path} has bytes that are not UTF-8, after byte {place:,}: U+FFFD instead"
+            )
     return "utf-8-sig"
 
 
 def _blocks(path: Path, encoding: str, delimiter: str, quoting: Quoting) -> Iterator[RowBlock]:
-    buffer, header = RowBuffer(), None
+    buffer, header = RowBuffer(path), None
     with path.open(encoding=encoding, newline="", errors="replace") as file:
         for number, size, cells, reason in _records(file, delimiter, quoting):
             if header is None:
@@ -83,6 +91,10 @@ def _blocks(path: Path, encoding: str, delimiter: str, quoting: Quoting) -> Iter
     yield buffer.take()
 
 
+class RecordTooLong(Exception):
+    """A record has no end within `LARGEST_RECORD`."""
+
+
 class _Lines:
     """Lines of a file; those of the current record can be read again."""
 
@@ -90,6 +102,7 @@ class _Lines:
         self._file, self._again = file, deque[str]()
         self.taken: list[str] = []
         self.number = 0  # lines before the current record
+        self.reread = self._size = 0  # characters
 
     def __iter__(self) -> "_Lines":
         return self
@@ -97,14 +110,18 @@ class _Lines:
     def __next__(self) -> str:
         line = self._again.popleft() if self._again else next(self._file)
         self.taken.append(line)
+        self._size += len(line)
+        if self._size > LARGEST_RECORD:
+            raise RecordTooLong(f"the record is longer than {LARGEST_RECORD:,} characters")
         return line
 
     def keep(self, count: int) -> int:
         """Ends the record after its first `count` lines; returns their characters."""
         size = sum(map(len, self.taken[:count]))
         self._again.extendleft(reversed(self.taken[count:]))
+        self.reread += self._size - size
         self.number += count
-        self.taken = []
+        self.taken, self._size = [], 0
         return size
 
 
@@ -113,7 +130,7 @@ def _records(
 ) -> Iterator[tuple[int, int, Sequence[str], str | None]]:
     """Yields number of the first line, size, cells and, for a damaged record, the reason."""
     lines, width = _Lines(file), 0
-    csv.field_size_limit(LARGEST_CELL)
+    csv.field_size_limit(2**31 - 1)  # of the process; `LARGEST_RECORD` is the limit
     while True:
         records = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
         reason = None
@@ -130,16 +147,23 @@ def _records(
                     yield number, size, cells, None
             else:
                 return
+        except RecordTooLong as error:
+            reason = str(error)
         except csv.Error as error:
             reason = f"a quote in it is not closed ({error})"
         number = lines.number + 1
         yield number, lines.keep(1), (), reason
+        if lines.reread > MOST_REREAD:
+            raise UserError(
+                f"{file.name}, line {number}: too many quotes up to here are not closed; write the "
+                "file again with a CSV library."
+            )
 
 
 def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     """Returns name -> cell; of several columns without a name, the first one counts."""
     row = dict(zip(header, cells, strict=True))
-    return row if len(row) == len(header) else row | {"": cells[header.index("")]}
+    return row if len(row) == len(header) else {x: cells[header.index(x)] for x in header}
 
 
 def _quotes_fit(path: Path, encoding: str) -> bool:

@@ -9,7 +9,9 @@ Files that were touched are read again, and give a store of the same fingerprint
 files; a process that was killed continues after its last complete lane.
 """
 
+import atexit
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -22,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from big_retrieval.data.stores.blocks import Reader, RowBlock
+from big_retrieval.data.stores.blocks import Reader, RowBlock, check_names
 from big_retrieval.data.stores.store import INFO, OWN_COLUMNS, Store
 from big_retrieval.data.stores.values import digest, to_arrow
 from big_retrieval.errors import UserError
@@ -46,10 +48,18 @@ File = tuple[str, int, int, str]  # path, bytes, time of change in ns, `_sample`
 
 def stores_folder() -> Path:
     """Returns the folder of all stores: $BIG_RETRIEVAL_STORES, or one in the user's cache."""
-    if chosen := os.environ.get("BIG_RETRIEVAL_STORES"):
-        return Path(chosen).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "big_retrieval" / "stores"
+    chosen = os.environ.get("BIG_RETRIEVAL_STORES") or f"{cache}/big_retrieval/stores"
+    folder = os.path.expanduser(chosen)  # unlike Path's, no error without a home
+    return _temporary() if folder.startswith("~") else Path(folder).absolute()
+
+
+@functools.cache
+def _temporary() -> Path:
+    """Returns a folder that is removed at the end of this process."""
+    folder = tempfile.TemporaryDirectory(prefix="big_retrieval_stores_", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def open_store(paths: Sequence[Path], reader: Reader) -> Store:
@@ -60,12 +70,16 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
     """
     files = [(str(path.absolute()), *stamp_of(path), _sample(path)) for path in paths]
     folder = stores_folder() / f"{paths[0].stem[:40]}-{_key(files, reader)}"
-    if not (folder / INFO).is_file():
+    if not _is_store(folder):
         folder = _made(folder, files, reader)
     store = Store(folder)
     if store.damaged:
-        log.warning(_damage(store))
+        _warn_of_damage(store)
     return store
+
+
+def _is_store(folder: Path) -> bool:
+    return os.path.isfile(folder / INFO)  # False, too, in a folder of another user
 
 
 def _sample(path: Path) -> str:
@@ -91,17 +105,16 @@ def _made(folder: Path, files: Sequence[File], reader: Reader) -> Path:
         if not os.access(folder.parent, os.W_OK):
             raise PermissionError
     except OSError:
-        temporary = Path(tempfile.mkdtemp(prefix="big_retrieval_stores_"))
         log.warning(
-            f"{folder.parent} cannot be written: files are read into {temporary}, for this run "
+            f"{folder.parent} cannot be written: files are read into {_temporary()}, for this run "
             "only. Set BIG_RETRIEVAL_STORES to a folder that keeps them."
         )
-        folder = temporary / folder.name
+        folder = _temporary() / folder.name
     owner = locks.holding(
         locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES", wait=True, look=0.2
     )
     with owner:
-        if not (folder / INFO).is_file():  # another process may have read them meanwhile
+        if not _is_store(folder):  # another process may have read them meanwhile
             _ingest(folder, files, reader)
     return folder
 
@@ -110,12 +123,13 @@ def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
     """Reads the files and gives the folder its name."""
     partial = folder.with_name(f"{folder.name}.partial")
     size = sum(file[1] for file in files)
-    partial.mkdir(exist_ok=True)
-    if shutil.disk_usage(partial).free < size:
+    copied = sum(path.stat().st_size for path in partial.glob("*.arrow"))
+    if shutil.disk_usage(folder.parent).free + copied < size * reader.copied_share:
         raise UserError(
             f"{folder.parent} has too little space for {size / MIB:,.0f} MiB of files. Set "
             "BIG_RETRIEVAL_STORES to a folder on another disk."
         )
+    partial.mkdir(exist_ok=True)
     if size > ANNOUNCED:
         log.info(f"reading {size / MIB:,.0f} MiB into {folder}, which later runs open at once")
     try:
@@ -163,7 +177,7 @@ def _lane(
     parts: list[dict[str, Any]] = []
     for blocks in _parts(lane, files, reader, progress):
         path = folder / f"{number:05d}-{len(parts):05d}.arrow"
-        parts.append({"name": path.name, **_write_part(path, blocks)})
+        parts.append({"name": path.name, **_write_part(path, blocks, reader)})
         locks.check()
     found = {"parts": parts}
     durable.write_bytes(mark, json.dumps(found).encode())
@@ -177,13 +191,17 @@ def _parts(
     blocks: list[tuple[int, RowBlock]] = []
     rows = size = 0
     for index in lane:
+        empty = True
         for block in reader.blocks(Path(files[index][0])):
+            empty &= not block.places
             blocks.append((index, block))
             rows, size = rows + len(block.places), size + block.size
             progress.add(block.size)
             if rows >= PART_ROWS or size >= PART_BYTES:
                 yield blocks
                 blocks, rows, size = [], 0, 0
+        if empty and len(files) > 1:
+            log.warning(f"{files[index][0]} has no rows")
     if rows:
         yield blocks
 
@@ -208,9 +226,12 @@ class _Progress:
             self._counter.add(more)
 
 
-def _write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]]) -> dict[str, Any]:
-    """Writes rows as one record batch; returns the digest, and the numbers of rows."""
+def _write_part(
+    path: Path, blocks: Sequence[tuple[int, RowBlock]], reader: Reader
+) -> dict[str, Any]:
+    """Writes rows as one record batch; returns numbers of rows, the first damage, the digest."""
     names = dict.fromkeys(name for _, block in blocks for name in block.columns)
+    check_names(names, path)
     own: list[list[Any]] = [[], [], []]
     values: dict[str, list[Any]] = {name: [] for name in names}
     for index, block in blocks:
@@ -234,8 +255,10 @@ def _write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]]) -> dict[str,
     content = hashlib.sha256()
     for field, array in sorted(pairs[2:], key=lambda pair: pair[0].name):  # reasons count, too
         content.update(digest(field, array))
-    damaged = sum(reason is not None for reason in own[2])
-    return {"rows": batch.num_rows, "damaged": damaged, "digest": content.hexdigest()}
+    damaged = [row for row, reason in enumerate(own[2]) if reason is not None]
+    first = f"{reader.unit} {own[1][damaged[0]]}, {own[2][damaged[0]]}" if damaged else ""
+    sizes = {"rows": batch.num_rows, "damaged": len(damaged)}
+    return {**sizes, "first": first, "digest": content.hexdigest()}
 
 
 def _finish(
@@ -246,12 +269,15 @@ def _finish(
     lanes: Sequence[dict[str, Any]],
 ) -> None:
     """Writes store.json and gives the folder its name."""
+    locks.check()
     parts = [part for lane in lanes for part in lane["parts"]]
     rows, damaged = (sum(part[key] for part in parts) for key in ("rows", "damaged"))
     if rows == damaged:
+        first = next((f": {part['first']}" for part in parts if part["first"]), "")
         shutil.rmtree(partial)
-        what = "has no rows" if not rows else f"has no row that can be read, of {rows:,}"
-        raise UserError(f"{files[0][0]} {what}; give a file with at least one record.")
+        if first:
+            raise UserError(f"{files[0][0]}: none of {rows:,} rows can be read{first}.")
+        raise UserError(f"{files[0][0]} has no rows; give a file with at least one record.")
     digests = "".join(f"{part['rows']} {part['digest']}\n" for part in parts)
     info = {
         "version": VERSION,
@@ -265,13 +291,19 @@ def _finish(
         "files": files,
         "parts": [part["name"] for part in parts],
     }
-    for mark in partial.glob("*.json"):
-        mark.unlink()
     durable.write_bytes(partial / INFO, json.dumps(info, indent=1).encode())
+    durable.remove(folder)  # a store whose deletion was interrupted
     durable.replace(partial, folder)
+    for mark in folder.glob("[0-9]*.json"):
+        mark.unlink()
 
 
-def _damage(store: Store) -> str:
-    """Returns the warning about rows that cannot be read, with the first of them."""
+@functools.lru_cache(maxsize=1024)
+def _warn(text: str) -> None:
+    """Logs a warning once in a process."""
+    log.warning(text)
+
+
+def _warn_of_damage(store: Store) -> None:
     first = store.first_damaged()
-    return f"{store.damaged:,} of {len(store):,} rows cannot be read, the first: {first}"
+    _warn(f"{store.damaged:,} of {len(store):,} rows cannot be read, the first: {first}")

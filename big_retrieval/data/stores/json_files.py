@@ -10,7 +10,7 @@ from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
 
 def read_json_lines(path: Path) -> Iterator[RowBlock]:
     """Yields the objects of a file with one JSON object per line, UTF-8; skips empty lines."""
-    buffer = RowBuffer()
+    buffer = RowBuffer(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.isspace():
@@ -29,6 +29,8 @@ def parse_object(content: bytes) -> tuple[Record, str | None]:
     """Returns a JSON object, or an empty one and the reason why it cannot be read."""
     try:
         row = json.loads(content.decode("utf-8", "replace").removeprefix("\ufeff"))
+        if isinstance(row, dict):
+            "".join(row).encode()  # a lone surrogate in a key is an error, too
     except ValueError as error:
         return {}, f"not JSON ({error})"
     except RecursionError:

@@ -67,12 +67,15 @@ class Store(Table):
             raise Damaged(self.place(index), reason)
         names = part.names if columns is None else [name for name in columns if name in part.names]
         row: Record = {}
-        for name in names:
-            value = part.names[name][inner]
-            if isinstance(value, Pointer):
-                value = self._content(value, part.own["file"][inner], index)
-            if value is not None:
-                row[name] = value
+        try:
+            for name in names:
+                value = part.names[name][inner]
+                if isinstance(value, Pointer):
+                    value = self._content(value, part.own["file"][inner], index)
+                if value is not None:
+                    row[name] = value
+        except RecursionError:
+            raise Damaged(self.place(index), "JSON that is nested too deeply") from None
         return row
 
     def _content(self, pointer: Pointer, file: int, index: int) -> bytes:
@@ -93,10 +96,12 @@ class Store(Table):
 
     def first_damaged(self) -> str:
         """Returns location and reason of the first row that cannot be read."""
-        for index in range(len(self)):
-            part, inner = self._find(index)
-            if (reason := part.own["reason"][inner]) is not None:
-                return f"{self.place(index)}: {reason}"
+        start = 0
+        for part in self._parts:
+            for inner in range(part.rows if part.has_damaged else 0):
+                if (reason := part.own["reason"][inner]) is not None:
+                    return f"{self.place(start + inner)}: {reason}"
+            start += part.rows
         raise UserError(f"{self.folder} has no damaged row.")
 
     def column(self, name: str) -> pa.ChunkedArray | None:
@@ -126,10 +131,11 @@ class _Part:
         ]
         self.own = dict(zip(OWN_COLUMNS, (column for _, column in columns), strict=False))
         self.names = dict(columns[count:])
+        self.has_damaged = self._batch.column(2).null_count < self.rows
 
     def array(self, name: str) -> pa.Array | None:
         """Returns a column of texts or numbers; None for another one, and if rows are damaged."""
-        if name not in self.names or self._batch.column(2).null_count < self.rows:
+        if name not in self.names or self.has_damaged:
             return None
         index = len(OWN_COLUMNS) + list(self.names).index(name)
         field, array = self._batch.schema.field(index), self._batch.column(index)

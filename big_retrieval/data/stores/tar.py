@@ -31,7 +31,7 @@ def read_tar(path: Path) -> Iterator[RowBlock]:
     is not a tar file, is compressed or has no sample is one damaged row. Of a shard that is cut
     short, the last sample is left out, as it may lack members.
     """
-    buffer, samples = RowBuffer(), _Samples(path)
+    buffer, samples = RowBuffer(path), _Samples(path)
     try:
         for row, place, reason, size in samples:
             buffer.add(row, place, reason, size)
@@ -47,7 +47,7 @@ def read_tar(path: Path) -> Iterator[RowBlock]:
     yield buffer.take()
 
 
-TAR = Reader(read_tar, "sample", key="__key__")
+TAR = Reader(read_tar, "sample", key="__key__", copied_share=0)
 
 
 class _Samples:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from big_retrieval.data.stores.delimited import LARGEST_CELL, delimited
+from big_retrieval.data.stores.delimited import LARGEST_RECORD, delimited
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.errors import Damaged, UserError
 
@@ -24,6 +24,7 @@ def rows_of(path: Path, content: str | bytes, delimiter: str = ",") -> list[Any]
 
 
 OPEN = "a quote in it is not closed"
+LONG = f"the record is longer than {LARGEST_RECORD:,} characters"
 RAGGED = "{} cells, but the header has 2"
 
 
@@ -43,7 +44,7 @@ RAGGED = "{} cells, but the header has 2"
         ("a,b\n1,é\n".encode("utf-16"), [(2, "1", "é")]),
         ("a,b\n1,é\n".encode("cp1252"), [(2, "1", "é")]),
         ("2023,b\n1,2\n", [(2, "1", "2")]),
-        ('a,b\n1,"' + "x" * (LARGEST_CELL + 9) + "\n3,4\n", [(2, OPEN), (3, "3", "4")]),
+        ('a,b\n1,"' + "x" * (LARGEST_RECORD + 9) + "\n3,4\n", [(2, LONG), (3, "3", "4")]),
     ],
 )  # fmt: skip
 def test_rows_of_csv(content: str | bytes, rows: list[Any], tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from big_retrieval.data.stores import ingest
-from big_retrieval.data.stores.blocks import Reader
+from big_retrieval.data.stores import blocks, ingest
+from big_retrieval.data.stores.blocks import MOST_COLUMNS, Reader
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.data.stores.json_files import JSON_LINES, read_json_lines
 from big_retrieval.data.stores.store import Store
@@ -167,9 +167,47 @@ def test_damaged_store_names_the_remedy(tmp_path: Path) -> None:
         Store(store.folder)
 
 
-@pytest.mark.parametrize("rows", ["", "\n \n", "{\n"])
-def test_files_without_a_whole_row_are_refused(rows: str, tmp_path: Path, stores: Path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("", "has no rows; give a file with at least one record"),
+        ("\n \n", "has no rows"),
+        ("{\n", "none of 1 rows can be read: line 1, not JSON"),
+    ],
+)
+def test_files_without_a_whole_row_are_refused(
+    rows: str, message: str, tmp_path: Path, stores: Path
+) -> None:
     (tmp_path / "rows.jsonl").write_text(rows)
-    with pytest.raises(UserError, match=r"rows\.jsonl has no row.*; give a file with at least one"):
+    with pytest.raises(UserError, match=rf"rows\.jsonl:? {message}"):
         open_store([tmp_path / "rows.jsonl"], JSON_LINES)
     assert not list(stores.glob("rows-*"))
+
+
+def test_odd_keys_are_damage_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"\\ud83d": 1}\n{"": 1, "#place": 2, "a\\u0000": 3}\n')
+    store = open_store([path], JSON_LINES)
+    assert store.row(1) == {"": 1, "#place": 2, "a\0": 3}
+    with pytest.raises(Damaged, match="surrogates not allowed"):
+        store.row(0)
+    many = write(tmp_path / "many.jsonl", [{f"key {n}": n} for n in range(MOST_COLUMNS + 1)])
+    with pytest.raises(UserError, match="more than 2,000 different keys"):
+        open_store([many], JSON_LINES)
+
+
+def test_rows_of_several_parts_and_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "PART_ROWS", 3)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 2)
+    rows = [{"a": n} if n % 4 else {"a": f"text {n}", "b": [str(n)]} for n in range(11)]
+    store = open_store([write(tmp_path / "rows.jsonl", rows)], JSON_LINES)
+    assert [store.row(index) for index in range(11)] == rows
+    assert [store.place(index).rpartition(" ")[2] for index in (0, 4, 10)] == ["1", "5", "11"]
+    assert store.column("a") is None  # texts in some parts, numbers in others
+
+
+def test_store_that_lost_its_list_is_made_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [{"a": 1}])
+    store = open_store([path], JSON_LINES)
+    (store.folder / "store.json").unlink()
+    assert open_store([path], JSON_LINES).row(0) == {"a": 1}
