@@ -216,7 +216,7 @@ def _list_shared(
         if see is not None and side.kind == "image":
             maps = _heat_maps(see(side), [word for word, _ in words[:MAPS]])
             # Both images of a pair of images have a map of every word.
-            drawings += [(f"{n}-with" if drawings else n, *rest) for n, *rest in maps]
+            drawings += [(f"{n}-with" if drawings else n, text, x) for n, text, x in maps]
     suffix = "" if mode == "parametric" else f" (mode {mode})"
     note = f"{count_of(len(words), 'word')} in common; the score is {number(common.score)}{suffix}"
     title = f"shared: {item.value} × {other.value}"
