@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from big_retrieval.data.formats.lines import DelimitedLines, json_table
+from big_retrieval.data.formats.lines import DelimitedLines, json_form
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.shards import Shard
 from big_retrieval.data.formats.tables import Chain
@@ -36,10 +36,10 @@ def write_files(folder: Path) -> dict[str, Chain]:
         tables["tar"].append(file_table(path))
         path = folder / f"{number}.jsonl"
         path.write_text(json.dumps({"txt": str(number)}))
-        tables["jsonl"].append(json_table(path))
+        tables["jsonl"].append(file_table(path, json_form))
         path = folder / f"{number}.json"
         path.write_text(json.dumps([{"txt": str(number)}]))
-        tables["json"].append(json_table(path))
+        tables["json"].append(file_table(path, json_form))
         path = folder / f"{number}.tsv"
         path.write_text(f"{number}\n")
         tables["tsv"].append(DelimitedLines(path, ["txt"]))

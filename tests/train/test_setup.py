@@ -110,14 +110,14 @@ def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:
 def test_training_records_are_tried(pairs: Path, tmp_path: Path) -> None:
     lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
     set_up(on_pairs(Path(lost)), tmp_path / "one", ONE)  # damage of one record is no mistake
-    config = tiny(data=recipe.entry(configs.Pairs(path=str(pairs), image="file")))
-    words = "no usable record among its first 20", "line 1: there is no 'file'; it has captions"
+    config = tiny(data=recipe.entry(configs.Pairs(path=str(pairs), root=str(tmp_path / "none"))))
+    words = "no usable record among its first 20", "line 1: the image '0.png' cannot be read"
     refused(config, tmp_path / "run", *words)
 
 
 def test_the_records_of_every_evaluator_are_tried(pairs: Path, tmp_path: Path) -> None:
     test = recipe.entry(configs.Retrieval(), data=configs.Pairs(path=str(pairs), text="title"))
-    refused(on_pairs(pairs, test=test), tmp_path / "run", "line 1: there is no 'title'")
+    refused(on_pairs(pairs, test=test), tmp_path / "run", "pairs has no column 'title'")
 
 
 def test_all_labels_are_read(pairs: Path, tmp_path: Path) -> None:
