@@ -195,6 +195,12 @@ def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tm
         store.row(0)
 
 
+def test_a_tar_whose_names_have_several_dots_is_explained(tmp_path):
+    write_tar(tmp_path / "a.tar", [f"take (v1.{n}) of all" for n in range(70)])
+    with pytest.raises(UserError, match=r"have several dots, such as .take .*rename the files"):
+        open_store([tmp_path / "a.tar"], TAR)
+
+
 def test_a_tar_that_cannot_be_read_is_one_damaged_row(tmp_path, said):
     write_tar(tmp_path / "0.tar", ["aaaa", "bbb"])
     (tmp_path / "1.tar").write_bytes(b"no tar")

@@ -34,7 +34,7 @@ from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
 
-VERSION = 1
+VERSION = 1  # raise it when a reader gives other rows for the same file
 PART_ROWS = 2**17
 PART_BYTES = 2**26
 SAMPLE_BYTES = 2**16

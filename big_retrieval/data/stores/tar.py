@@ -16,9 +16,13 @@ from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
 from big_retrieval.data.stores.store import HEADER
 from big_retrieval.data.stores.values import Pointer, header_digest
+from big_retrieval.errors import UserError
 from big_retrieval.io.handles import RandomAccessFile
 
 LARGEST_MEMBER = 256 * 2**20  # bytes; no image is larger, and a damaged header may say anything
+
+MOST_ENDINGS = 64  # of a shard; more are parts of names with several dots
+FEW_MEMBERS = 8  # whose names may have as many endings, each with a dot
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +34,9 @@ def read_tar(path: Path) -> Iterator[RowBlock]:
     its JSON member as `json:<key>`, and each other member under its ending as bytes. A shard that
     is not a tar file, is compressed or has no sample is one damaged row. Of a shard that is cut
     short, the last sample is left out, as it may lack members.
+
+    Raises:
+      UserError: names of the files have several dots.
     """
     buffer, samples = RowBuffer(path), _Samples(path)
     try:
@@ -62,6 +69,7 @@ class _Samples:
         self._path, self._file = path, RandomAccessFile(path)
         self._size = path.stat().st_size
         self.count, self.is_cut = 0, False
+        self._endings: dict[str, str] = {}  # and a name that has it
 
     def __iter__(self) -> Iterator[tuple[Record, int, str | None, int]]:
         key, members = None, []
@@ -76,6 +84,7 @@ class _Samples:
 
     def _members(self) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
         """Yields the sample's name, the ending and the header of each member."""
+        members = 0
         with tarfile.open(self._path, "r:") as shard:
             try:
                 for member in shard:
@@ -86,13 +95,27 @@ class _Samples:
                     if member.offset_data + member.size > self._size:
                         self.is_cut = True
                         return
+                    self._endings[ending.lower()] = name
+                    if len(self._endings) > MOST_ENDINGS:
+                        raise self._dots()
+                    members += 1
                     yield f"{folder}/{stem}" if folder else stem, ending.lower(), member
                     shard.members = []  # type: ignore  # they would be kept for all of the shard
             except tarfile.ReadError:
                 self.is_cut = True
                 return
+            dotted = sum("." in ending for ending in self._endings)
+            if members > FEW_MEMBERS and dotted > members // 2:
+                raise self._dots()
             end = self._file.read(shard.offset, shard.offset + HEADER)
             self.is_cut = end != bytes(HEADER)  # the mark of the end
+
+    def _dots(self) -> UserError:
+        name = next((self._endings[x] for x in self._endings if "." in x), "a.b.jpg")
+        return UserError(
+            f"{self._path}: names of its files have several dots, such as {name!r}. A sample's "
+            "name ends at the first dot, as in WebDataset: rename the files."
+        )
 
     def _row(
         self, key: str, members: list[tuple[str, tarfile.TarInfo]]

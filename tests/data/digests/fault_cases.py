@@ -119,7 +119,6 @@ CASES = {
     "fault_data_tar_with_dots_in_names": Case(
         {"data.tar": dotted_names()},
         Data("data.tar"),
-        changes="a name of a member with several dots is explained, or cut at its last dot",
     ),
     "fault_pixels_of_float_and_transparent_grey": Case(
         odd_pixels(),
