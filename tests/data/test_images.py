@@ -211,3 +211,22 @@ def test_a_cut_jpeg_is_damage_for_opencv_too():
     data = jpeg(300, 300)
     with pytest.raises(Damaged, match="truncated"):
         view(data[: len(data) // 2], decoder="opencv")
+
+
+@pytest.mark.parametrize("largest", [1, 255, 65535])
+def test_float_images_are_scaled_by_their_largest_value(largest: int) -> None:
+    ramp = np.linspace(0, 1, 9, dtype=np.float32)[None].repeat(2, 0)
+    pixels = decoding.decode(encoded(Image.fromarray(ramp * largest), "TIFF"))
+    assert pixels[0, :, 0].tolist() == [0, 32, 64, 96, 128, 159, 191, 223, 255]
+
+
+def test_transparent_grey_of_16_bits_is_white() -> None:
+    values = np.array([[13107, 40000]], np.uint16)
+    assert decoding.decode(encoded(Image.fromarray(values), transparency=13107))[
+        0, :, 0
+    ].tolist() == [255, 156]
+
+
+def test_grey_of_more_than_16_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="grey values go to 1e"):
+        decoding.decode(encoded(Image.fromarray(np.array([[0, 10**6]], np.int32)), "TIFF"))

@@ -40,7 +40,7 @@ def images() -> dict[str, bytes]:
     rgb = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8))
     wide = rgb.resize((40, 24))
     deep = Image.fromarray(rng.integers(0, 65536, (12, 16), dtype=np.uint16))
-    whole = Image.fromarray(rng.integers(0, 70000, (12, 16), dtype=np.int32))
+    whole = Image.fromarray(np.minimum(rng.integers(0, 70000, (12, 16), dtype=np.int32), 65535))
     real = Image.fromarray(rng.normal(size=(12, 16)).astype(np.float32))
     palette, alpha = rgb.convert("P"), rgb.convert("RGBA")
     alpha.putalpha(Image.fromarray(rng.integers(0, 256, (12, 16), dtype=np.uint8)))

@@ -72,11 +72,11 @@ def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
       edges: top, left, bottom and right of the part in the upright image.
     """
     orientation = _orientation(image)
-    turn, deep = _TURN.get(orientation), _is_deep(image)
+    turn, scale = _TURN.get(orientation), _grey_scale(image)
     top, left, bottom, right = edges
     for first, last in _rows(top, bottom, right - left):
         band = image.crop(_stored(image, orientation, (first, left, last, right)))
-        yield first - top, _band_to_rgb(band if turn is None else band.transpose(turn), deep)
+        yield first - top, _band_to_rgb(band if turn is None else band.transpose(turn), scale)
 
 
 def _stored(image: Image.Image, orientation: int, edges: Box) -> Box:
@@ -91,13 +91,24 @@ def _stored(image: Image.Image, orientation: int, edges: Box) -> Box:
     return left, top, right, bottom
 
 
-def _is_deep(image: Image.Image) -> bool:
-    """Whether the numbers of a grey image go to 65,535."""
-    if image.mode not in ("I", "F"):  # which do not say how many bits count
-        return image.mode.startswith("I;16")
+def _grey_scale(image: Image.Image) -> float:
+    """Returns the factor from the values of a deep grey image to 0 .. 255.
+
+    Modes "I" and "F" do not say how many bits count: it follows from the largest value.
+
+    Raises:
+      ValueError: the values have more than 16 bits.
+    """
+    if image.mode not in ("I", "F"):
+        return 255.0 / 65535.0 if image.mode.startswith("I;16") else 1.0
     width, height = image.size
     bands = (image.crop((0, top, width, bottom)) for top, bottom in _rows(0, height, width))
-    return bool(max(np.asarray(band).max() for band in bands) > 255)
+    largest = max(float(np.nan_to_num(np.asarray(band)).max()) for band in bands)
+    if largest > 65535:
+        raise ValueError(f"its grey values go to {largest:g}; save it with 8 or 16 bits")
+    if image.mode == "F" and largest <= 1:
+        return 255.0
+    return 255.0 / 65535.0 if largest > 255 else 1.0
 
 
 def _rows(top: int, bottom: int, width: int) -> Iterator[tuple[int, int]]:
@@ -107,12 +118,14 @@ def _rows(top: int, bottom: int, width: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + rows, bottom)
 
 
-def _band_to_rgb(image: Image.Image, deep: bool) -> Image.Image:
-    """RGB from any mode; `deep`: of numbers that go to 65,535."""
+def _band_to_rgb(image: Image.Image, scale: float) -> Image.Image:
+    """RGB from any mode; `scale`: `_grey_scale` of the whole image."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.nan_to_num(np.asarray(image).astype(np.float64))  # [H, W]
-        scale = 255.0 / 65535.0 if deep else 1.0
         grey = np.clip(values * scale + 0.5, 0, 255).astype(np.uint8)
+        transparent = image.info.get("transparency")  # one value of 16-bit PNG files
+        if isinstance(transparent, int):
+            grey[values == transparent] = 255
         return Image.fromarray(grey).convert("RGB")
     if image.mode == "RGB" and "transparency" not in image.info:
         return image

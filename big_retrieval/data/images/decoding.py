@@ -69,8 +69,8 @@ class OneOf:
 def decode(data: bytes) -> np.ndarray:
     """Reads an encoded image (JPEG, PNG, WebP, GIF, ...), upright and in RGB.
 
-    The EXIF orientation is applied, transparency is laid over white, 16-bit grey is scaled to
-    8 bits, and of an animation the first frame is taken.
+    The EXIF orientation is applied, transparency is laid over white, 16-bit grey and
+    floats from 0 to 1 are scaled to 8 bits, and of an animation the first frame is taken.
 
     Args:
       data: the file's content.

@@ -124,7 +124,6 @@ CASES = {
         odd_pixels(),
         Pairs(path="t.jsonl"),
         ("captions", "image"),
-        changes="floats from 0 to 1 are scaled, and transparent grey is white",
     ),
     "fault_data_carriage_returns": Case(
         {
