@@ -364,6 +364,23 @@ def test_every_caption_as_a_record_of_its_own(folder):
         each[len(each)]
 
 
+def as_tar_of(path, texts):
+    with tarfile.open(path, "w") as shard:
+        for number, text in enumerate(texts):
+            add(shard, f"{number}.png", png(number))
+            add(shard, f"{number}.txt", text.encode())
+    return str(path)
+
+
+def test_lines_of_a_tars_texts_are_captions_where_all_have_as_many(folder):
+    even = as_tar_of(folder / "even.tar", ["a\nb\n", "c\nd"])
+    assert [x["captions"] for x in make_source(config.Tar(path=even))] == [("a", "b"), ("c", "d")]
+    assert make_source(config.Tar(path=even, texts="one"))[0]["captions"] == ("a\nb",)
+    uneven = as_tar_of(folder / "uneven.tar", ["a\nb", "c"])
+    assert make_source(config.Tar(path=uneven))[0]["captions"] == ("a\nb",)
+    assert make_source(config.Tar(path=uneven, texts="lines"))[0]["captions"] == ("a", "b")
+
+
 def test_tar_shard_that_grew_is_read_again(folder):
     as_tar(folder)
     assert len(make_source(config.Tar(path=str(folder / "*.tar")))) == PAIRS

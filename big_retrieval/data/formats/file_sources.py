@@ -3,21 +3,26 @@
 import dataclasses
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from big_retrieval.config.older_runs import BEFORE
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.open_files import TRY, files_of, table_of, terms_of
 from big_retrieval.data.formats.records import Each, EachCaption, Records
-from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.views import Joined, numbered, selected
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.store import Store
 from big_retrieval.data.stores.tar import TAR
 from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
+_compute: Any = pc  # its functions are made when it is imported, which types cannot see
 
 
 @register("source")
@@ -98,6 +103,8 @@ class Tar(Source):
     path: str = ""  # "shards/*.tar" or "shards/{00000..00331}.tar"
     image: tuple[str, ...] = ("jpg", "jpeg", "png", "webp")  # endings; the first one there counts
     text: str = "txt"  # ending; or "json:caption", a key of the sample's JSON file
+    # captions in a text: its lines, or one; auto: lines if all samples have as many, at least two
+    texts: Literal["auto", "one", "lines"] = field(default="auto", metadata={BEFORE: "one"})
     index: str = ""  # not used any more; was the folder of index files
     rows: str = ""  # .npy file of the numbers of the samples to read, from 0; empty: all
     how_to_get: str = ""
@@ -113,10 +120,24 @@ class Tar(Source):
         """
         if self.index:
             log.warning("config.data.index is not used any more: stores know where samples are")
-        table: Table = open_store(files_of(self.path, self.how_to_get), TAR)
-        if self.rows:
-            table = numbered(table, self.rows)
-        return Records(table, image=self.image, text=self.text)
+        store = open_store(files_of(self.path, self.how_to_get), TAR)
+        count = _lines_of_all(store, self.text) if self.texts == "auto" else 0
+        if count > 1:
+            log.info(f"{store.name}: every sample has {count} captions, the lines of its text")
+        separator = "\n" if self.texts == "lines" or count > 1 else ""
+        table = numbered(store, self.rows) if self.rows else store
+        return Records(table, image=self.image, text=self.text, separator=separator)
+
+
+def _lines_of_all(store: Store, column: str) -> int:
+    """Returns the number of lines that the texts of all samples have; 0 if the numbers differ."""
+    counts = {
+        count
+        for array in store.arrays(column)
+        if pa.types.is_string(array.type)
+        for count in _compute.unique(_compute.count_substring(array, "\n")).to_pylist()
+    } - {None}
+    return counts.pop() + 1 if len(counts) == 1 else 0
 
 
 @register("source")

@@ -106,11 +106,15 @@ class Store(Table):
 
     def column(self, name: str) -> pa.ChunkedArray | None:
         """Returns the values of all rows of a column of one type, without a copy; else None."""
-        arrays = [part.array(name) for part in self._parts]
-        whole = [array for array in arrays if array is not None]
-        if len(whole) < len(arrays) or len({array.type for array in whole}) > 1:
+        arrays = self.arrays(name)
+        if self.damaged or len(arrays) < len(self._parts) or len({x.type for x in arrays}) > 1:
             return None
-        return pa.chunked_array(whole)
+        return pa.chunked_array(arrays)
+
+    def arrays(self, name: str) -> list[pa.Array]:
+        """Returns the values of a column in the parts that have texts or numbers there."""
+        arrays = (part.array(name) for part in self._parts)
+        return [array for array in arrays if array is not None]
 
 
 class _Part:
@@ -134,8 +138,8 @@ class _Part:
         self.has_damaged = self._batch.column(2).null_count < self.rows
 
     def array(self, name: str) -> pa.Array | None:
-        """Returns a column of texts or numbers; None for another one, and if rows are damaged."""
-        if name not in self.names or self.has_damaged:
+        """Returns a column of texts or numbers; None for another one."""
+        if name not in self.names:
             return None
         index = len(OWN_COLUMNS) + list(self.names).index(name)
         field, array = self._batch.schema.field(index), self._batch.column(index)
