@@ -1,6 +1,5 @@
 """Published forms of text retrieval data: DPR's passages and BEIR's folders."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,7 @@ from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, not_empty
 from big_retrieval.data.formats.lines import json_form
-from big_retrieval.data.formats.open_files import files_of, table_of
+from big_retrieval.data.formats.open_files import file_table, files_of, table_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.open_graded import Graded
@@ -19,8 +18,7 @@ from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.sources import BaseSource, Record, as_texts, as_utf8, is_absent
 from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.data.text.normalize import normalize_text
-from big_retrieval.errors import Damaged
-from big_retrieval.io.regular import check_regular
+from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -277,11 +275,8 @@ class Beir(TextSource):
 
 
 def has_titles(folder: Path) -> bool:
-    """Whether the first document of a folder in BEIR's form has a title."""
+    """Whether any document of a folder in BEIR's form has a title."""
     try:
-        check_regular(folder / "corpus.jsonl")
-        with (folder / "corpus.jsonl").open(encoding="utf-8-sig", errors="replace") as file:
-            first = json.loads(file.readline())
-    except (OSError, ValueError):
+        return "title" in (file_table(folder / "corpus.jsonl").columns or ())
+    except (OSError, UserError):
         return True  # opening the file says what is wrong
-    return not isinstance(first, dict) or "title" in first
