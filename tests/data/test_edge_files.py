@@ -201,6 +201,22 @@ def test_a_tar_whose_names_have_several_dots_is_explained(tmp_path):
         open_store([tmp_path / "a.tar"], TAR)
 
 
+def test_a_tar_with_odd_keys_and_names_loses_one_sample(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as shard:
+        for name, data in (
+            ("0.json", b'{"\\ud83d": 1}'),
+            ("1.json", b'{"a": 1}'),
+            ("1.\udce9", b"x"),
+        ):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            shard.addfile(info, io.BytesIO(data))
+    store = open_store([tmp_path / "a.tar"], TAR)
+    assert (len(store), store.row(1)["json:a"], store.row(1)["?"]) == (2, 1, b"x")
+    with pytest.raises(Damaged, match=r"a\.tar, sample 0: its JSON is not JSON"):
+        store.row(0)
+
+
 def test_a_tar_that_cannot_be_read_is_one_damaged_row(tmp_path, said):
     write_tar(tmp_path / "0.tar", ["aaaa", "bbb"])
     (tmp_path / "1.tar").write_bytes(b"no tar")

@@ -119,7 +119,9 @@ class Tar(Source):
           UserError: there is no shard, or none has a sample.
         """
         if self.index:
-            log.warning("config.data.index is not used any more: stores know where samples are")
+            log.warning(
+                "the key index of tar shards is not used any more: stores replace index files"
+            )
         store = open_store(files_of(self.path, self.how_to_get), TAR)
         count = _lines_of_all(store, self.text) if self.texts == "auto" else 0
         if count > 1:

@@ -55,7 +55,7 @@ class Reader:
         return self.read(path, **self.options)
 
 
-def check_names(names: Collection[str], path: Path) -> None:
+def check_names(names: Collection[str], path: Path | str) -> None:
     """Raises a UserError if rows have so many different keys that columns would be mostly empty."""
     if len(names) > MOST_COLUMNS:
         raise UserError(

@@ -74,7 +74,8 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
         folder = _made(folder, files, reader)
     store = Store(folder)
     if store.damaged:
-        _warn_of_damage(store)
+        first = store.first_damaged()
+        _warn(f"{store.damaged:,} of {len(store):,} rows cannot be read, the first: {first}")
     return store
 
 
@@ -105,7 +106,7 @@ def _made(folder: Path, files: Sequence[File], reader: Reader) -> Path:
         if not os.access(folder.parent, os.W_OK):
             raise PermissionError
     except OSError:
-        log.warning(
+        _warn(
             f"{folder.parent} cannot be written: files are read into {_temporary()}, for this run "
             "only. Set BIG_RETRIEVAL_STORES to a folder that keeps them."
         )
@@ -177,6 +178,7 @@ def _lane(
     parts: list[dict[str, Any]] = []
     for blocks in _parts(lane, files, reader, progress):
         path = folder / f"{number:05d}-{len(parts):05d}.arrow"
+        check_names({name for _, block in blocks for name in block.columns}, files[blocks[0][0]][0])
         parts.append({"name": path.name, **_write_part(path, blocks, reader)})
         locks.check()
     found = {"parts": parts}
@@ -231,7 +233,6 @@ def _write_part(
 ) -> dict[str, Any]:
     """Writes rows as one record batch; returns numbers of rows, the first damage, the digest."""
     names = dict.fromkeys(name for _, block in blocks for name in block.columns)
-    check_names(names, path)
     own: list[list[Any]] = [[], [], []]
     values: dict[str, list[Any]] = {name: [] for name in names}
     for index, block in blocks:
@@ -302,8 +303,3 @@ def _finish(
 def _warn(text: str) -> None:
     """Logs a warning once in a process."""
     log.warning(text)
-
-
-def _warn_of_damage(store: Store) -> None:
-    first = store.first_damaged()
-    _warn(f"{store.damaged:,} of {len(store):,} rows cannot be read, the first: {first}")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
@@ -27,12 +28,20 @@ JSON_LINES = Reader(read_json_lines, "line")
 
 def parse_object(content: bytes) -> tuple[Record, str | None]:
     """Returns a JSON object, or an empty one and the reason why it cannot be read."""
+    value, reason = parse_json(content.decode("utf-8", "replace").removeprefix("\ufeff"))
+    if reason is None and not isinstance(value, dict):
+        reason = "not a JSON object with keys"
+    return ({}, reason) if reason else (value, None)
+
+
+def parse_json(content: str | bytes) -> tuple[Any, str | None]:
+    """Returns a JSON value, or None and the reason why it cannot be read."""
     try:
-        row = json.loads(content.decode("utf-8", "replace").removeprefix("\ufeff"))
-        if isinstance(row, dict):
-            "".join(row).encode()  # a lone surrogate in a key is an error, too
+        value = json.loads(content)
+        if isinstance(value, dict):
+            "".join(value).encode()  # keys name columns: a lone surrogate in one is an error, too
     except ValueError as error:
-        return {}, f"not JSON ({error})"
+        return None, f"not JSON ({error})"
     except RecursionError:
-        return {}, "JSON that is nested too deeply"
-    return (row, None) if isinstance(row, dict) else ({}, "not a JSON object with keys")
+        return None, "JSON that is nested too deeply"
+    return value, None

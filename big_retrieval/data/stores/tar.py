@@ -5,15 +5,14 @@ A sample is a run of members with one name before the first dot: 000012.jpg, 000
 and is read with one seek.
 """
 
-import json
 import logging
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from big_retrieval.data.sources import Record
+from big_retrieval.data.sources import Record, as_utf8
 from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.data.stores.json_files import parse_json
 from big_retrieval.data.stores.store import HEADER
 from big_retrieval.data.stores.values import Pointer, header_digest
 from big_retrieval.errors import UserError
@@ -90,16 +89,17 @@ class _Samples:
                 for member in shard:
                     folder, _, name = member.name.rpartition("/")
                     stem, dot, ending = name.partition(".")
+                    ending = as_utf8(ending).lower()  # it names a column
                     if not member.isfile() or not dot or not stem or member.size > LARGEST_MEMBER:
                         continue
                     if member.offset_data + member.size > self._size:
                         self.is_cut = True
                         return
-                    self._endings[ending.lower()] = name
+                    self._endings[ending] = name
                     if len(self._endings) > MOST_ENDINGS:
                         raise self._dots()
                     members += 1
-                    yield f"{folder}/{stem}" if folder else stem, ending.lower(), member
+                    yield f"{folder}/{stem}" if folder else stem, ending, member
                     shard.members = []  # type: ignore  # they would be kept for all of the shard
             except tarfile.ReadError:
                 self.is_cut = True
@@ -128,8 +128,10 @@ class _Samples:
             if ending in ("txt", "cls"):
                 row[ending] = self._content(start, length).decode("utf-8", "replace").strip()
             elif ending == "json":
-                values, reason = _json(self._content(start, length))
-                row |= {f"json:{name}": value for name, value in values.items()}
+                values, problem = parse_json(self._content(start, length))
+                reason = problem and f"its JSON is {problem}"
+                if isinstance(values, dict):
+                    row |= {f"json:{name}": value for name, value in values.items()}
             else:
                 header = self._file.read(start - HEADER, start)
                 row[ending] = Pointer(start, length, header_digest(header))
@@ -138,12 +140,3 @@ class _Samples:
 
     def _content(self, start: int, length: int) -> bytes:
         return self._file.read(start, start + length)
-
-
-def _json(content: bytes) -> tuple[dict[str, Any], str | None]:
-    """Returns the keys of a JSON member, and the reason if it cannot be read."""
-    try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        return {}, f"its JSON is not JSON ({error})"
-    return values if isinstance(values, dict) else {}, None
