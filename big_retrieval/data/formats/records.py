@@ -123,14 +123,10 @@ class Records(BaseSource):
         return next((key for key in self._image if row.get(key) is not None), self._image[0])
 
     def _column(self, row: Record, index: int, column: str) -> Any:
-        if column not in row and column in (self.table.columns or ()):
-            return None
-        if column not in row:
-            raise Damaged(
-                self.place(index),
-                f"there is no {column!r}; {_columns_of(self.table.columns or row)}",
-            )
-        return row[column]
+        known = self.table.columns or row
+        if column not in row and column not in known:
+            raise Damaged(self.place(index), _missing(column, known))
+        return row.get(column)
 
     def _image_of(self, index: int, row: Record) -> Any:
         """The image of a row, not decoded: `Encoded` or an array; None where it has none."""
@@ -140,18 +136,16 @@ class Records(BaseSource):
     def _texts(self, row: Record, index: int) -> tuple[str, ...]:
         value = self._column(row, index, self._text)
         if value is None:
-            raise Damaged(
-                self.place(index),
-                f"there is no {self._text!r}; {_columns_of(x for x in row if row[x] is not None)}",
-            )
+            present = (name for name, x in self.table.row(index).items() if x is not None)
+            raise Damaged(self.place(index), _missing(self._text, present))
         if self._separator and isinstance(value, str):
             value = [part.strip() for part in value.split(self._separator)]
         return as_texts(value, self._text, self.place(index))
 
 
-def _columns_of(names: Iterable[str]) -> str:
-    """Returns a list of columns, for messages."""
-    return f"it has {', '.join(sorted(names))}"
+def _missing(column: str, present: Iterable[str]) -> str:
+    """Returns the reason of a row without a column."""
+    return f"there is no {column!r}; it has {', '.join(sorted(present))}"
 
 
 class EachCaption(BaseSource):
