@@ -132,6 +132,8 @@ def main() -> None:
     kernels = row.pop("profile", [])
     row = {"benchmark": "device_step", "machine": measure.machine(), "config": args.config, **row}
     measure.report(row, args.json)
+    if kernels:
+        print(f"{sum(ms for _, _, ms in kernels):9.2f} ms  in all operations of one step")
     for kernel, count, milliseconds in kernels[:SHOWN]:
         print(f"{milliseconds:9.2f} ms  {count:5d}  {kernel}")
 

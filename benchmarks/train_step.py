@@ -7,8 +7,8 @@
 Forward, backward, clipping and AdamW, unrolled layers, through the step that `big_retrieval.main`
 compiles. The peer (`benchmarks.torch_clip`, where PyTorch is installed) starts
 from the same parameters and sees the same batch; the losses of the first steps are compared.
-"plain" is PyTorch here; it does not tell its temporary memory. On Linux the benchmark starts itself
-anew with `ENVIRONMENT`, which both sides then run under; a variable that is set already stays.
+"plain" is PyTorch here; it does not tell its temporary memory. On a CPU under Linux the benchmark
+starts itself anew with `ENVIRONMENT`, for both sides; a variable that is set stays as it is.
 """
 
 import argparse
@@ -47,8 +47,11 @@ def flags() -> argparse.Namespace:
 
 def restart(args: argparse.Namespace) -> str:
     """Starts this process anew under `ENVIRONMENT`, once; returns what it runs under."""
+    import jax
+
     wanted = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
-    if wanted and not args.as_is and sys.platform == "linux":
+    on_cpu = jax.default_backend() == "cpu"  # one arena would make compilers for GPUs wait for it
+    if wanted and on_cpu and not args.as_is and sys.platform == "linux":
         command = [sys.executable, "-m", "benchmarks.train_step", *sys.argv[1:]]
         os.execve(sys.executable, command, os.environ | wanted)
     return " ".join(f"{n}={os.environ[n]}" for n in ENVIRONMENT if n in os.environ) or "as it was"

@@ -147,7 +147,8 @@ def example_row(fields: Mapping[str, Field]) -> dict[str, dict[str, jax.Array]]:
 def _flops(model: RetrievalModel, names: tuple[str, ...], backward: bool) -> int:
     """Returns the operations of some fields together; see `RetrievalModel.field_flops`."""
     inputs = {name: model.example_inputs()[name] for name in names}
-    drawn = nn.unbox(jax.eval_shape(lambda: model.init(jax.random.key(0), inputs)))
+    # Unboxed while traced: under a mesh, `unbox` constrains shardings, which needs arrays.
+    drawn = jax.eval_shape(lambda: nn.unbox(model.init(jax.random.key(0), inputs)))
     params, stats = drawn.pop("params"), drawn
 
     def value(params: Any, stats: Any) -> jax.Array:
