@@ -5,7 +5,6 @@ Such records are right answers of each other. In training they get ids by what t
 (`evals/shared_content.py`).
 """
 
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from big_retrieval.errors import Damaged, UserError
 SIDES = ("query", "document")
 log = logging.getLogger(__name__)
 ALL, SAMPLE = 200_000, 20_000  # records: all of as many are looked at, of more a sample
-IMAGES = 5_000  # images that tables or shards hold themselves, each read as a whole
+IMAGES = 5_000  # images, each read as a whole
 MOST_IDS = 8  # of a row: texts of a record that are compared with those of the others
 OFF = "config.labels.duplicates=False turns this off"
 
@@ -133,10 +132,10 @@ def look(
     readers: Mapping[str, FieldReader],
     negatives: tuple[str, str] | None = None,
 ) -> Duplicates:
-    """Looks for records that share values; opens no image file.
+    """Looks for records that share values.
 
-    Of more than `ALL` records a sample of `SAMPLE` is looked at; where tables hold images
-    themselves, not paths, of more than `IMAGES` a sample of as many.
+    Of more than `ALL` records a sample of `SAMPLE` is looked at, of more than `IMAGES` images a
+    sample of as many.
 
     Args:
       source: the records.
@@ -145,9 +144,8 @@ def look(
     """
     shared = {}
     for name, reader in readers.items():
-        records = _chosen(len(source), ALL)
-        if reader.field.modality == "image" and isinstance(_first(source, reader), bytes):
-            records = _chosen(len(source), IMAGES)
+        is_image = reader.field.modality == "image"
+        records = _chosen(len(source), IMAGES if is_image else ALL)
         found = field_contents(source, reader, records)
         if found is not None:
             shared[name] = SharedValues(len(records), *found.shared(), found.most)
@@ -163,15 +161,6 @@ def _chosen(count: int, most: int) -> Sequence[int]:
     if count <= most:
         return range(count)
     return evenly_spaced(count, min(most, SAMPLE)).tolist()
-
-
-def _first(source: RecordSource, reader: FieldReader) -> object:
-    """A content of the first records that have one."""
-    for record in range(min(len(source), 100)):
-        with contextlib.suppress(Damaged, UserError):
-            if found := reader.contents(source, record):
-                return found[0]
-    return None
 
 
 def _negatives(

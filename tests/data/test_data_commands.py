@@ -54,7 +54,8 @@ def test_the_sample_counts_what_is_there(folder):
     assert "1 (5.00%): 1 x the image is empty" in text
     assert "median 6 x 8" in text
     assert "2.00 a record, 18 duplicates, most often 'the same' (19 x)" in text
-    (shared,) = inspection.describe_shared(source_of(folder), specs)  # files count by their paths
+    image, shared = inspection.describe_shared(source_of(folder), specs)
+    assert "10 of 20 records have one that others have, too (5 different)" in image
     assert " of 20 records have one that others have, too (1 different)" in shared
     texts = [text for n in range(20) if n != 7 for text in source_of(folder).texts(n, "captions")]
     cut = np.mean(tokenizer.encode(texts, 500)[1].sum(1) > 12)

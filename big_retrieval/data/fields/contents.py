@@ -1,11 +1,10 @@
 """Keys that are equal if two records hold the same text or image, and ids computed from them.
 
-Keys are hashable values: a text after `normalize_text`, a title and a text, the path of an image,
-or the digest of an image's bytes or pixels.
+Keys are hashable values: a text after `normalize_text`, a title and a text, or the digest of an
+image's bytes or pixels.
 """
 
 import hashlib
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,20 +60,12 @@ def of_text(text: str | tuple[str, str]) -> Hashable:
     return (title, body) if title else body
 
 
-def of_image(value: Any) -> Hashable | None:
-    """Returns an image's path, or the digest of its bytes or pixels; None if unknown.
-
-    Args:
-      value: value of a record or of a table's cell.
-    """
-    if isinstance(value, Mapping):
-        value = value.get("bytes") or value.get("path")
+def of_image(value: Any) -> bytes | None:
+    """Returns the digest of an image's bytes or pixels; None if the value is no image."""
     if isinstance(value, Encoded):
         value = value.data
     if isinstance(value, bytes | bytearray | memoryview):
         return hashlib.blake2b(value, digest_size=16).digest()
-    if isinstance(value, str | os.PathLike):
-        return str(value) or None
     if isinstance(value, np.ndarray) and value.dtype != object:
         form = hashlib.blake2b(f"{value.dtype} {value.shape}".encode(), digest_size=16)
         form.update(np.ascontiguousarray(value).data)

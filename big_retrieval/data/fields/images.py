@@ -151,8 +151,11 @@ class ImageReader(FieldReader):
         return {"pixels": pixels}
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        """Returns the image's path, or the digest of bytes or pixels that the table holds."""
-        key = of_image(cell_of(source, index, self.field.column))
+        """Returns the digest of the image's bytes or pixels; reads a file that the cell names."""
+        value = cell_of(source, index, self.field.column)
+        if value is not None and not isinstance(value, bytes | np.ndarray):
+            value = source[index].get(self.field.column)
+        key = of_image(value)
         return () if key is None else (key,)
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
