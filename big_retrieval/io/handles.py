@@ -1,6 +1,7 @@
 """Open files that are read at any place: a process keeps a bounded number of them open."""
 
 import contextlib
+import hashlib
 import os
 import resource
 from collections import OrderedDict
@@ -11,6 +12,7 @@ from typing import Any
 from big_retrieval.errors import UserError
 
 Stamp = tuple[int, int]  # size in bytes, and time of the last change in nanoseconds
+END_BYTES = 2**16
 MAX_OPEN = 256  # and at most a quarter of the descriptors that the process may have
 _handles: OrderedDict[Any, Any] = OrderedDict()  # the last used one last
 
@@ -23,6 +25,16 @@ def stamp_of(path: str | os.PathLike[str] | int) -> Stamp:
     """
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
+
+
+def ends_digest(path: str | os.PathLike[str]) -> str:
+    """Returns a digest of the first and last 64 KiB of a file, 16 hexadecimal digits."""
+    out = hashlib.blake2b(digest_size=8)
+    with open(path, "rb") as file:
+        out.update(file.read(END_BYTES))
+        file.seek(-min(END_BYTES, file.tell()), os.SEEK_END)
+        out.update(file.read())
+    return out.hexdigest()
 
 
 def check_unchanged(path: str | os.PathLike[str], stamp: Stamp, file: int | None = None) -> None:

@@ -2,14 +2,17 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from big_retrieval.config import Pairs, Tar
 from big_retrieval.config.sources import Source
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.views import save_rows
 from big_retrieval.own_data.columns import Column
 from big_retrieval.own_data.roles import Roles, endings
 from big_retrieval.own_data.roots import root_of
@@ -80,13 +83,13 @@ class SplitReading:
         numbers = rows if files.chosen is None else files.chosen[rows]
         if self.from_tars:
             members = tuple(dict.fromkeys((image, *endings(self.columns))))
-            chosen = self._write_numbers(folder, numbers)
-            return Tar(path=files.pattern, image=members, text=text, rows=chosen), len(rows)
+            source = Tar(path=files.pattern, image=members, text=text)
+            return self._with_rows(source, folder, numbers), len(rows)
         groups = _of_one_image(rows, keys) if roles.kind == "captions" else []
         copies = keys.copies()
         if files.pattern and self.root == files.root and not groups and not copies:
-            chosen = self._write_numbers(folder, numbers)
-            return Pairs(path=files.pattern, image=image, text=text, rows=chosen), len(rows)
+            source = Pairs(path=files.pattern, image=image, text=text)
+            return self._with_rows(source, folder, numbers), len(rows)
         found = read_rows(files.table, rows, image, self.root)
         if groups:
             log.info(
@@ -101,11 +104,11 @@ class SplitReading:
         path = write_rows(folder / self.name, found, image)
         return Pairs(path=str(path.absolute()), image=image, text=text), len(groups or rows)
 
-    def _write_numbers(self, folder: Path, rows: np.ndarray) -> str:
-        """Writes the numbers of rows; the path of their file."""
-        path = folder / f"{self.name}_rows.npy"
-        np.save(path, rows)
-        return str(path.absolute())
+    def _with_rows(self, source: Pairs | Tar, folder: Path, rows: np.ndarray) -> Pairs | Tar:
+        """Writes row indices; returns the source with the path of their file."""
+        path = folder / f"{self.name}_rows.npz"
+        save_rows(path, rows, cast(Records, source.build()).table)
+        return replace(source, rows=str(path.absolute()))
 
 
 def _of_one_image(rows: np.ndarray, keys: RecordKeys) -> list[list[int]]:

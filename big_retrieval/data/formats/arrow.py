@@ -1,5 +1,8 @@
 """Parquet and npz files as tables whose columns are in memory, except heavy ones."""
 
+import functools
+import hashlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
@@ -100,6 +103,21 @@ class Parquet(Table):
         if name not in self._names - self._heavy or pa.types.is_nested(self._light[name].type):
             return None
         return self._light[name]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of the footer and of the bytes of all columns but the heavy ones."""
+        out = hashlib.sha256()
+        with self._path.open("rb") as file:
+            meta = pq.read_metadata(file)
+            file.seek(-8 - meta.serialized_size, os.SEEK_END)
+            out.update(file.read())  # it has the heavy columns' sizes
+            for group in map(meta.row_group, range(meta.num_row_groups)):
+                for part in map(group.column, range(group.num_columns)):
+                    if part.path_in_schema.split(".")[0] not in self._heavy:
+                        file.seek(part.dictionary_page_offset or part.data_page_offset)
+                        out.update(file.read(part.total_compressed_size))
+        return out.hexdigest()
 
     def _group(self, group: int, index: int) -> pa.Table:
         with self._lock:

@@ -39,7 +39,7 @@ class Pairs(Source):
     separator: str = ""  # between the texts of one cell; empty: a cell is one text
     root: str = ""  # folder that image paths start from; empty: that of the file
     where: tuple[str, ...] = ()  # such as "split=train": only rows with this value
-    rows: str = ""  # .npy file of the numbers of the rows to read, from 0; empty: all
+    rows: str = ""  # .npz or .npy file of the indices of the rows to read; empty: all
     join: str = ""  # another file, whose columns are added
     on: str = ""  # the column whose value both files share
     how_to_get: str = ""  # said when `path` does not exist
@@ -75,7 +75,7 @@ class Pairs(Source):
         if self.where:
             table = selected(table, terms_of(self.where))
         if self.rows:
-            table = numbered(table, self.rows)
+            table = numbered(table, self.rows, self.path)
         if self.join:
             other, _ = table_of(files_of(self.join, self.how_to_get))
             table = Joined(table, other, self.on)
@@ -106,7 +106,7 @@ class Tar(Source):
     # captions in a text: its lines, or one; auto: lines if all samples have as many, at least two
     texts: Literal["auto", "one", "lines"] = field(default="auto", metadata={BEFORE: "one"})
     index: str = ""  # not used any more; was the folder of index files
-    rows: str = ""  # .npy file of the numbers of the samples to read, from 0; empty: all
+    rows: str = ""  # .npz or .npy file of the indices of the samples to read; empty: all
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
@@ -127,7 +127,7 @@ class Tar(Source):
         if count > 1:
             log.info(f"{store.name}: every sample has {count} captions, the lines of its text")
         separator = "\n" if self.texts == "lines" or count > 1 else ""
-        table = numbered(store, self.rows) if self.rows else store
+        table = numbered(store, self.rows, self.path) if self.rows else store
         return Records(table, image=self.image, text=self.text, separator=separator)
 
 

@@ -1,5 +1,6 @@
 """Data sets of TensorFlow Datasets, prepared as ArrayRecord; TensorFlow is not needed."""
 
+import functools
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -9,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.damage import first_line
-from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.tables import Table, digest_of
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.io.handles import open_reader, reopen, stamp_of
+from big_retrieval.io.handles import ends_digest, open_reader, reopen, stamp_of
 
 HINT = "prepare it once with `tfds build {} --file_format=array_record` (needs the network)"
 INFO = "dataset_info.json"  # TFDS writes it into every prepared data set
@@ -88,6 +89,13 @@ class Prepared(Table):
             raise Damaged(self.place(index), f"it cannot be read ({first_line(problem)})") from None
         image = self._made[3]
         return {key: value if key == image else _text(value) for key, value in _flat(example)}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of the split, and of its files' sizes and ends."""
+        files = map(os.fspath, self._source.data_source._paths)
+        ends = [(os.stat(file).st_size, ends_digest(file)) for file in files]
+        return digest_of([self.name, len(self), *ends])
 
 
 class _Readers:

@@ -1,5 +1,6 @@
 """Regions of images beside a table: memory-mapped features and boxes, one row for each image."""
 
+import functools
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.fields.stores import open_store
-from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.tables import Table, digest_of
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
@@ -50,6 +51,11 @@ class WithRegions(Table):
     def column(self, name: str) -> pa.ChunkedArray | None:
         """See `Table`."""
         return None if name in self._files else self._table.column(name)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of the table and of the rows, without the contents of the files."""
+        return digest_of((self._table.fingerprint, self._rows))
 
 
 def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray, dict[str, str]]:

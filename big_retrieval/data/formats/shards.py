@@ -7,6 +7,7 @@ Images stay the bytes that they were (arrays become PNG, which loses nothing), s
 shards are those from the source. Nothing is pickled.
 """
 
+import functools
 import io
 import json
 from collections.abc import Callable, Collection, Iterator
@@ -21,12 +22,12 @@ from PIL import Image
 from big_retrieval.data.damage import Damage, first_line, note, record_at
 from big_retrieval.data.formats.folders import INDEX
 from big_retrieval.data.formats.records import IMAGE
-from big_retrieval.data.formats.tables import Chain, Table
+from big_retrieval.data.formats.tables import Chain, Table, digest_of
 from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.sources import Record, RecordSource, place_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
-from big_retrieval.io.handles import open_reader, reopen, stamp_of
+from big_retrieval.io.handles import ends_digest, open_reader, reopen, stamp_of
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.progress import ProgressCounter
 
@@ -80,6 +81,13 @@ class Shard(Table):
         if not isinstance(row, dict):
             raise Damaged(self.place(index), "it is no map of columns")
         return row
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of the file's size and ends, as a file of images may be too large to read."""
+        if self._broken:
+            return digest_of([self._count])
+        return digest_of([self._stamp[0], ends_digest(self._path)])
 
 
 def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:

@@ -5,13 +5,18 @@ from several processes; they hold no more than they must and open their files ag
 """
 
 import bisect
+import functools
+import hashlib
 import itertools
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.sources import Record
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
 
 
 class Table:
@@ -45,6 +50,34 @@ class Table:
         """The single values that all rows have in a column; None: read them row by row."""
         del name
         return None
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of all rows in their order, whatever the paths and times of their files."""
+        return digest_of(map(self._row_or_none, range(len(self))))
+
+    def _row_or_none(self, index: int) -> Record | None:
+        try:
+            return self.row(index)
+        except Damaged:
+            return None
+
+
+def digest_of(values: Iterable[Any]) -> str:
+    """Returns the SHA-256 of values that rows may hold, such as dicts, texts, bytes and arrays."""
+    out = hashlib.sha256()
+    for value in values:
+        text = json.dumps(value, sort_keys=True, default=_as_json)
+        out.update(f"{len(text)} {text}".encode())
+    return out.hexdigest()
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), value.shape, _as_json(np.ascontiguousarray(value).tobytes())]
+    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else repr(value)
 
 
 class Rows(Table):
@@ -139,6 +172,11 @@ class Chain(Table):
         if len(whole) < len(found) or len({each.type for each in whole}) > 1:
             return None
         return pa.chunked_array([chunk for each in whole for chunk in each.chunks], whole[0].type)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """See `Table`."""
+        return digest_of(table.fingerprint for table in self._tables)
 
 
 def check_columns(table: Table, columns: Collection[str], key: str = "", remedy: str = "") -> None:

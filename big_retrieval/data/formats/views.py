@@ -1,5 +1,6 @@
 """Tables made of other tables: some rows, other names, whole paths, columns of a second table."""
 
+import functools
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from big_retrieval.data.formats.columns import TEXT, Keys, as_text, check_ids, scan
-from big_retrieval.data.formats.tables import Table, check_columns
+from big_retrieval.data.formats.tables import Table, check_columns, digest_of
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.npy import read_npz
 
 _compute: Any = pc  # its functions are made when it is imported, which types cannot see
 
@@ -55,6 +57,11 @@ class View(Table):
         found = self._table.column(self._own.get(name, name))
         return found if found is None or self._rows is None else found.take(pa.array(self._rows))
 
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """See `Table`."""
+        return digest_of((self._table.fingerprint, self._rows, self._new))
+
 
 def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> View:
     """The rows of a table in which columns have certain values.
@@ -76,22 +83,44 @@ def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> Vie
     return View(table, rows)
 
 
-def numbered(table: Table, file: str) -> View:
-    """The rows of a table whose numbers a file has.
+def save_rows(path: Path, rows: np.ndarray, table: Table) -> None:
+    """Writes row indices with the fingerprint of their table, as `numbered` reads them.
+
+    Args:
+      path: the file, .npz.
+      rows: the indices, from 0, int64 [n].
+      table: all rows.
+    """
+    np.savez(path, rows=rows, fingerprint=np.array(table.fingerprint))
+
+
+def numbered(table: Table, file: str, data: str) -> View:
+    """Returns the rows of a table whose indices a file holds.
 
     Args:
       table: all rows.
-      file: .npy of whole numbers [n], from 0.
+      file: .npz that `save_rows` wrote, or .npy of integers from 0, [n].
+      data: path of the table's files, for messages.
 
     Raises:
-      UserError: the file cannot be read, is empty, or has a number that no row has.
+      UserError: the file cannot be read, is empty, or was made for other rows.
     """
-    try:
-        rows = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError) as problem:
-        raise UserError(f"the rows {file} cannot be read ({problem}); correct `rows`.") from None
+    fingerprint = None
+    if file.endswith(".npz"):
+        arrays = read_npz(Path(file))
+        rows, fingerprint = (arrays.get(key, np.empty(0)) for key in ("rows", "fingerprint"))
+    else:
+        try:
+            rows = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError, MemoryError) as error:
+            raise UserError(f"the rows {file} cannot be read ({error}); correct `rows`.") from None
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
-        raise UserError(f"{file} is no list of numbers of rows; correct `rows` of the data.")
+        raise UserError(f"{file} is not a list of row indices; correct `rows` of the data.")
+    if fingerprint is not None and str(fingerprint) != table.fingerprint:
+        raise UserError(
+            f"{data} has changed since the rows in {file} were chosen: restore it, or train in "
+            "another folder."
+        )
     if rows.min() < 0 or rows.max() >= len(table):
         raise UserError(
             f"{file} names row {int(rows.max()):,}, but {table.name} has {len(table):,} rows: they "
@@ -180,6 +209,11 @@ class InFolder(Table):
         """See `Table`."""
         return None if name in self._images else self._table.column(name)
 
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """That of the table, wherever its folder is."""
+        return self._table.fingerprint
+
 
 class Joined(Table):
     """A table with the columns that another one has for the same value of a shared column.
@@ -225,3 +259,8 @@ class Joined(Table):
         own = self._table.columns or row.keys()
         added = self._other.row(found, columns)
         return {name: value for name, value in added.items() if name not in own} | row
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """See `Table`."""
+        return digest_of((self._table.fingerprint, self._other.fingerprint, self._on))

@@ -29,7 +29,7 @@ from big_retrieval.data.stores.store import INFO, OWN_COLUMNS, Store
 from big_retrieval.data.stores.values import digest, to_arrow
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.io.handles import stamp_of
+from big_retrieval.io.handles import ends_digest, stamp_of
 from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
@@ -37,13 +37,12 @@ from big_retrieval.runtime.progress import ProgressCounter
 VERSION = 1  # raise it when a reader gives other rows for the same file
 PART_ROWS = 2**17
 PART_BYTES = 2**26
-SAMPLE_BYTES = 2**16
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
 MIB = 2**20
 
 log = logging.getLogger(__name__)
-File = tuple[str, int, int, str]  # path, bytes, time of change in ns, `_sample`
+File = tuple[str, int, int, str]  # path, bytes, time of change in ns, `ends_digest`
 
 
 def stores_folder() -> Path:
@@ -68,7 +67,7 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
     Raises:
       UserError: a file is not of the format, changes while it is read, or no row can be read.
     """
-    files = [(str(path.absolute()), *stamp_of(path), _sample(path)) for path in paths]
+    files = [(str(path.absolute()), *stamp_of(path), ends_digest(path)) for path in paths]
     folder = stores_folder() / f"{paths[0].stem[:40]}-{_key(files, reader)}"
     if not _is_store(folder):
         folder = _made(folder, files, reader)
@@ -81,16 +80,6 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
 
 def _is_store(folder: Path) -> bool:
     return os.path.isfile(folder / INFO)  # False, too, in a folder of another user
-
-
-def _sample(path: Path) -> str:
-    """Returns a digest of the first and last bytes of a file, which size and time may not tell."""
-    out = hashlib.blake2b(digest_size=8)
-    with path.open("rb") as file:
-        out.update(file.read(SAMPLE_BYTES))
-        file.seek(-min(SAMPLE_BYTES, file.tell()), os.SEEK_END)
-        out.update(file.read())
-    return out.hexdigest()
 
 
 def _key(files: Sequence[File], reader: Reader) -> str:

@@ -1,6 +1,7 @@
 """A store as a table: the rows of users' files from memory-mapped parts."""
 
 import bisect
+import functools
 import itertools
 import json
 from collections.abc import Collection
@@ -25,7 +26,6 @@ class Store(Table):
 
     Attributes:
       folder: with store.json and the parts.
-      fingerprint: digest of all rows; equal for equal rows, wherever and whenever they were read.
       columns: all columns that at least one row has.
       damaged: number of rows that cannot be read.
 
@@ -42,7 +42,7 @@ class Store(Table):
             raise UserError(
                 f"{folder} is not a store that can be read ({error}). Remove it; it is made again."
             ) from None
-        self.name, self.fingerprint = info["name"], info["fingerprint"]
+        self.name, self._fingerprint = info["name"], info["fingerprint"]
         self.damaged, self._unit, self._key = info["damaged"], info["unit"], info["key"]
         self._files = [path for path, *_ in info["files"]]
         self._stamps = [(size, changed) for _, size, changed, _ in info["files"]]
@@ -55,6 +55,11 @@ class Store(Table):
 
     def __len__(self) -> int:
         return self._ends[-1]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of all rows; equal for equal rows, wherever and whenever they were read."""
+        return self._fingerprint
 
     def _find(self, index: int) -> "tuple[_Part, int]":
         number = bisect.bisect_right(self._ends, index)

@@ -1,0 +1,49 @@
+"""Fingerprints: row indices, runs and indexes notice that their data have changed."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from big_retrieval.config import Pairs
+from big_retrieval.data.formats.open_files import table_of
+from big_retrieval.data.formats.views import save_rows
+from big_retrieval.data.sources import texts_of
+from big_retrieval.errors import UserError
+
+COUNT = 5
+LINES = [f"{n}.png,text {n}" for n in range(COUNT)]
+
+
+def write(path: Path, lines: list[str], newline: str = "\n") -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(newline.join(["image,captions", *lines, ""]), newline="")
+    return path
+
+
+def test_rows_of_a_changed_table_are_refused(tmp_path: Path) -> None:
+    path, file = write(tmp_path / "t.csv", LINES), tmp_path / "rows.npz"
+    save_rows(file, np.array([4, 1]), table_of([path])[0])
+    source = Pairs(path=str(path), rows=str(file))
+    assert [texts_of(source.build(), i, "captions") for i in (0, 1)] == [("text 4",), ("text 1",)]
+    write(path, LINES, newline="\r\n")  # other bytes, the same rows
+    assert len(source.build()) == 2
+    write(path, ["new.png,new", *LINES])
+    with pytest.raises(UserError, match=r"t\.csv has changed since .*rows\.npz were chosen: res"):
+        source.build()
+    np.save(tmp_path / "rows.npy", [4, 1])  # of an older version
+    assert len(Pairs(path=str(path), rows=str(tmp_path / "rows.npy")).build()) == 2
+
+
+def test_fingerprint_of_parquet_notices_one_value(tmp_path: Path) -> None:
+    def fingerprint(**columns: list) -> str:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
+        pq.write_table(pa.table(columns), path, use_dictionary=False)
+        return table_of([path])[0].fingerprint
+
+    texts, images = [*"abcd"], [bytes(1000)] * 4
+    assert fingerprint(t=texts, i=images) == fingerprint(t=texts, i=images)
+    assert fingerprint(t=texts, i=images) != fingerprint(t=[*"acbd"], i=images)
+    assert fingerprint(t=texts, i=images) != fingerprint(t=texts, i=[bytes(1001), *images[1:]])
