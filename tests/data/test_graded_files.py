@@ -12,8 +12,8 @@ from PIL import Image
 from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import columns
-from big_retrieval.data.formats.arrow import Arrays, Parquet
 from big_retrieval.data.formats.columns import Keys, encode, first_duplicate, match, scan
+from big_retrieval.data.formats.npz import Arrays
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Chain, Rows
 from big_retrieval.data.formats.views import View, selected
@@ -256,7 +256,7 @@ def test_columns_are_the_same_at_hand_and_row_by_row(tmp_path, monkeypatch):
     tables = [
         file_table(tmp_path / "r.jsonl"),
         Rows(rows, "r"),
-        Parquet(tmp_path / "r.parquet"),
+        file_table(tmp_path / "r.parquet"),
         file_table(tmp_path / "r.csv"),
         Arrays(tmp_path / "r.npz"),
         Chain([Rows(rows[:2], "r"), Rows(rows[2:], "r")], "r"),
@@ -275,7 +275,7 @@ def test_columns_are_the_same_at_hand_and_row_by_row(tmp_path, monkeypatch):
 def test_numbers_are_written_as_whole_ones(tmp_path):
     pq.write_table(pa.table({"id": [1.0, float("nan"), 3.0]}), tmp_path / "r.parquet")
     found = [
-        scan(Parquet(tmp_path / "r.parquet"), ("id",)),
+        scan(file_table(tmp_path / "r.parquet"), ("id",)),
         scan(Rows([{"id": 1.0}, {"id": None}, {"id": 3}], "r"), ("id",)),
     ]
     assert [each.texts["id"].to_pylist() for each in found] == [["1", None, "3"]] * 2

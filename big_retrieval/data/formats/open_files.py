@@ -3,15 +3,14 @@
 import functools
 import glob
 import itertools
-import logging
 import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.formats.arrow import Arrays, Parquet
 from big_retrieval.data.formats.folders import is_folder_of_shards
+from big_retrieval.data.formats.npz import Arrays
 from big_retrieval.data.formats.pictures import open_pictures
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.views import InFolder
@@ -19,12 +18,11 @@ from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.data.stores.delimited import delimited
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.data.stores.json_files import JSON_LINES
+from big_retrieval.data.stores.parquet import PARQUET
 from big_retrieval.data.stores.tar import TAR
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
-log = logging.getLogger(__name__)
-SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
 COMMAS = 3  # in the path of a file, at most
 TRY = "try the same config small and on generated data with :runlocal behind its file name"
 ENDINGS = (
@@ -38,6 +36,7 @@ READERS: dict[str, Reader] = {
     ".ndjson": JSON_LINES,
     ".csv": delimited(","),
     ".tsv": delimited("\t"),
+    ".parquet": PARQUET,
     ".tar": TAR,
 }
 
@@ -217,16 +216,4 @@ def by_ending(path: Path) -> Table | Reader:
         return READERS[ending]
     if ending == ".npz":
         return opened(path, Arrays)
-    if ending != ".parquet":
-        raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
-    return opened(path, _parquet)
-
-
-def _parquet(path: Path) -> Parquet:
-    table = Parquet(path)
-    if table.group_bytes > SLOW_GROUP:
-        log.warning(
-            f"{path} has row groups of {table.group_bytes / 2**20:,.0f} MiB, which one image needs "
-            "whole: reading will be slow; `big-retrieval data convert` makes faster shards"
-        )
-    return table
+    raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")

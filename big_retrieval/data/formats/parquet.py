@@ -43,7 +43,7 @@ def write_parquet(
             held[name] = found
     types = _types(table, read, rows, path)
     schema = pa.schema({name: values.type for name, values in held.items()} | types)
-    heavy = any(map(_is_heavy, types.values()))
+    heavy = any(map(_is_heavy, schema.types))
     with pq.ParquetWriter(path, schema) as writer:
         for start in range(0, rows, HEAVY if heavy else LIGHT):
             stop = min(start + (HEAVY if heavy else LIGHT), rows)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 
@@ -19,16 +21,28 @@ class RowBlock:
     """Some consecutive rows of a file.
 
     Attributes:
-      columns: name -> n values; None for a row without the column.
+      columns: name -> n values, None for a row without the column; or an Arrow array, whose type
+        the store keeps.
       places: locations of the rows in the file, such as line numbers from 1, [n].
       reasons: what is wrong with the rows, [n]; None for a row that can be read.
       size: bytes that were read.
     """
 
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Any]
     places: Sequence[int]
     reasons: Sequence[str | None]
     size: int
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """Types of the columns that are Arrow arrays."""
+        return {name: x.type for name, x in self.columns.items() if isinstance(x, pa.Array)}
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of the values, about."""
+        arrays = (x for x in self.columns.values() if isinstance(x, pa.Array))
+        return max(self.size, sum(array.nbytes for array in arrays))
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,7 @@ class Reader:
       key: column whose value names a row in messages instead of its place; empty for none.
       copied_share: bytes that a store takes per byte of the files, about; 0 if contents stay there.
       options: keyword arguments of `read`; part of the store's key.
+      size_of: returns the sizes of a file's blocks together; None if they are the file's size.
     """
 
     read: Callable[..., Iterator[RowBlock]]
@@ -49,6 +64,7 @@ class Reader:
     key: str = ""
     copied_share: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)
+    size_of: Callable[[Path], int] | None = None
 
     def blocks(self, path: Path) -> Iterator[RowBlock]:
         """Yields the blocks of a file."""

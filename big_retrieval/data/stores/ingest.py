@@ -34,7 +34,7 @@ from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
 
-VERSION = 1  # raise it when a reader gives other rows for the same file
+VERSION = 2  # raise it when a reader gives other rows for the same file
 PART_ROWS = 2**17
 PART_BYTES = 2**26
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
@@ -112,12 +112,13 @@ def _made(folder: Path, files: Sequence[File], reader: Reader) -> Path:
 def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
     """Reads the files and gives the folder its name."""
     partial = folder.with_name(f"{folder.name}.partial")
-    size = sum(file[1] for file in files)
+    size = sum(reader.size_of(Path(file[0])) if reader.size_of else file[1] for file in files)
     copied = sum(path.stat().st_size for path in partial.glob("*.arrow"))
     if shutil.disk_usage(folder.parent).free + copied < size * reader.copied_share:
         raise UserError(
             f"{folder.parent} has too little space for {size / MIB:,.0f} MiB of files. Set "
-            "BIG_RETRIEVAL_STORES to a folder on another disk."
+            "BIG_RETRIEVAL_STORES to a folder on a larger disk; `big-retrieval data convert` makes "
+            "shards there that need no copy."
         )
     partial.mkdir(exist_ok=True)
     if size > ANNOUNCED:
@@ -178,15 +179,21 @@ def _lane(
 def _parts(
     lane: Sequence[int], files: Sequence[File], reader: Reader, progress: "_Progress"
 ) -> Iterator[list[tuple[int, RowBlock]]]:
-    """Yields the blocks of each part with the indices of their files."""
+    """Yields the blocks of each part with the indices of their files.
+
+    Arrow arrays of one column have the same type in all blocks of a part.
+    """
     blocks: list[tuple[int, RowBlock]] = []
     rows = size = 0
     for index in lane:
         empty = True
         for block in reader.blocks(Path(files[index][0])):
             empty &= not block.places
+            if rows and block.types != blocks[-1][1].types:
+                yield blocks
+                blocks, rows, size = [], 0, 0
             blocks.append((index, block))
-            rows, size = rows + len(block.places), size + block.size
+            rows, size = rows + len(block.places), size + block.bytes_held
             progress.add(block.size)
             if rows >= PART_ROWS or size >= PART_BYTES:
                 yield blocks
@@ -224,11 +231,12 @@ def _write_part(
     names = dict.fromkeys(name for _, block in blocks for name in block.columns)
     own: list[list[Any]] = [[], [], []]
     values: dict[str, list[Any]] = {name: [] for name in names}
+    types = blocks[0][1].types
     for index, block in blocks:
         rows = len(block.places)
         for column, added in zip(own, ([index] * rows, block.places, block.reasons), strict=True):
             column.extend(added)
-        for name in names:
+        for name in names.keys() - types.keys():
             values[name].extend(block.columns.get(name) or [None] * rows)
     pairs = [
         (pa.field(name, kind), pa.array(column, kind))
@@ -236,7 +244,12 @@ def _write_part(
             OWN_COLUMNS, own, (pa.int64(), pa.int64(), pa.string()), strict=True
         )
     ]
-    pairs += [to_arrow(name, column) for name, column in values.items()]
+    for name, column in values.items():
+        if name in types:
+            array = pa.concat_arrays([block.columns[name] for _, block in blocks])
+            pairs.append((pa.field(name, array.type), array))
+        else:
+            pairs.append(to_arrow(name, column))
     fields, arrays = zip(*pairs, strict=True)
     batch = pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(list(fields)))
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:

@@ -8,6 +8,7 @@
 | bytes | large binary | all values are bytes |
 | pointer | struct of three integers | all values are `Pointer` |
 | json | string | any other values that JSON can hold, as exact JSON |
+| as it is | any | the reader yields Arrow arrays |
 
 None is null in every kind. A column may have another kind in another part.
 """
@@ -23,8 +24,27 @@ import numpy as np
 import pyarrow as pa
 
 NUMBERS = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-KIND = b"kind"  # key of a field's metadata
-JSON = b"json"
+KIND = b"kind"  # key of the metadata of a field whose values are not those of its Arrow type
+JSON, POINTERS = {KIND: b"json"}, {KIND: b"pointer"}
+FORMATS: dict[pa.DataType, Any] = {  # of memoryview
+    pa.int8(): "b",
+    pa.uint8(): "B",
+    pa.int16(): "h",
+    pa.uint16(): "H",
+    pa.int32(): "i",
+    pa.uint32(): "I",
+    pa.int64(): "q",
+    pa.uint64(): "Q",
+    pa.float32(): "f",
+    pa.float64(): "d",
+}
+TEXTS = pa.list_(pa.string())
+OFFSETS: dict[pa.DataType, Any] = {
+    pa.string(): "i",
+    pa.binary(): "i",
+    pa.large_string(): "q",
+    pa.large_binary(): "q",
+}
 
 
 class Pointer(NamedTuple):
@@ -53,9 +73,11 @@ def to_arrow(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
     """Converts the values of a column."""
     array = _typed(values)
     if array is not None:
-        return pa.field(name, array.type), array
+        return pa.field(
+            name, array.type, metadata=POINTERS if array.type == POINTER else None
+        ), array
     texts = [None if value is None else json.dumps(value) for value in values]
-    return pa.field(name, pa.string(), metadata={KIND: JSON}), pa.array(texts, pa.string())
+    return pa.field(name, pa.string(), metadata=JSON), pa.array(texts, pa.string())
 
 
 def _typed(values: Sequence[Any]) -> pa.Array | None:
@@ -78,7 +100,7 @@ def _typed(values: Sequence[Any]) -> pa.Array | None:
         if kind is bytes:
             return pa.array(values, pa.large_binary())
         if kind is list:
-            return pa.array(values, pa.list_(pa.string()))
+            return pa.array(values, TEXTS)
         return pa.array(values, NUMBERS[kind]) if kind in NUMBERS else None
     except (OverflowError, UnicodeEncodeError):  # more than 64 bits, or a lone surrogate
         return None
@@ -86,7 +108,7 @@ def _typed(values: Sequence[Any]) -> pa.Array | None:
 
 def is_json(field: pa.Field) -> bool:
     """Returns True if the texts of a column are JSON."""
-    return bool(field.metadata) and field.metadata.get(KIND) == JSON
+    return field.metadata == JSON
 
 
 def digest(field: pa.Field, array: pa.Array) -> bytes:
@@ -101,23 +123,24 @@ def _add(out: Any, array: pa.Array) -> None:
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
     out.update(struct.pack("<q", len(array)) + np.packbits(valid).tobytes())
     array = array.drop_null()
-    if pa.types.is_struct(array.type):
+    kind = array.type
+    if pa.types.is_struct(kind):
         for part in array.flatten():
             _add(out, part)
-    elif pa.types.is_string(array.type) or pa.types.is_list(array.type) or _is_bytes(array):
-        kind = np.int64 if _is_bytes(array) else np.int32
-        offsets = np.frombuffer(array.buffers()[1], kind)[array.offset :][: len(array) + 1]
+    elif kind in OFFSETS or pa.types.is_list(kind):
+        offsets = np.frombuffer(array.buffers()[1], OFFSETS.get(kind, "i"))[array.offset :]
+        offsets = offsets[: len(array) + 1]
         out.update(np.diff(offsets).astype("<i8").tobytes())
-        if pa.types.is_list(array.type):
+        if pa.types.is_list(kind):
             _add(out, array.flatten())
         elif len(array):
             out.update(memoryview(array.buffers()[2])[offsets[0] : offsets[-1]])
-    else:
+    elif pa.types.is_fixed_size_list(kind):
+        _add(out, array.flatten())
+    elif kind in FORMATS or pa.types.is_boolean(kind):
         out.update(array.to_numpy(zero_copy_only=False).tobytes())
-
-
-def _is_bytes(array: pa.Array) -> bool:
-    return pa.types.is_large_binary(array.type)
+    else:
+        out.update(repr(array.to_pylist()).encode())
 
 
 class StoredColumn:
@@ -131,7 +154,7 @@ class StoredColumn:
     def __init__(self, field: pa.Field, array: pa.Array):
         assert array.offset == 0
         self._valid = memoryview(array.buffers()[0]) if array.null_count else None
-        read = _reader(array)
+        read = _reader(array, field.metadata == POINTERS)
         self._read = (lambda index: json.loads(read(index))) if is_json(field) else read
 
     def __getitem__(self, index: int) -> Any:
@@ -142,29 +165,30 @@ class StoredColumn:
         return self._read(index)
 
 
-def _reader(array: pa.Array) -> Callable[[int], Any]:
+def _reader(array: pa.Array, pointers: bool) -> Callable[[int], Any]:
     """Returns a function of an index to the value there, which is not null."""
     kind, buffers = array.type, array.buffers()
+    if pointers:
+        parts = [memoryview(part.buffers()[1]).cast("q") for part in array.flatten()]
+        return lambda index: Pointer(*(part[index] for part in parts))
     if pa.types.is_boolean(kind):
         bits = memoryview(buffers[1])
         return lambda index: bool(bits[index >> 3] >> (index & 7) & 1)
-    if pa.types.is_struct(kind):
-        parts = [memoryview(part.buffers()[1]).cast("q") for part in array.flatten()]
-        return lambda index: Pointer(*(part[index] for part in parts))
-    if pa.types.is_list(kind):
-        ends, text = memoryview(buffers[1]).cast("i"), _texts(array.values)
+    if kind == TEXTS and not array.values.null_count:
+        ends, text = memoryview(buffers[1]).cast("i"), _contents(array.values)
         return lambda index: [text(i) for i in range(ends[index], ends[index + 1])]
-    if pa.types.is_string(kind):
-        return _texts(array)
-    if _is_bytes(array):
-        ends, content = memoryview(buffers[1]).cast("q"), memoryview(buffers[2] or b"")
-        return lambda index: bytes(content[ends[index] : ends[index + 1]])
-    values = memoryview(buffers[1]).cast("d" if pa.types.is_floating(kind) else "q")
-    return values.__getitem__
+    if kind in OFFSETS:
+        return _contents(array)
+    if kind in FORMATS:
+        return memoryview(buffers[1]).cast(FORMATS[kind]).__getitem__
+    return lambda index: array[index].as_py()
 
 
-def _texts(array: pa.Array) -> Callable[[int], str]:
-    """Returns a function of an index to the text there."""
+def _contents(array: pa.Array) -> Callable[[int], str | bytes]:
+    """Returns a function of an index to the text or the bytes there."""
     _, offsets, data = array.buffers()
-    ends, content = memoryview(offsets).cast("i"), memoryview(data or b"")
-    return lambda index: str(content[ends[index] : ends[index + 1]], "utf-8")
+    ends = memoryview(offsets).cast(OFFSETS[array.type])
+    content = memoryview(data or b"")
+    if array.type in (pa.string(), pa.large_string()):
+        return lambda index: str(content[ends[index] : ends[index + 1]], "utf-8")
+    return lambda index: bytes(content[ends[index] : ends[index + 1]])

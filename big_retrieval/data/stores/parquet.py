@@ -1,0 +1,60 @@
+"""Reader of Parquet files: columns keep their Arrow types, and contents of images are copied."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from big_retrieval.data.damage import first_line
+from big_retrieval.data.stores.blocks import BLOCK_BYTES, BLOCK_ROWS, Reader, RowBlock
+from big_retrieval.data.stores.delimited import checked_header
+from big_retrieval.errors import UserError
+
+
+def read_parquet(path: Path) -> Iterator[RowBlock]:
+    """Yields the rows of a file; the rows of a row group that cannot be read are damaged.
+
+    Raises:
+      UserError: not a Parquet file, cut short, or two columns with one name.
+    """
+    file = _open(path)
+    checked_header(file.schema_arrow.names, path)
+    row = 1
+    for group in range(file.metadata.num_row_groups):
+        info = file.metadata.row_group(group)
+        mean = info.total_byte_size / max(1, info.num_rows)
+        size = max(1, min(BLOCK_ROWS, int(BLOCK_BYTES / max(mean, 1))))
+        stop = row + info.num_rows
+        try:
+            for batch in file.iter_batches(size, [group], use_threads=False):
+                columns = dict(zip(batch.schema.names, map(_plain, batch.columns), strict=True))
+                places = range(row, row := row + batch.num_rows)
+                yield RowBlock(columns, places, [None] * len(places), int(mean * len(places)))
+        except Exception as error:  # Arrow's, or whatever the bytes lead to
+            reason = f"the row group cannot be read ({first_line(error)})"
+            places = range(row, row := stop)
+            yield RowBlock({}, places, [reason] * len(places), int(mean * len(places)))
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except Exception as error:  # Arrow's, or whatever the bytes of the footer lead to
+        raise UserError(f"{path} is no readable Parquet file ({first_line(error)}).") from None
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Returns an array with its values written out."""
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary_decode()
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+
+
+def _decoded_size(path: Path) -> int:
+    """Returns the bytes of the columns of a file, not compressed."""
+    meta = _open(path).metadata
+    return sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
+
+
+PARQUET = Reader(read_parquet, "row", size_of=_decoded_size)
