@@ -8,6 +8,9 @@ from typing import Any
 from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
 
+BLANKS = " \t\n\r"  # white space of JSON
+_scan: Any = json.JSONDecoder().scan_once  # type: ignore
+
 
 def read_json_lines(path: Path) -> Iterator[RowBlock]:
     """Yields the objects of a file with one JSON object per line, UTF-8; skips empty lines."""
@@ -37,7 +40,7 @@ def parse_object(content: bytes) -> tuple[Record, str | None]:
 def parse_json(content: str | bytes) -> tuple[Any, str | None]:
     """Returns a JSON value, or None and the reason why it cannot be read."""
     try:
-        value = json.loads(content)
+        value = _parsed(content)
         if isinstance(value, dict):
             "".join(value).encode()  # keys name columns: a lone surrogate in one is an error, too
     except ValueError as error:
@@ -45,3 +48,17 @@ def parse_json(content: str | bytes) -> tuple[Any, str | None]:
     except RecursionError:
         return None, "JSON that is nested too deeply"
     return value, None
+
+
+def _parsed(content: str | bytes) -> Any:
+    """Returns the value of `json.loads`, for short texts in less than half the time."""
+    if isinstance(content, bytes):
+        content = content.decode(json.detect_encoding(content), "surrogatepass")
+    text = content.strip(BLANKS)
+    try:
+        value, end = _scan(text, 0)
+        if end == len(text):
+            return value
+    except (StopIteration, ValueError):
+        pass
+    return json.loads(content)  # raises an error that names the place
