@@ -215,9 +215,10 @@ def _system(mode: str, given: Config | None, scratch: Path) -> "EvaluatedSystem"
 
     if given is None:
         model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
-        step = read_meta(model.folder)["step"]
+        meta = read_meta(model.folder)
         model = dataclasses.replace(model, config=_config(model.config, scratch))
-        return model_system(model, str(model.folder), model.folder.name, step)
+        saved = {} if DATA.value else meta.get("beside", {})
+        return model_system(model, str(model.folder), model.folder.name, meta["step"], saved)
     config = _config(given, scratch)
     if mode == "bm25":
         check(config, trains=False)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from big_retrieval.config import Config, PairLabels, negatives_field
@@ -11,7 +13,7 @@ from big_retrieval.data.fields.reader import FieldReader, Tools
 from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import RecordSource, make_source
+from big_retrieval.data.sources import RecordSource, fingerprint_of, make_source
 from big_retrieval.data.text.tokenizers import (
     FixedLengthTokenizer,
     load_tokenizer,
@@ -19,6 +21,9 @@ from big_retrieval.data.text.tokenizers import (
 )
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.data.text.words import learn_words, words_tokenizer
+
+EVALS = "config.evals."  # beginning of the keys of evaluators
+log = logging.getLogger(__name__)
 
 
 def make_order(source: RecordSource, seed: int) -> Order:
@@ -63,6 +68,27 @@ def make_eval_sources(config: Config) -> dict[str, RecordSource]:
     """Returns evaluator name -> records, of evaluators with records."""
     parts = config.evals.items()
     return {name: make_source(part.data) for name, part in parts if part.data is not None}
+
+
+def eval_fingerprints(sources: Mapping[str, RecordSource]) -> dict[str, str]:
+    """Returns the fingerprints of evaluators' data by config key, of sources that have one."""
+    found = {f"{EVALS}{name}.data": fingerprint_of(x) for name, x in sources.items()}
+    return {key: fingerprint for key, fingerprint in found.items() if fingerprint}
+
+
+def warn_of_other_evals(saved: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Warns of evaluators whose data are not those of a checkpoint.
+
+    Args:
+      saved: fingerprints in the checkpoint's meta.json.
+      now: current fingerprints, such as `eval_fingerprints`.
+    """
+    for key in sorted(now):
+        if key.startswith(EVALS) and saved.get(key, now[key]) != now[key]:
+            log.warning(
+                f"{key} has changed since the checkpoint was written: its metrics cannot be "
+                "compared with those of the run. Restore its files to compare them."
+            )
 
 
 def make_labels(config: Config) -> PairLabels:

@@ -12,12 +12,14 @@ from big_retrieval.config.ranges import Positive
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source
 from big_retrieval.data.formats.file_sources import Pairs
+from big_retrieval.data.formats.tables import digest_of
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import (
     BaseSource,
     Record,
     RecordSource,
     cell_of,
+    fingerprint_of,
     make_source,
     place_of,
     texts_of,
@@ -119,6 +121,12 @@ class MixedSource(BaseSource):
     def place(self, index: int) -> str:
         source, position = self._find(index)
         return place_of(source, position)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the parts that have one; "" if none has."""
+        parts = [fingerprint_of(source) for source in self._sources]
+        return digest_of(parts) if any(parts) else ""
 
     def order(self, seed: int) -> "MixedOrder":
         return MixedOrder(self, seed)

@@ -32,6 +32,8 @@ class RecordSource(Protocol):
     * `title(index, column)`, of a source of single texts (`title_of`)
     * `place(index) -> str`, the location of a record for messages (`place_of`)
     * `order(seed) -> Order`, of a source that is not shuffled as a whole (`build.make_order`)
+    * `fingerprint: str`, a digest of all records; "" if the config determines them
+      (`fingerprint_of`)
     """
 
     @property
@@ -283,6 +285,11 @@ def evenly_spaced(count: int, most: int) -> np.ndarray:
       int64 [min(count, most)], ascending.
     """
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
+def fingerprint_of(source: RecordSource) -> str:
+    """Returns the digest of all records; "" if the source has none."""
+    return getattr(source, "fingerprint", "")
 
 
 def place_of(source: RecordSource, index: int) -> str:

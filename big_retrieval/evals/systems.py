@@ -4,10 +4,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from big_retrieval.config import Config
-from big_retrieval.data.build import make_eval_sources, make_readers, make_reading, make_source
+from big_retrieval.data.build import (
+    eval_fingerprints,
+    make_eval_sources,
+    make_readers,
+    make_reading,
+    make_source,
+    warn_of_other_evals,
+)
 from big_retrieval.evals import evaluators
 from big_retrieval.evals.bm25 import make_bm25_evaluators
 from big_retrieval.evals.evaluators import BoundEvaluator, WriteExamples
@@ -56,10 +64,22 @@ class EvaluatedSystem:
         return evaluators.run(bound, set(bound), self.weights, examples, ranking_folder)
 
 
-def model_system(model: TrainedModel, name: str, checkpoint: str, step: int = 0) -> EvaluatedSystem:
-    """Builds a system from a model and all evaluators of its config."""
+def model_system(
+    model: TrainedModel,
+    name: str,
+    checkpoint: str,
+    step: int = 0,
+    fingerprints: Mapping[str, str] = MappingProxyType({}),
+) -> EvaluatedSystem:
+    """Builds a system from a model and all evaluators of its config.
+
+    Args:
+      fingerprints: those of the evaluators' data at training, by config key; others are warned of.
+    """
     config = model.config
     sources = make_eval_sources(config)
+    if fingerprints:
+        warn_of_other_evals(fingerprints, eval_fingerprints(sources))
     readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
     bound = evaluators.make_evaluators(config, sources, readers, model.encoder, reading)
     return EvaluatedSystem(name, checkpoint, bound, model.weights, step)

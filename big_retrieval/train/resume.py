@@ -1,11 +1,9 @@
 """Comparison of a run with its folder and checkpoints: config, data and tokenizer must be equal."""
 
-import functools
-import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +13,14 @@ from jax.experimental import multihost_utils
 from big_retrieval import config as configs
 from big_retrieval.config import Config, Phase, registry, schema
 from big_retrieval.config.optimizer import in_mode
-from big_retrieval.data.damage import record_at
-from big_retrieval.data.fields.reader import FieldReader
-from big_retrieval.data.fields.texts import source_texts
-from big_retrieval.data.images.decoding import Encoded
-from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of
-from big_retrieval.errors import Damaged, PluginNeeded, UserError
+from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
-from big_retrieval.runtime import distributed
+from big_retrieval.train.data_fingerprint import ANEW, changed_files, check_content
 
 log = logging.getLogger(__name__)
-TEXTS, IMAGES = "config.data", "config.data.images"  # names of fields have no dot
-SAMPLED = 32  # records whose texts and image files are compared
-ANEW = "or start anew in another --workdir."
 RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
 
 
@@ -190,35 +180,17 @@ def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping
     if any(meta[key] != expected[key] for key in ("records", "next_records")):
         raise UserError(
             f"{folder} goes on with other records than config.data gives now (it had "
-            f"{meta['records']:,}, now {expected['records']:,}): restore the data, {ANEW}"
+            f"{meta['records']:,}, now {expected['records']:,}): restore "
+            f"{changed_files(folder, config)}, {ANEW}"
         )
     _warn_of_versions(meta)
-    _check_content(folder, meta.get("beside", {}), expected["beside"])
+    check_content(folder, config, meta.get("beside", {}), expected["beside"])
     if (folder / "tokenizer.json").read_bytes() != tokenizer:
         kept = folder.parent.parent / "tokenizer.json"
         raise UserError(
             f"{folder} was trained with another tokenizer than {kept} holds: put the checkpoint's "
             f"tokenizer.json in its place, {ANEW}"
         )
-
-
-def _check_content(folder: Path, saved: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raises if a checkpoint was trained with other `fingerprints`."""
-    contents = {
-        TEXTS: "texts than config.data gives now, in as many records: restore the data",
-        IMAGES: "image files than config.data gives now (the files of some records were compared): "
-        "restore the data",
-    }
-    if IMAGES not in saved:  # written by an older version
-        now = {name: digest for name, digest in now.items() if name != IMAGES}
-    for name in sorted(now, key=lambda name: name not in contents):
-        if saved.get(name) != now[name]:
-            content = contents.get(
-                name,
-                f"content of config.fields.{name}.file (or of the texts that it belongs to) than "
-                "there is now: restore the files",
-            )
-            raise UserError(f"{folder} was trained with other {content}, {ANEW}")
 
 
 def _warn_of_versions(meta: Mapping[str, Any]) -> None:
@@ -234,54 +206,3 @@ def _warn_of_versions(meta: Mapping[str, Any]) -> None:
             f"versions changed since the checkpoint: {', '.join(changed)}. The run resumes, but "
             "need not be bit-identical to an uninterrupted one."
         )
-
-
-def fingerprints(readers: Mapping[str, FieldReader], source: RecordSource) -> dict[str, str]:
-    """Returns fingerprints by name: of the files of each field, of some texts and of some images.
-
-    The first process computes them for all, as each may read hundreds of MiB of a shared disk.
-    """
-    first = jax.process_index() == 0
-    hashes = {name: reader.fingerprint() if first else "" for name, reader in readers.items()}
-    hashes[TEXTS] = _some_texts(readers, source) if first else ""
-    hashes[IMAGES] = _some_images(readers, source) if first else ""
-    if jax.process_count() > 1:
-        hashes = {name: distributed.broadcast(value) for name, value in hashes.items()}
-    return {name: value for name, value in hashes.items() if value}
-
-
-def _some_texts(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
-    """Returns a digest of the texts of evenly spaced records, which shows an edited file."""
-    fields = {name: reader for name, reader in readers.items() if reader.field.modality == "text"}
-    digest = hashlib.sha256()
-    for index in evenly_spaced(len(source), SAMPLED).tolist():
-        for name, reader in fields.items():
-            texts = _undamaged(
-                source, index, functools.partial(source_texts, source, index, reader)
-            )
-            digest.update(json.dumps([index, name, texts]).encode())
-    return digest.hexdigest()
-
-
-def _some_images(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
-    """Returns a digest of the image files of evenly spaced records; "" if they have none."""
-    fields = [reader.field for reader in readers.values() if reader.field.modality == "image"]
-    hashes = []
-
-    def images_of(index: int) -> list[Any]:
-        record = source[index]
-        return [record.get(field.column) for field in fields]
-
-    for index in evenly_spaced(len(source), SAMPLED).tolist() if fields else ():
-        images = _undamaged(source, index, functools.partial(images_of, index)) or ()
-        hashes += [hashlib.sha256(x.data).digest() for x in images if isinstance(x, Encoded)]
-    return hashlib.sha256(b"".join(hashes)).hexdigest() if hashes else ""
-
-
-def _undamaged(source: RecordSource, index: int, read: Callable[[], Any]) -> Any:
-    """Returns the result of reading a record, or None if the record is damaged."""
-    try:
-        with record_at(place_of(source, index)):
-            return read()
-    except Damaged:
-        return None

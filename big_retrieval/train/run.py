@@ -32,6 +32,7 @@ from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import resume
 from big_retrieval.train.build import BuiltModel, build_model, first_state, run_length
 from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.data_fingerprint import fingerprints
 from big_retrieval.train.logging import keep_old
 from big_retrieval.train.schedules import title
 from big_retrieval.train.state import TrainState
@@ -112,7 +113,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         order=order,
         evaluators=evaluators,
         damage=reading.damage,
-        fingerprints=resume.fingerprints(readers, source),
+        fingerprints=fingerprints(readers, source, eval_sources),
         contents=contents,
     )
 
@@ -145,7 +146,7 @@ class TrainingRun:
       order: from positions in the run to records.
       evaluators: by metric prefix.
       damage: damaged records so far.
-      fingerprints: see `resume.fingerprints`.
+      fingerprints: see `data_fingerprint.fingerprints`.
       contents: ids of rows with equal content; None for none.
       extras: contexts of outputs that the run does not need.
     """

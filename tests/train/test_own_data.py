@@ -17,7 +17,12 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats.shards import write_folder
+from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.errors import UserError
+from big_retrieval.evals.systems import model_system
+from big_retrieval.inference.load import load
+from big_retrieval.io.manifest import read_meta, to_json, write_manifest
+from big_retrieval.train.data_fingerprint import ROWS
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, tiny
 
@@ -85,6 +90,39 @@ def test_every_kind_of_file_trains_alike(folder: Path, tmp_path: Path) -> None:
     assert len(found["jsonl"][0]) == 4
     for name, run in found.items():
         assert run == found["jsonl"], name
+
+
+def test_resume_and_evaluate_notice_changed_files(
+    folder: Path, tmp_path: Path, said: list[str]
+) -> None:
+    lines = (folder / "pairs.jsonl").read_text().splitlines()
+    paths = [folder / "train.jsonl", folder / "test.jsonl"]
+    for path in paths:
+        path.write_text("\n".join(lines))
+    data, held_out = (recipe.entry(configs.Pairs(path=str(path))) for path in paths)
+    evals = {"test": recipe.entry(configs.Retrieval(), data=held_out)}
+    config = tiny(data=data, evals=evals, report=False, stop_after=1)
+    train(config, tmp_path / "run", ONE)
+    checkpoint = tmp_path / "run" / "checkpoints" / "1"
+
+    paths[1].write_text("\n".join([lines[3], *lines]))
+    model = load(checkpoint)
+    model_system(model, "", "", 1, read_meta(checkpoint)["beside"])
+    assert any("config.evals.test.data has changed since the checkpoint" in x for x in said)
+
+    (index,) = sorted({*range(COUNT)} - {*evenly_spaced(COUNT, 32)})[:1]  # its text is no sample
+    paths[0].write_text("\n".join([*lines[:index], lines[0], *lines[index + 1 :]]))
+    with pytest.raises(UserError, match=r"trained with other rows .*: restore \S+train\.jsonl, or"):
+        train(config, tmp_path / "run", ONE)
+    meta = json.loads((checkpoint / "meta.json").read_text())
+    del meta["beside"][ROWS]  # of an older version
+    (checkpoint / "meta.json").write_bytes(to_json(meta))
+    write_manifest(checkpoint)
+    train(config, tmp_path / "run", ONE)
+
+    paths[0].write_text("\n".join([lines[3], *lines]))
+    with pytest.raises(UserError, match=r"goes on with other records .* restore \S+train\.jsonl"):
+        train(config, tmp_path / "run", ONE)
 
 
 @pytest.mark.slow

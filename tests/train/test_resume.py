@@ -481,7 +481,7 @@ def test_replaced_image_files_are_noticed(
     stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from big_retrieval.data.images import decoding
-    from big_retrieval.train.resume import _some_images
+    from big_retrieval.train.data_fingerprint import _some_images
 
     class Field:
         modality, column = "image", "image"
@@ -502,6 +502,8 @@ def test_replaced_image_files_are_noticed(
     meta["beside"]["config.data.images"] = before
     (folder / "meta.json").write_bytes(manifest.to_json(meta))
     manifest.write_manifest(folder)
-    monkeypatch.setattr("big_retrieval.train.resume._some_images", lambda *_: "another digest")
+    monkeypatch.setattr(
+        "big_retrieval.train.data_fingerprint._some_images", lambda *_: "another digest"
+    )
     with pytest.raises(UserError, match=r"other image files than config\.data gives now"):
         train(tiny(), tmp_path / "run", ONE)

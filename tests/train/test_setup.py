@@ -21,8 +21,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import chips, distributed
 from big_retrieval.train import step_figures, summary
 from big_retrieval.train.build import build_model
+from big_retrieval.train.data_fingerprint import IMAGES, ROWS, TEXTS, fingerprints
 from big_retrieval.train.loop import train
-from big_retrieval.train.resume import IMAGES, TEXTS, fingerprints
 from big_retrieval.train.run import set_up
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import losses, results, tiny
@@ -242,5 +242,7 @@ def test_one_process_reads_the_files_beside_the_records_for_all(
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(distributed, "broadcast", lambda word: heard.append(word) or "of the first")
-    assert fingerprints(readers, source) == dict.fromkeys(("a", "", TEXTS, IMAGES), "of the first")
-    assert (len(reads), heard) == (2, [""] * 4)
+    assert fingerprints(readers, source) == dict.fromkeys(
+        ("a", "", ROWS, TEXTS, IMAGES), "of the first"
+    )
+    assert (len(reads), heard) == (2, [""] * 5)

@@ -17,6 +17,7 @@ from big_retrieval.data.sources import (
     RecordSource,
     as_texts,
     cell_of,
+    fingerprint_of,
     is_absent,
     place_of,
     texts_of,
@@ -92,6 +93,11 @@ class Records(BaseSource):
     def place(self, index: int) -> str:
         """Where a record stands, for messages."""
         return self.table.place(index)
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the table."""
+        return self.table.fingerprint
 
     def captions(self) -> Iterator[str]:
         """All texts of the text column, in order; opens no image, skips damaged records."""
@@ -193,6 +199,11 @@ class EachCaption(BaseSource):
         """That of the whole record, and the number of the caption."""
         record, number = self._find(index)
         return f"{place_of(self._source, record)}, caption {number + 1}"
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the source."""
+        return fingerprint_of(self._source)
 
     def captions(self) -> Iterator[str]:
         """All captions."""

@@ -8,6 +8,7 @@ the pairs' file shares a column with one of these, the pairs' column becomes `pa
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from big_retrieval.data.formats.columns import as_text, scan
 from big_retrieval.data.formats.records import IMAGE
-from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.tables import Table, digest_of
 from big_retrieval.data.formats.views import View
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
@@ -127,6 +128,11 @@ class SideRecords(BaseSource):
         """Where a record stands, for messages."""
         return self.file.place(index)
 
+    @property
+    def fingerprint(self) -> str:
+        """That of the rows."""
+        return self.file.fingerprint
+
     def captions(self) -> Iterator[str]:
         """The texts of all records, in order; opens no image."""
         for index in range(len(self) if self.text_columns else 0):
@@ -212,6 +218,13 @@ class GradedPairs(BaseSource):
     def place(self, index: int) -> str:
         """Where a pair stands, for messages."""
         return f"{self.name}, pair {index}" if self.file is None else self.file.place(index)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of queries, documents and judged pairs."""
+        files = (self.queries.file, self.documents.file, self.file)
+        pairs = (self.qrels.query, self.qrels.document, self.qrels.score, *self.qrels.missing)
+        return digest_of([*(file.fingerprint for file in files if file is not None), *pairs])
 
     def captions(self) -> Iterator[str]:
         """The texts of all queries, then of all documents; opens no image."""

@@ -78,6 +78,11 @@ class Passages(BaseSource):
         """Where a record stands, for messages."""
         return self._table.place(index)
 
+    @property
+    def fingerprint(self) -> str:
+        """That of the table."""
+        return self._table.fingerprint
+
     def captions(self) -> Iterator[str]:
         """All texts, in order; skips damaged records."""
         for index in range(len(self)):

@@ -27,7 +27,7 @@ import numpy as np
 from big_retrieval.config.ranges import Range, Seed
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source
-from big_retrieval.data.formats.tables import Rows, Table
+from big_retrieval.data.formats.tables import Rows, Table, digest_of
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
@@ -163,6 +163,11 @@ class SceneTable(Table):
     def place(self, index: int) -> str:
         """Returns the table and the index of the scene."""
         return f"{self.name}, scene {index}"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of the objects, without their images."""
+        return digest_of([self.name, self.objects])
 
     def named(self) -> np.ndarray:
         """Returns the object that each title names: int64 [n], 0 or 1."""

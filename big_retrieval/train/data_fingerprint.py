@@ -1,0 +1,123 @@
+"""Fingerprints of a run's data, which its checkpoints hold and a resume compares."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jax
+
+from big_retrieval.config import Config
+from big_retrieval.data.build import EVALS, warn_of_other_evals
+from big_retrieval.data.damage import record_at
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.fields.texts import source_texts
+from big_retrieval.data.formats.open_files import expand
+from big_retrieval.data.images.decoding import Encoded
+from big_retrieval.data.sources import RecordSource, evenly_spaced, fingerprint_of, place_of
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import distributed
+
+# Names of fields have no dot.
+ROWS, TEXTS, IMAGES = "config.data.rows", "config.data", "config.data.images"
+SAMPLED = 32  # records whose texts and image files are compared
+ANEW = "or start anew in another --workdir."
+
+
+def fingerprints(
+    readers: Mapping[str, FieldReader],
+    source: RecordSource,
+    evals: Mapping[str, RecordSource] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Returns fingerprints by name: of the rows, of each field's files, of some texts and images.
+
+    The first process computes them for all, as each may read hundreds of MiB of a shared disk.
+
+    Args:
+      evals: data of the evaluators by their names.
+    """
+    compute: dict[str, Callable[[], str]] = {
+        **{name: reader.fingerprint for name, reader in readers.items()},
+        **{f"{EVALS}{name}.data": partial(fingerprint_of, x) for name, x in evals.items()},
+        ROWS: partial(fingerprint_of, source),
+        TEXTS: partial(_some_texts, readers, source),
+        IMAGES: partial(_some_images, readers, source),
+    }
+    first = jax.process_index() == 0
+    hashes = {name: function() if first else "" for name, function in compute.items()}
+    if jax.process_count() > 1:
+        hashes = {name: distributed.broadcast(value) for name, value in hashes.items()}
+    return {name: value for name, value in hashes.items() if value}
+
+
+def check_content(
+    folder: Path, config: Config, saved: Mapping[str, str], now: Mapping[str, str]
+) -> None:
+    """Raises if a checkpoint was trained with other `fingerprints`; warns if evaluators' differ."""
+    if jax.process_index() == 0:
+        warn_of_other_evals(saved, now)
+    files = changed_files(folder, config)
+    contents = {
+        ROWS: f"rows than config.data gives now: restore {files}",
+        TEXTS: f"texts than config.data gives now, in as many records: restore {files}",
+        IMAGES: "image files than config.data gives now (the files of some records were compared): "
+        "restore the data",
+    }
+    # Older versions wrote fewer fingerprints.
+    compared = [x for x in now if not x.startswith(EVALS) and (x in saved or x not in contents)]
+    for name in sorted(compared, key=lambda name: name not in contents):
+        if saved.get(name) != now[name]:
+            content = contents.get(
+                name,
+                f"content of config.fields.{name}.file (or of the texts that it belongs to) than "
+                "there is now: restore the files",
+            )
+            raise UserError(f"{folder} was trained with other {content}, {ANEW}")
+
+
+def changed_files(folder: Path, config: Config) -> str:
+    """Returns the files of config.data that changed after a checkpoint; if none, all of them."""
+    patterns = [getattr(source, "path", "") for source in config.data.inside()]
+    paths = [path for pattern in filter(None, patterns) for path in expand(pattern)[0]]
+    written = (folder / "meta.json").stat().st_mtime
+    names = [str(path) for path in paths if path.stat().st_mtime > written] or [*map(str, paths)]
+    more = f" (and {len(names) - 1:,} other files)" if len(names) > 1 else ""
+    return f"{names[0]}{more}" if names else "the data"
+
+
+def _some_texts(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
+    """Returns a digest of the texts of evenly spaced records, which shows an edited file."""
+    fields = {name: reader for name, reader in readers.items() if reader.field.modality == "text"}
+    digest = hashlib.sha256()
+    for index in evenly_spaced(len(source), SAMPLED).tolist():
+        for name, reader in fields.items():
+            texts = _undamaged(source, index, partial(source_texts, source, index, reader))
+            digest.update(json.dumps([index, name, texts]).encode())
+    return digest.hexdigest()
+
+
+def _some_images(readers: Mapping[str, FieldReader], source: RecordSource) -> str:
+    """Returns a digest of the image files of evenly spaced records; "" if they have none."""
+    fields = [reader.field for reader in readers.values() if reader.field.modality == "image"]
+    hashes = []
+
+    def images_of(index: int) -> list[Any]:
+        record = source[index]
+        return [record.get(field.column) for field in fields]
+
+    for index in evenly_spaced(len(source), SAMPLED).tolist() if fields else ():
+        images = _undamaged(source, index, partial(images_of, index)) or ()
+        hashes += [hashlib.sha256(x.data).digest() for x in images if isinstance(x, Encoded)]
+    return hashlib.sha256(b"".join(hashes)).hexdigest() if hashes else ""
+
+
+def _undamaged(source: RecordSource, index: int, read: Callable[[], Any]) -> Any:
+    """Returns the result of reading a record, or None if the record is damaged."""
+    try:
+        with record_at(place_of(source, index)):
+            return read()
+    except Damaged:
+        return None
