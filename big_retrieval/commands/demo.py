@@ -2,7 +2,7 @@
 
     big-retrieval demo --run=RUN                            # the run's own evaluation data
     big-retrieval demo --run=RUN --data=FILES               # your documents, encoded at the start
-    big-retrieval demo --index=INDEX                        # an index, and the files it was made of
+    big-retrieval demo --index=INDEX                        # an index
     big-retrieval demo --run=RUN,RUN                        # several models side by side
 
 It searches by words, by an image, and for the neighbours of a document, and answers programs with

@@ -5,17 +5,18 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.formats.records import IMAGE
+from big_retrieval.data.formats.records import IMAGE, load_image
 from big_retrieval.data.images import transforms
 from big_retrieval.data.sources import BaseSource, Record, RecordSource, is_absent, place_of
+from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.report.thumbnails import unreadable
-from big_retrieval.retrieval.documents import DocumentReader, read_row
 
 SIDE = 320  # pixels of a picture's longer side, at most
 CACHE = 32 * 2**20  # bytes of pictures that are kept
@@ -70,16 +71,15 @@ class DemoDocuments:
       name: what a reader calls them.
       ids: of the documents.
       shown: the beginning of each text.
-      records: what the documents were read from; None: it is not at hand, so that there are neither
-        whole texts nor pictures.
-      reader: which columns of the records are read.
+      store: rows as of `DocumentRow.stored`; None: there are neither whole texts nor pictures.
+      records: records of the images that are not files; None for none.
     """
 
     name: str
     ids: Sequence[str]
     shown: Sequence[str]
+    store: Store | None = None
     records: Any = None
-    reader: DocumentReader = field(default_factory=lambda: DocumentReader("documents"))
     _pictures: "OrderedDict[int, tuple[str, bytes]]" = field(default_factory=OrderedDict)
     _held: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -88,49 +88,36 @@ class DemoDocuments:
         return len(self.ids)
 
     @property
+    def has_texts(self) -> bool:
+        """True if whole texts are stored."""
+        return self.store is not None and "text" in self.store.names
+
+    @property
     def has_pictures(self) -> bool:
-        """Whether documents have images that are at hand."""
-        return self.records is not None and bool(self.reader.images)
-
-    def check(self) -> None:
-        """Makes sure that the records are those of the documents.
-
-        Raises:
-          UserError: the first or the last document is not among them.
-        """
-        if self.records is None:
-            return
-        for number in {0, len(self) - 1}:
-            try:
-                self._row(number)
-            except (Damaged, UserError):
-                raise UserError(
-                    f"--data has no record with the id {self.ids[number]!r} where document "
-                    f"{number} of the index should be; give the files that the index was made of, "
-                    "with the same --id."
-                ) from None
+        """True if documents have images that can be read."""
+        stored = self.store is not None and "image" in self.store.names
+        return stored or self.records is not None
 
     def text(self, number: int) -> str:
-        """The text of a document, with its title; where no records are at hand, its beginning."""
-        if self.records is None or not self.reader.texts:
-            return self.shown[number]
-        values = self._row(number).values
-        parts: list[str] = []
-        for name in self.reader.texts:
-            value = values[name]
-            found = [value] if isinstance(value, str) else list(value or ())
-            parts += [text for text in found if text]
-        return "\n".join(parts) or self.shown[number]
+        """Returns the text of a document with its title; its beginning if no more is stored."""
+        row = {} if self.store is None else self.store.row(number, ("text",))
+        return row.get("text") or self.shown[number]
 
     def image(self, number: int) -> Any:
-        """The image of a document, not decoded; None: it has none.
+        """Returns the image of a document, not decoded; None for none.
 
         Raises:
-          Damaged: the record cannot be read.
+          Damaged: it cannot be read.
         """
-        if not self.has_pictures:
+        if self.store is None:
             return None
-        return self._row(number).values[next(iter(self.reader.images))]
+        row = self.store.row(number, ("row", "image"))
+        if "image" in row:
+            return load_image(row["image"], Path("/"), f"document {self.ids[number]}")
+        if self.records is None:
+            return None
+        with record_at(place_of(self.records, row["row"])):
+            return self.records[row["row"]].get(IMAGE)
 
     def picture(self, number: int) -> tuple[str, bytes] | None:
         """The image of a document as a small file: its type and content; None: it has none.
@@ -155,23 +142,6 @@ class DemoDocuments:
             while self._held > CACHE:
                 self._held -= len(self._pictures.popitem(last=False)[1][1])
         return found
-
-    def _row(self, number: int) -> Any:
-        """The record of a document.
-
-        Records that an index has left out stand before it, so that it is looked for from its own
-        number on.
-        """
-        wanted = self.ids[number]
-        for index in range(number, number + len(self.records) - len(self) + 1):
-            try:
-                with record_at(self.records.place(index)):
-                    row = read_row(self.records, self.reader, index)
-            except Damaged:
-                continue
-            if row.id == wanted:
-                return row
-        raise UserError(f"the record of document {wanted!r} is not there.")
 
 
 def small_file(image: Image.Image, side: int = SIDE) -> tuple[str, bytes]:

@@ -1,82 +1,45 @@
-"""The records that an index was made of, so that a demo shows whole texts and pictures."""
+"""What an index has of its documents: whole texts and images, in its own store or in files."""
 
-import dataclasses
 import logging
 from typing import Any
 
-from big_retrieval.config import Config
+from big_retrieval.data.formats.open_files import files_of_flag, table_of
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.stores.store import INFO, Store
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.dense import DenseIndex
-from big_retrieval.retrieval.documents import DocumentReader, open_records, sample
-from big_retrieval.retrieval.encode import document_fields
 from big_retrieval.retrieval.inverted import InvertedIndex
-from big_retrieval.retrieval.preparing import IndexOptions, files_of, reader_for
 
 log = logging.getLogger(__name__)
 
 
-def records_of(
-    index: InvertedIndex | DenseIndex, config: Config, wanted: IndexOptions
-) -> tuple[Any, DocumentReader]:
-    """The records of an index, None: they are not at hand; and what reads them.
+def open_documents(index: InvertedIndex | DenseIndex) -> tuple[Store | None, Records | None]:
+    """Opens the store of an index, and the records of images that are not files.
 
-    Args:
-      index: what they are the documents of.
-      config: of its model.
-      wanted: with the files of --data; "": those that the index was made of, if they are there as
-        they were.
+    Such images are in shards, tar files or tables, and are shown if these still have the rows that
+    the index was built from.
 
-    Raises:
-      UserError: --data cannot be read, or has other rows than the index was made of.
+    Returns:
+      The store, None in an index of an older version; and the records, None for none.
     """
-    files, made = index.about.files, folders.made_from(index.folder)
-    if wanted.documents:
-        return _opened(index, config, wanted)
-    if files and made is not None:
-        try:
-            if files_of(files) == made["documents"]["files"]:
-                return _opened(index, config, _as_made(wanted, files, made))
-        except (UserError, OSError):
-            pass
+    if not (index.folder / INFO).is_file():
         log.info(
-            f"the files that {index.folder} was made of are not there or have changed: no pictures "
-            f"and no whole texts; --data=FILES names them ({files})"
+            f"{index.folder} was built by an older version: no pictures and no whole texts. Build "
+            "it again to have them."
         )
-    return None, DocumentReader("documents")
-
-
-def _opened(
-    index: InvertedIndex | DenseIndex, config: Config, wanted: IndexOptions
-) -> tuple[Any, DocumentReader]:
-    """Opens records, and compares some of them with what the index was made of.
-
-    Files with as many bytes may have other rows, or the same ones in another order; and where ids
-    are numbers of rows, nothing else tells.
-
-    Raises:
-      UserError: they cannot be read, or are others.
-    """
-    fields = document_fields(config, index.about.field)
-    opened = open_records("data", wanted.documents, reader_for(wanted, config, fields))
-    made = folders.made_from(index.folder)
-    if made is None:
-        return opened
-    as_made, compared = _as_made(wanted, wanted.documents, made), opened
-    if as_made != wanted:  # such as another column to be shown
-        try:
-            compared = open_records("data", as_made.documents, reader_for(as_made, config, fields))
-        except UserError:  # its columns have other names
-            return opened
-    if sample(*compared) != made["documents"]["sample"]:
-        raise UserError(
-            f"--data={wanted.documents} has other rows than the index {index.folder} was made of, "
-            "or in another order; give the files as they were, or build the index again."
-        )
-    return opened
-
-
-def _as_made(options: IndexOptions, files: str, made: dict[str, Any]) -> IndexOptions:
-    """Options with the columns that an index was made with."""
-    flags = {name: made[name] for name in ("title", "image", "show", "id", "join")}
-    return dataclasses.replace(options, documents=files, text=tuple(made["text"]), **flags)
+        return None, None
+    store, made = Store(index.folder), folders.made_from(index.folder) or {}
+    documents: dict[str, Any] = made.get("documents", {})
+    column, files = documents.get("image"), index.about.files
+    if not column or not files or "image" in store.names:
+        return store, None
+    try:
+        table, _ = table_of(files_of_flag("data", files))
+        if table.fingerprint == documents["fingerprint"]:
+            return store, Records(table, image=(column,), text="")
+        reason = "have changed"
+    except (UserError, OSError) as error:
+        reason = f"cannot be read ({error})"
+    log.warning(f"no pictures: the files that {index.folder} was built from {reason}: {files}")
+    return store, None

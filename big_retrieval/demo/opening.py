@@ -13,9 +13,10 @@ from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.build import make_source
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.stores.store import Store
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.demo.collection import DemoDocuments, SourceRecords
-from big_retrieval.demo.documents import records_of
+from big_retrieval.demo.documents import open_documents
 from big_retrieval.demo.ways import BagWay, Bm25Way, ModelWay, Way
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
@@ -25,7 +26,6 @@ from big_retrieval.io.manifest import run_folder
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.dense import DenseIndex
-from big_retrieval.retrieval.documents import DocumentReader
 from big_retrieval.retrieval.encode import document_fields, query_field
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.inverted import InvertedIndex
@@ -53,7 +53,7 @@ class DemoOptions(DocumentColumns):
       runs: run or checkpoint folders; where indexes are given, (): those that the indexes name.
       indexes: of the same documents; (): documents are encoded at the start.
       data: files of documents as `big-retrieval index` takes them; "evals.NAME" or "data": a source
-        of the run's config; "": without indexes the first evaluation's.
+        of the run's config; "": the first evaluation's. Indexes have their own documents.
       query_field: reads texts; "": see `encode.query_field`.
       limit: documents that are encoded at the start, at most.
     """
@@ -98,6 +98,11 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
             f"--run has {len(options.runs)} folders and --index {len(options.indexes)}: name a run "
             "for each index, in the same order, or none."
         )
+    if options.indexes and (flags := _document_flags(options)):
+        raise UserError(
+            f"--{flags[0]} is for documents that are encoded at the start, and --index has its "
+            "own: leave one of them out."
+        )
     opened = _indexes(options) if options.indexes else _encoded(options, folder)
     first = opened[0]
     for other in opened[1:]:
@@ -106,27 +111,26 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
                 f"{other.index.folder} and {first.index.folder} are not of the same documents."
             )
     shown = StoredTexts(first.index.folder, "texts")
-    collection = DemoDocuments(first.name, first.index.ids, shown, first.records, first.reader)
-    collection.check()
+    collection = DemoDocuments(first.name, first.index.ids, shown, first.store, first.records)
     ways = [way for each in opened for way in _ways(each, options.query_field, len(opened) > 1)]
-    if first.records is not None and first.reader.texts and len(collection) <= MOST_BM25:
+    if collection.has_texts and len(collection) <= MOST_BM25:
         ways += _bm25(collection)
     return Demo(collection, tuple(_apart(ways)))
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """An index with its model, None: it is not there; and its records, None: not at hand."""
+    """An index with its model, None: it is not there; and its `open_documents`."""
 
     name: str
     index: InvertedIndex | DenseIndex
     model: TrainedModel | None
+    store: Store | None
     records: Any
-    reader: DocumentReader
 
 
 def _indexes(options: DemoOptions) -> list[_Opened]:
-    """Opens indexes and their models; --data has the documents of the first."""
+    """Opens indexes and their models; documents are shown from the first."""
     out: list[_Opened] = []
     runs = options.runs or ("",) * len(options.indexes)
     for name, run in zip(options.indexes, runs, strict=True):
@@ -141,13 +145,8 @@ def _indexes(options: DemoOptions) -> list[_Opened]:
             raise UserError(f"the model {path} of the index {name} is not there: give --run=RUN.")
         else:
             log.info(f"the model {path} of {name} is not there: searching by bags of words alone")
-        if options.data and model is None:
-            raise UserError("--data needs the model of the index: give --run=RUN.")
-        records, reader = None, DocumentReader("documents")
-        if model is not None and not out:
-            said = _index_options(options, Path(path), index.folder)
-            records, reader = records_of(index, model.config, said)
-        out.append(_Opened(Path(name).name, index, model, records, reader))
+        store, records = (None, None) if out else open_documents(index)
+        out.append(_Opened(Path(name).name, index, model, store, records))
     return out
 
 
@@ -175,8 +174,15 @@ def _encoded(options: DemoOptions, folder: Path) -> list[_Opened]:
         about = write_index(partial, dataclasses.replace(work, model=model))
         folders.finish(partial, target, about)
         name = Path(options.data.partition(",")[0]).name if source is None else source.name
-        out.append(_Opened(name, open_index(target), model, work.records, work.reader))
+        pictures = work.records if work.reader.images else None
+        out.append(_Opened(name, open_index(target), model, Store(target), pictures))
     return out
+
+
+def _document_flags(options: DemoOptions) -> list[str]:
+    """Returns the flags about documents that are given."""
+    names = ["data", *(key.name for key in dataclasses.fields(DocumentColumns))]
+    return [name for name in names if getattr(options, name)]
 
 
 def _index_options(options: DemoOptions, checkpoint: Path, out: Path) -> IndexOptions:

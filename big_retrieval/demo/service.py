@@ -199,7 +199,7 @@ class Service:
           Overloaded: too much is asked for.
         """
         collection = self.demo.collection
-        if collection.records is None or collection.has_pictures:
+        if not collection.has_texts or collection.has_pictures:
             return {number: collection.shown[number] for number in numbers}
         job = functools.partial(_previews, collection, numbers)
         return await _one(self._readers[0], job)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +14,14 @@ from big_retrieval.data.formats.columns import as_text
 from big_retrieval.data.formats.lines import DelimitedLines
 from big_retrieval.data.formats.records import IMAGE, Records
 from big_retrieval.data.formats.tables import Table, check_columns
-from big_retrieval.data.sources import as_texts, evenly_spaced, is_absent
+from big_retrieval.data.images.decoding import Encoded
+from big_retrieval.data.sources import Record, as_texts, is_absent
 from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
 SHOWN = 120  # characters of a text that are kept to be shown
-SAMPLED = 32  # records that tell documents from others
 TRIES = 100  # unreadable records at the start of the files after which reading ends
 IDS = ("id", "_id")  # columns of ids, the first one there counts; the second is BEIR's
 TEXT = "text"  # what files of queries or documents call their text, whatever the model's field does
@@ -74,11 +72,23 @@ class DocumentRow:
       values: field -> a text, a pair of title and text where the field has titles, or an image as
         `encode_images` takes it; None where the record has none.
       shown: what a search result shows, such as the beginning of the text.
+      index: of the record.
     """
 
     id: str
     values: dict[str, Any]
     shown: str = ""
+    index: int = 0
+
+    def stored(self) -> Record:
+        """Returns the row of an index's store: `row`, the whole `text`, and the `image`'s path."""
+        texts: list[str] = []
+        for value in self.values.values():
+            if isinstance(value, str | tuple):
+                texts += filter(None, (value,) if isinstance(value, str) else value)
+        images = (x.path for x in self.values.values() if isinstance(x, Encoded) and x.path)
+        row = {"row": self.index, "text": "\n".join(texts), "image": next(images, "")}
+        return {name: value for name, value in row.items() if value != ""}
 
 
 def open_records(
@@ -199,22 +209,6 @@ def read(
             yield rows
 
 
-def sample(records: Records, reader: DocumentReader) -> str:
-    """A digest of ids and texts of evenly spaced records, so that edited files are noticed."""
-    digest = hashlib.sha256()
-    for index in evenly_spaced(len(records), SAMPLED).tolist():
-        try:
-            with record_at(records.place(index)):
-                row = read_row(records, reader, index)
-        except Damaged:
-            read: Any = None
-        else:
-            texts = [value for value in row.values.values() if isinstance(value, str | tuple)]
-            read = [row.id, row.shown, texts]
-        digest.update(json.dumps([index, read]).encode())
-    return digest.hexdigest()
-
-
 def _flags(reader: DocumentReader) -> list[str]:
     """The flags that name columns."""
     known = {"--text": reader.texts, "--title": reader.titles, "--image": reader.images}
@@ -254,7 +248,7 @@ def read_row(records: Records, reader: DocumentReader, index: int) -> DocumentRo
     if show:  # as it stands in the file, such as the path of an image
         value = records.table.row(index, (show,)).get(show)
         first = _shown(value) if reader.show or isinstance(value, str) else ""
-    return DocumentRow(name, values, " ".join(first.split())[:SHOWN])
+    return DocumentRow(name, values, " ".join(first.split())[:SHOWN], index)
 
 
 def _shown(value: Any) -> str:

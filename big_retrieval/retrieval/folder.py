@@ -5,6 +5,7 @@
     manifest.json    size and SHA-256 of every other file; written last
     ids.npy, ids_ends.npy            ids of the documents, by number (`files.Texts`)
     texts.npy, texts_ends.npy        the beginning of each document's text, to be shown
+    store.json, store-*.arrow        whole texts and paths of images (`DocumentRow.stored`)
     tokenizer.json, terms.npy        of lexical indexes: from a text to term ids, without a model
     pointers.npy, documents.npy, values.npy   of inverted ones (`inverted.py`)
     embeddings.npy                       of dense ones (`dense.py`)
@@ -52,7 +53,7 @@ class About:
       checkpoint: folder of the model that encoded the documents.
       params_sha256: SHA-256 of the model's parameters; "": no network was run.
       files: paths and patterns of the documents' files, absolute, separated by commas; "": unknown.
-        They may have gone since.
+        They may have gone since. Only images that are no files of their own are read from them.
       version: of the format.
     """
 

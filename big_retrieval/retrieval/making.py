@@ -12,6 +12,7 @@ import numpy as np
 from big_retrieval.config import registry, schema
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.open_files import split_paths
+from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load, saved
 from big_retrieval.inference.fingerprint import params_sha256
@@ -121,21 +122,27 @@ def write_index(partial: Path, work: IndexWork) -> About:
     """
     hashes: list[np.ndarray] = []
 
-    def batches(ids: TextsWriter, shown: TextsWriter) -> Iterator[Any]:
-        for names, rows, found in _encoded(work):
-            ids.append(names)
-            shown.append(row.shown for row in rows)
-            hashes.append(hashes_of(names))
-            yield found
-
     about = _about(work)
-    with TextsWriter(partial, "ids") as ids, TextsWriter(partial, "texts") as shown:
+    with (
+        TextsWriter(partial, "ids") as ids,
+        TextsWriter(partial, "texts") as shown,
+        StoreWriter(partial, "document") as store,
+    ):
+
+        def batches() -> Iterator[Any]:
+            for names, rows, found in _encoded(work):
+                ids.append(names)
+                shown.append(row.shown for row in rows)
+                store.append(row.stored() for row in rows)
+                hashes.append(hashes_of(names))
+                yield found
+
         if work.words is None:
-            about = dense.build(partial, batches(ids, shown), about)
+            about = dense.build(partial, batches(), about)
         else:
             work.words.save(partial)
             memory = work.options.memory
-            about = inverted.build(partial, batches(ids, shown), about, memory=memory)
+            about = inverted.build(partial, batches(), about, memory=memory)
     check_ids(StoredTexts(partial, "ids"), np.concatenate(hashes))
     return about
 

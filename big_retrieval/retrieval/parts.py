@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from big_retrieval.data.stores.store import INFO, Store
+from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import MANIFEST
@@ -170,6 +172,11 @@ def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
             with TextsWriter(partial, name) as writer:
                 for path, _ in parts:
                     writer.extend(StoredTexts(path, name))
+        if (first / INFO).is_file():
+            with StoreWriter(partial, "document") as store:
+                for path, _ in parts:
+                    own = Store(path)
+                    store.append(map(own.row, range(len(own))))
         if about.kind == DENSE:
             about = dense.join(partial, [path for path, _ in parts], about)
         else:

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.config import Config, is_lexical
-from big_retrieval.data.formats import open_files
-from big_retrieval.data.formats.folders import is_folder_of_shards, pictures_in
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load, saved
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import exports, inverted
-from big_retrieval.retrieval.documents import DocumentReader, open_records, sample
+from big_retrieval.retrieval.documents import DocumentReader, open_records
 from big_retrieval.retrieval.encode import IMAGES, TEXTS, document_fields
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
 
@@ -144,29 +142,15 @@ def origin(work: IndexWork) -> dict[str, Any]:
     return {
         "model": manifest.sha256_file(work.checkpoint / manifest.MANIFEST),
         "documents": {
-            "files": files_of(options.documents),
             "records": len(work.records),
-            "sample": sample(work.records, work.reader),
+            "fingerprint": work.records.fingerprint,
+            "image": next(iter(work.reader.images.values()), ""),
         },
         **{
             name: list(value) if isinstance(value, tuple) else value
             for name, value in flags.items()
         },
     }
-
-
-def files_of(documents: str) -> list[list[Any]]:
-    """Names and bytes of the files of documents; of a folder of pictures, how many it has.
-
-    Raises:
-      UserError: there is none.
-    """
-    files = open_files.files_of_flag("data", documents)
-    return [
-        [path.name, len(pictures_in(path)) if path.is_dir() else path.stat().st_size]
-        for path in files
-        if path.is_file() or not is_folder_of_shards(path)
-    ]
 
 
 def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) -> DocumentReader:

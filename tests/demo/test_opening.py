@@ -3,9 +3,10 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -13,8 +14,8 @@ from big_retrieval import load
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.demo.opening import Demo, DemoOptions, open_demo
 from big_retrieval.demo.ways import ModelWay
-from big_retrieval.errors import UserError
-from big_retrieval.retrieval import folder as folders
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.manifest import MANIFEST, write_manifest
 from big_retrieval.retrieval.making import IndexOptions, make
 from tests.demo.conftest import COUNT
 
@@ -71,60 +72,57 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pictures.jsonl"
 
 
-def test_an_index_finds_its_pictures_behind_a_broken_one(
-    runs: tuple[str, str], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_index_shows_its_documents_without_the_file_they_came_from(
+    runs: tuple[str, str], files: Path, tmp_path: Path, said: list[str]
 ) -> None:
-    index = make(IndexOptions(Path(runs[0]), str(files), tmp_path / "index", show="caption"))
-    options: dict[str, Any] = {"indexes": (str(index),), "show": "caption"}
-    found = open_demo(DemoOptions(data=str(files), **options), tmp_path)
+    for path in files.parent.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    table = tmp_path / files.name
+    index = make(IndexOptions(Path(runs[0]), str(table), tmp_path / "index", show="caption"))
+    table.unlink()
+    options = DemoOptions(indexes=(str(index),))
+    found = open_demo(options, tmp_path)
     assert [way.key for way in found.ways] == ["sparse", "bag"]
     collection = found.collection
-    assert len(collection) == 9
+    assert len(collection) == 9  # one picture is broken
     assert collection.ids[2] == "d3"
-    assert collection.shown[2] == "<b>picture 3"
+    assert collection.shown[2] == collection.text(2) == "<b>picture 3"
     kind, data = collection.picture(2) or ("", b"")
     assert kind in ("image/png", "image/jpeg")
     assert len(data) > 100
-    alone = open_demo(DemoOptions(indexes=(str(index),)), tmp_path).collection
-    assert alone.picture(2) == collection.picture(2)  # the index says where its files are
-    files.write_text(files.read_text() + "\n")
-    bare = open_demo(DemoOptions(**options), tmp_path)
-    assert not bare.collection.has_pictures  # they are others now
-    assert bare.collection.text(2) == "<b>picture 3"
-    assert bare.collection.picture(2) is None
-    others = DemoOptions(data=str(_others(files)), **options)
-    with pytest.raises(UserError, match=r"--data=.*others.jsonl has other rows than the index"):
-        open_demo(others, tmp_path)
-    monkeypatch.setattr(folders, "made_from", lambda folder: None)  # such as of an older index
-    with pytest.raises(UserError, match="--data has no record with the id 'd0'"):
-        open_demo(others, tmp_path)
+    (tmp_path / "3.png").unlink()
+    with pytest.raises(Damaged, match=r"document d3: the image '\S*3\.png' cannot be read"):
+        open_demo(options, tmp_path).collection.image(2)
+    with pytest.raises(UserError, match="--data is for documents that are encoded at the start"):
+        open_demo(dataclasses.replace(options, data="others.jsonl"), tmp_path)
+    (index / "store.json").unlink()  # as of an older version
+    (index / MANIFEST).unlink()
+    write_manifest(index)
+    bare = open_demo(options, tmp_path).collection
+    assert not bare.has_pictures
+    assert (bare.text(2), bare.picture(2)) == ("<b>picture 3", None)
+    assert any("was built by an older version: no pictures" in line for line in said)
 
 
-def test_a_table_that_was_sorted_anew_gives_no_pictures(
+def test_pictures_in_a_changed_table_are_not_shown(
     runs: tuple[str, str], files: Path, tmp_path: Path, said: list[str]
 ) -> None:
-    """Ids are numbers of rows here, and the file keeps its name and size."""
-    names = ("5.png", "3.png", "4.png")
-    table, pictures = tmp_path / "table.csv", [files.with_name(name) for name in names]
-    lines = [f"{path},picture of {path.stem}" for path in pictures]
-    table.write_text("\n".join(["image,caption", *lines]) + "\n")
+    table = tmp_path / "table.parquet"
+
+    def write(numbers: list[int]) -> None:
+        pictures = [files.with_name(f"{number}.png").read_bytes() for number in numbers]
+        pq.write_table(pa.table({"image": pictures, "caption": list(map(str, numbers))}), table)
+
+    write([5, 3, 4])
     index = make(IndexOptions(Path(runs[1]), str(table), tmp_path / "index", show="caption"))
     options = DemoOptions(indexes=(str(index),))
-    assert open_demo(options, tmp_path).collection.has_pictures
-    named = dataclasses.replace(options, data=str(table))  # and shows another column
-    assert open_demo(named, tmp_path).collection.has_pictures
-    table.write_text("\n".join(["image,caption", *sorted(lines)]) + "\n")
+    collection = open_demo(options, tmp_path).collection
+    assert (collection.shown[1], collection.image(1).data) == (
+        "3", files.with_name("3.png").read_bytes()
+    )  # fmt: skip
+    write([3, 4, 5])
     assert not open_demo(options, tmp_path).collection.has_pictures
-    assert any("have changed: no pictures" in line for line in said)
-    with pytest.raises(UserError, match="has other rows than the index"):
-        open_demo(named, tmp_path)
-
-
-def _others(files: Path) -> Path:
-    """The same pictures under other ids."""
-    other = files.with_name("others.jsonl")
-    other.write_text(files.read_text().replace('"d', '"e'))
-    return other
+    assert any("no pictures: the files that" in x and "have changed" in x for x in said)
 
 
 def test_own_files_are_encoded_as_many_as_wanted(

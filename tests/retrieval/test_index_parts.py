@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import dense, inverted, making
@@ -40,6 +41,8 @@ def write(out: Path, found: Any, names: Sequence[str], about: About, memory: int
     for name in ("ids", "texts"):
         with TextsWriter(partial, name) as writer:
             writer.append(names)
+    with StoreWriter(partial, "document") as store:
+        store.append({"row": int(name[1:])} for name in names)
     batches = [found[start : start + 7] for start in range(0, len(names), 7)]
     if about.kind == "dense":
         about = dense.build(partial, batches, about)

@@ -20,9 +20,10 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.demo.documents import open_documents
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
-from big_retrieval.retrieval import answers, open_index, preparing
+from big_retrieval.retrieval import answers, open_index
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import IndexOptions, make
 from big_retrieval.retrieval.searching import open_searcher
@@ -136,6 +137,21 @@ def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -
     assert searcher.ids(["", ASK], 2)[0] == ([], [])
 
 
+def test_index_keeps_whole_texts_when_its_file_is_gone(place: Path, tmp_path: Path) -> None:
+    texts = ["a red circle " * 20, "a blue square"]
+    path = tmp_path / "long.jsonl"
+    path.write_text("\n".join(json.dumps({"captions": text}) for text in texts))
+    index = make(
+        options(place, "lexical", str(tmp_path / "index"), documents=str(path), binary=True)
+    )
+    path.unlink()
+    found = open_searcher(index, mode="bag").show("red circle", 1)[0]
+    assert (found.id, found.shown) == ("long-000000", texts[0][:120])
+    store, _ = open_documents(open_index(index))
+    assert store is not None
+    assert store.row(0) == {"row": 0, "text": texts[0]}
+
+
 def test_documents_as_bags_of_words(place: Path, binary: Path) -> None:
     model = big_retrieval.load(place / "lexical")
     query = rows_of(model, [ASK], "query")
@@ -197,7 +213,6 @@ def test_a_folder_of_pictures(place: Path, dense: Path, tmp_path: Path) -> None:
     for number, name in enumerate(names):
         found = searcher.show(str(place / f"{number}.png"), 1)[0]
         assert (found.id, found.shown) == (name, f"photos/{name}")
-    assert preparing.files_of(str(folder)) == [["photos", 11]]
 
 
 @pytest.mark.slow

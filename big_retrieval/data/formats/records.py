@@ -242,7 +242,8 @@ def load_image(value: Any, root: Path, place: str) -> Any:
     if "://" in str(value):
         raise Damaged(place, f"the image {str(value)!r:.80} is an address; download it first")
     try:
-        return Encoded(read_bytes(root / value, MOST_FILE), f"{place}, {value!s:.200}")
+        path = root / value
+        return Encoded(read_bytes(path, MOST_FILE), f"{place}, {value!s:.200}", str(path))
     except (OSError, ValueError, UserError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem).rstrip(".")
         raise Damaged(

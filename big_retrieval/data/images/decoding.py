@@ -47,10 +47,12 @@ class Encoded:
     Attributes:
       data: the file's content.
       place: where it comes from, for messages.
+      path: absolute path of the file; empty for the content of another file.
     """
 
     data: bytes
     place: str = "an image"
+    path: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from big_retrieval.data.stores.blocks import Reader, RowBlock, check_names
-from big_retrieval.data.stores.store import INFO, OWN_COLUMNS, Store
-from big_retrieval.data.stores.values import digest, to_arrow
+from big_retrieval.data.stores.store import INFO, Store
+from big_retrieval.data.stores.writer import PART_BYTES, PART_ROWS, write_info, write_part
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.io.handles import ends_digest, stamp_of
@@ -36,8 +34,6 @@ from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
 
 VERSION = 2  # raise it when a reader gives other rows for the same file
-PART_ROWS = 2**17
-PART_BYTES = 2**26
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
 MIB = 2**20
@@ -186,7 +182,7 @@ def _lane(
     for blocks in _parts(lane, files, reader, progress):
         path = folder / f"{number:05d}-{len(parts):05d}.arrow"
         check_names({name for _, block in blocks for name in block.columns}, files[blocks[0][0]][0])
-        parts.append({"name": path.name, **_write_part(path, blocks, reader)})
+        parts.append(write_part(path, blocks, reader.unit))
         locks.check()
     found = {"parts": parts}
     durable.write_bytes(mark, json.dumps(found).encode())
@@ -241,46 +237,6 @@ class _Progress:
             self._counter.add(more)
 
 
-def _write_part(
-    path: Path, blocks: Sequence[tuple[int, RowBlock]], reader: Reader
-) -> dict[str, Any]:
-    """Writes rows as one record batch; returns numbers of rows, the first damage, the digest."""
-    names = dict.fromkeys(name for _, block in blocks for name in block.columns)
-    own: list[list[Any]] = [[], [], []]
-    values: dict[str, list[Any]] = {name: [] for name in names}
-    types = blocks[0][1].types
-    for index, block in blocks:
-        rows = len(block.places)
-        for column, added in zip(own, ([index] * rows, block.places, block.reasons), strict=True):
-            column.extend(added)
-        for name in names.keys() - types.keys():
-            values[name].extend(block.columns.get(name) or [None] * rows)
-    pairs = [
-        (pa.field(name, kind), pa.array(column, kind))
-        for name, column, kind in zip(
-            OWN_COLUMNS, own, (pa.int64(), pa.int64(), pa.string()), strict=True
-        )
-    ]
-    for name, column in values.items():
-        if name in types:
-            array = pa.concat_arrays([block.columns[name] for _, block in blocks])
-            pairs.append((pa.field(name, array.type), array))
-        else:
-            pairs.append(to_arrow(name, column))
-    fields, arrays = zip(*pairs, strict=True)
-    batch = pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(list(fields)))
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)
-    durable.sync_file(path)
-    content = hashlib.sha256()
-    for field, array in sorted(pairs[2:], key=lambda pair: pair[0].name):  # reasons count, too
-        content.update(digest(field, array))
-    damaged = [row for row, reason in enumerate(own[2]) if reason is not None]
-    first = f"{reader.unit} {own[1][damaged[0]]}, {own[2][damaged[0]]}" if damaged else ""
-    sizes = {"rows": batch.num_rows, "damaged": len(damaged)}
-    return {**sizes, "first": first, "digest": content.hexdigest()}
-
-
 def _finish(
     folder: Path,
     partial: Path,
@@ -298,20 +254,16 @@ def _finish(
         if first:
             raise UserError(f"{files[0][0]}: none of {rows:,} rows can be read{first}.")
         raise UserError(f"{files[0][0]} has no rows; give a file with at least one record.")
-    digests = "".join(f"{part['rows']} {part['digest']}\n" for part in parts)
-    info = {
-        "version": VERSION,
-        "name": Path(files[0][0]).stem if len(files) == 1 else Path(files[0][0]).parent.name,
-        "fingerprint": hashlib.sha256(digests.encode()).hexdigest(),
-        "rows": rows,
-        "damaged": damaged,
-        "reader": reader.read.__name__,
-        "unit": reader.unit,
-        "key": reader.key,
-        "files": files,
-        "parts": [part["name"] for part in parts],
-    }
-    durable.write_bytes(partial / INFO, json.dumps(info, indent=1).encode())
+    write_info(
+        partial,
+        parts,
+        version=VERSION,
+        name=Path(files[0][0]).stem if len(files) == 1 else Path(files[0][0]).parent.name,
+        reader=reader.read.__name__,
+        unit=reader.unit,
+        key=reader.key,
+        files=files,
+    )
     durable.remove(folder)  # a store whose deletion was interrupted
     durable.replace(partial, folder)
     for mark in folder.glob("[0-9]*.json"):

@@ -1,0 +1,123 @@
+"""Writes rows into the parts of a store."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from big_retrieval.data.sources import Record
+from big_retrieval.data.stores.blocks import RowBlock, RowBuffer
+from big_retrieval.data.stores.store import INFO, OWN_COLUMNS
+from big_retrieval.data.stores.values import digest, to_arrow
+from big_retrieval.io import durable
+
+PART_ROWS = 2**17
+PART_BYTES = 2**26
+
+
+def write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]], unit: str) -> dict[str, Any]:
+    """Writes rows as one record batch.
+
+    Args:
+      blocks: blocks with the indices of their files.
+      unit: as in `Reader`.
+
+    Returns:
+      Name, numbers of rows and of damaged ones, the first of these, and the digest of the values.
+    """
+    names = dict.fromkeys(name for _, block in blocks for name in block.columns)
+    own: list[list[Any]] = [[], [], []]
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    types = blocks[0][1].types
+    for index, block in blocks:
+        rows = len(block.places)
+        for column, added in zip(own, ([index] * rows, block.places, block.reasons), strict=True):
+            column.extend(added)
+        for name in names.keys() - types.keys():
+            values[name].extend(block.columns.get(name) or [None] * rows)
+    pairs = [
+        (pa.field(name, kind), pa.array(column, kind))
+        for name, column, kind in zip(
+            OWN_COLUMNS, own, (pa.int64(), pa.int64(), pa.string()), strict=True
+        )
+    ]
+    for name, column in values.items():
+        if name in types:
+            array = pa.concat_arrays([block.columns[name] for _, block in blocks])
+            pairs.append((pa.field(name, array.type), array))
+        else:
+            pairs.append(to_arrow(name, column))
+    fields, arrays = zip(*pairs, strict=True)
+    batch = pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(list(fields)))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    durable.sync_file(path)
+    content = hashlib.sha256()
+    for field, array in sorted(pairs[2:], key=lambda pair: pair[0].name):  # reasons count, too
+        content.update(digest(field, array))
+    damaged = [row for row, reason in enumerate(own[2]) if reason is not None]
+    first = f"{unit} {own[1][damaged[0]]}, {own[2][damaged[0]]}" if damaged else ""
+    sizes = {"rows": batch.num_rows, "damaged": len(damaged)}
+    return {"name": path.name, **sizes, "first": first, "digest": content.hexdigest()}
+
+
+def write_info(folder: Path, parts: Sequence[dict[str, Any]], **entries: Any) -> None:
+    """Writes store.json, with which a folder of parts is a store.
+
+    Args:
+      parts: results of `write_part`.
+      **entries: further entries: version, name, reader, unit, key and files.
+    """
+    digests = "".join(f"{part['rows']} {part['digest']}\n" for part in parts)
+    info = {
+        "fingerprint": hashlib.sha256(digests.encode()).hexdigest(),
+        **{key: sum(part[key] for part in parts) for key in ("rows", "damaged")},
+        **entries,
+        "parts": [part["name"] for part in parts],
+    }
+    durable.write_bytes(folder / INFO, json.dumps(info, indent=1).encode())
+
+
+class StoreWriter:
+    """Writes rows that come from no file into a folder, which may have other files.
+
+    Args:
+      folder: the folder.
+      unit: what rows are in messages, such as "document".
+    """
+
+    def __init__(self, folder: Path, unit: str):
+        self._folder, self._unit, self._rows = folder, unit, 0
+        self._buffer, self._parts = RowBuffer(folder), list[dict[str, Any]]()
+
+    def append(self, rows: Iterable[Record]) -> None:
+        """Appends rows."""
+        for row in rows:
+            self._rows += 1
+            size = sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+            self._buffer.add(row, self._rows, None, size)
+            if len(self._buffer.rows) >= PART_ROWS or self._buffer.size >= PART_BYTES:
+                self._write()
+
+    def __enter__(self) -> "StoreWriter":
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:
+            return
+        if self._buffer.rows:
+            self._write()
+        entries = {
+            "name": self._unit,
+            "unit": self._unit,
+            "key": "",
+            "files": [(self._unit, 0, 0, "")],
+        }
+        write_info(self._folder, self._parts, **entries)
+
+    def _write(self) -> None:
+        path = self._folder / f"store-{len(self._parts):05d}.arrow"
+        self._parts.append(write_part(path, [(0, self._buffer.take())], self._unit))
