@@ -121,4 +121,5 @@ class DocumentRows:
         Raises:
           Damaged: it cannot be used.
         """
-        return dataclasses.asdict(read_row(self._records, self._reader, index))
+        row = read_row(self._records, self._reader, index)
+        return {"id": row.id, "values": row.values, "shown": row.shown}
