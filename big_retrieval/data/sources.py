@@ -279,7 +279,7 @@ def title_of(source: RecordSource, index: int, column: str) -> Any:
 def evenly_spaced(count: int, most: int) -> np.ndarray:
     """Returns at most `most` indices below `count`, evenly spaced from 0 to the last.
 
-    Runs and indexes store digests of these records, so that other indices would make them invalid.
+    Runs store digests of these records, so that other indices would make them invalid.
 
     Returns:
       int64 [min(count, most)], ascending.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import json
 import logging
 from collections import Counter
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Config, schema
-from big_retrieval.data.sources import evenly_spaced
+from big_retrieval.data.formats.tables import digest_of
+from big_retrieval.data.sources import fingerprint_of
 from big_retrieval.io.appended import AppendedFile
 from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
 from big_retrieval.mining.searchers import CandidateSearcher
@@ -23,7 +23,6 @@ from big_retrieval.runtime.progress import ProgressCounter
 
 log = logging.getLogger(__name__)
 QUERIES = 1024  # searched at a time
-LOOKED_AT = 1000  # documents by which `data_sha256` tells data apart
 
 
 def mine(
@@ -49,7 +48,7 @@ def mine(
     determines = {
         "searcher": searcher.fingerprint,
         "config": schema.to_plain(config),
-        "data": data_sha256(task, asked),
+        "data": data_fingerprints(task),
         "depth": depth,
         **dataclasses.asdict(options),
     }
@@ -164,17 +163,11 @@ class Output(AppendedFile):
         self.add(lines, {"queries": self.done, "counts": self.counts, "dropped": self.dropped})
 
 
-def data_sha256(task: Task, asked: np.ndarray) -> str:
-    """A fingerprint of queries, their right documents and, where there are many, some documents.
-
-    Args:
-      task: has them.
-      asked: numbers of the queries, [q].
-    """
-    digest, count = hashlib.sha256(), len(task.documents)
-    for number in asked.tolist():
-        said = [task.question(number), *task.answers(number), list(task.right[number])]
-        digest.update(json.dumps(said).encode())
-    for place in evenly_spaced(count, LOOKED_AT).tolist():
-        digest.update(json.dumps([count, place, *task.text(place)]).encode())
-    return digest.hexdigest()
+def data_fingerprints(task: Task) -> dict[str, str]:
+    """Returns the fingerprints of the queries, of the documents, and of which are right."""
+    queries, documents = range(len(task.queries)), range(len(task.documents))
+    return {
+        "queries": fingerprint_of(task.queries) or digest_of(map(task.question, queries)),
+        "documents": fingerprint_of(task.documents) or digest_of(map(task.text, documents)),
+        "right": digest_of(map(list, task.right)),
+    }

@@ -15,6 +15,7 @@ from big_retrieval.commands import mine
 from big_retrieval.config import Dpr, recipe
 from big_retrieval.data.build import make_source
 from big_retrieval.data.passages.collection import Collection
+from big_retrieval.data.sources import TextRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals import ranks
 from big_retrieval.evals.bm25 import Bm25
@@ -264,6 +265,17 @@ def test_a_run_that_was_stopped_goes_on(
     command(**flags, OUT=str(out), COUNT=1)
     assert searched[4:] == [0, 1, 2]
     assert [len(row["hard_negative_ctxs"]) for row in read(out)] == [1, 1, 0]
+
+
+def test_every_document_counts_for_the_resume() -> None:
+    def fingerprints(changed: int) -> dict[str, str]:
+        texts = [f"text {number + (number == changed)}" for number in range(2500)]
+        documents = TextRecords(texts, column="text")
+        queries = TextRecords(["a query"], column="query")
+        return mining.data_fingerprints(Task(queries, documents, [[0]], QUERY, text_reader("text")))
+
+    assert fingerprints(-1) == fingerprints(-1)
+    assert len({fingerprints(n)["documents"] for n in (-1, 1, 2)}) == 3
 
 
 def test_queries_that_are_documents_are_not_their_own_negatives(
