@@ -1,4 +1,4 @@
-"""Looks at a config's data, writes them as shards, splits judged pairs, or gets published data.
+"""Looks at a config's data, writes shards, splits judged pairs, gets published data, lists stores.
 
     big-retrieval data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
     big-retrieval data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
@@ -7,6 +7,7 @@
     big-retrieval data regions --data=FOLDER --boxes=FOLDER --sizes=FILE[,FILE] --out=FOLDER
     big-retrieval data get [NAME]
     big-retrieval data check NAME [--data=FOLDER]
+    big-retrieval data stores [--delete [--all]]
 
 `inspect` prints what the data hold, how fast they are read, and draws some examples; `convert`
 writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads. `split`
@@ -14,7 +15,8 @@ draws the four-way split of judged pairs (GCL); they are given by --config, or b
 source of the type `graded` as flags --data.KEY. `regions` makes memory-mapped files of published
 features of image regions, which a source of the type `karpathy` reads. `get` says where a published
 data set is, its license and size, and where the configs look for it; `check` says whether a folder
-holds all of it.
+holds all of it. `stores` lists the stores that files were read into, with sizes and last uses;
+--delete deletes those that are not needed.
 """
 
 import itertools
@@ -39,14 +41,16 @@ SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed
 SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
 DATA = flags.DEFINE_list("data", [], "regions: TSV files, or a folder of <id>.npz; check: folder")
 BOXES = flags.DEFINE_string("boxes", "", "regions: the folder of <id>.npy, of a folder of <id>.npz")
+DELETE = flags.DEFINE_bool("delete", False, "stores: delete those that are not needed")
+ALL = flags.DEFINE_bool("all", False, "stores: with --delete, all of them")
 SIZES = flags.DEFINE_list("sizes", [], "regions: COCO's files with the images' sizes, of folders")
 
 
 def main(*words: str) -> None:
     """Reads the configuration and does what the word says."""
     actions = {"inspect": inspect, "convert": convert, "split": split}
-    if words == ("regions",):
-        regions()
+    if words in (("regions",), ("stores",)):
+        regions() if words == ("regions",) else stores()
         return
     word, *names = words or ("",)
     if word == "get" or (word == "check" and names):
@@ -57,7 +61,7 @@ def main(*words: str) -> None:
     if word not in actions or names:
         raise UserError(
             "say what to do: big-retrieval data inspect, ... convert, ... split, ... regions, "
-            "... get NAME, or ... check NAME."
+            "... get NAME, ... check NAME, or ... stores."
         )
     if words[0] == "split" and cli.CONFIG.value is None:
         data_split.split(data_split.source_of_flags(), OUT.value)
@@ -180,6 +184,19 @@ def regions() -> None:
         print(f"{again:,} images occur a second time, and were skipped")
     print(f"{count:,} images under {folder}")
     print(f"to train on them: --config.data.type=karpathy --config.data.regions={folder}")
+
+
+def stores() -> None:
+    """Lists the stores, or deletes those that are not needed."""
+    from big_retrieval.data.stores.cache import delete_stores, print_stores
+    from big_retrieval.data.stores.ingest import stores_folder
+
+    if ALL.value and not DELETE.value:
+        raise UserError("--all goes with --delete: give both, or neither to list the stores.")
+    if DELETE.value:
+        delete_stores(stores_folder(), every=ALL.value)
+    else:
+        print_stores(stores_folder())
 
 
 def _lines(path: Path) -> int:

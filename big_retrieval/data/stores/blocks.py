@@ -26,12 +26,15 @@ class RowBlock:
       places: locations of the rows in the file, such as line numbers from 1, [n].
       reasons: what is wrong with the rows, [n]; None for a row that can be read.
       size: bytes that were read.
+      notes: messages about the file, such as its encoding; every process that opens the store
+        prints them.
     """
 
     columns: Mapping[str, Any]
     places: Sequence[int]
     reasons: Sequence[str | None]
     size: int
+    notes: Sequence[str] = ()
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -89,6 +92,7 @@ class RowBuffer:
     places: list[int] = field(default_factory=list)
     reasons: list[str | None] = field(default_factory=list)
     size: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def add(self, row: Record, place: int, reason: str | None, size: int) -> None:
         """Adds a row of a number of bytes; an empty row with a reason is damaged."""
@@ -106,6 +110,6 @@ class RowBuffer:
         names = dict.fromkeys(itertools.chain.from_iterable(self.rows))
         check_names(names, self.path)
         columns = {name: [row.get(name) for row in self.rows] for name in names}
-        block = RowBlock(columns, self.places, self.reasons, self.size)
-        self.rows, self.places, self.reasons, self.size = [], [], [], 0
+        block = RowBlock(columns, self.places, self.reasons, self.size, self.notes)
+        self.rows, self.places, self.reasons, self.size, self.notes = [], [], [], 0, []
         return block

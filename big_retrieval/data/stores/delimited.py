@@ -7,7 +7,6 @@ line. Reading continues with the next line, so a quote that is never closed cost
 
 import codecs
 import csv
-import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,8 +20,6 @@ LARGEST_RECORD = 2**24  # characters; the end of a longer record is looked for n
 MOST_REREAD = 2**31  # characters that are read again after quotes that are not closed
 
 Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE: quotes are letters
-
-log = logging.getLogger(__name__)
 
 
 def delimited(delimiter: str) -> Reader:
@@ -39,16 +36,17 @@ def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:
     Raises:
       UserError: two columns of the header have one name.
     """
-    encoding = encoding_of(path)
+    buffer = RowBuffer(path)
+    encoding = encoding_of(path, buffer.notes)
     quoting: Quoting = csv.QUOTE_MINIMAL
     if delimiter == "\t" and not _quotes_fit(path, encoding):
-        log.info(f"{path}: quotes are letters, as some of its cells have only one")
+        buffer.notes.append(f"{path}: quotes are letters, as some of its cells have only one")
         quoting = csv.QUOTE_NONE
-    yield from _blocks(path, encoding, delimiter, quoting)
+    yield from _blocks(buffer, encoding, delimiter, quoting)
 
 
-def encoding_of(path: Path) -> str:
-    """Returns the encoding of a text file: utf-8-sig, utf-16, or cp1252.
+def encoding_of(path: Path, notes: list[str]) -> str:
+    """Returns the encoding of a text file: utf-8-sig, utf-16, or cp1252; adds what is unusual.
 
     A file with some letters in UTF-8 before bytes that are not is UTF-8 with damaged letters.
     """
@@ -65,16 +63,18 @@ def encoding_of(path: Path) -> str:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             if is_ascii and error.object[: error.start].isascii():
-                log.warning(f"{path} is not UTF-8; it is read as Windows-1252")
+                notes.append(f"{path} is not UTF-8; it is read as Windows-1252")
                 return "cp1252"
-            log.warning(
+            notes.append(
                 f"{path} has bytes that are not UTF-8, after byte {place:,}: U+FFFD instead"
             )
     return "utf-8-sig"
 
 
-def _blocks(path: Path, encoding: str, delimiter: str, quoting: Quoting) -> Iterator[RowBlock]:
-    buffer, header = RowBuffer(path), None
+def _blocks(
+    buffer: RowBuffer, encoding: str, delimiter: str, quoting: Quoting
+) -> Iterator[RowBlock]:
+    path, header = buffer.path, None
     with path.open(encoding=encoding, newline="", errors="replace") as file:
         for number, size, cells, reason in _records(file, delimiter, quoting):
             if header is None:

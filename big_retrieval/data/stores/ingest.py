@@ -36,6 +36,7 @@ from big_retrieval.runtime.progress import ProgressCounter
 VERSION = 2  # raise it when a reader gives other rows for the same file
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
+MOST_NOTES = 5  # that are printed
 MIB = 2**20
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,13 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
     folder = stores_folder() / f"{paths[0].stem[:40]}-{_key(files, reader)}"
     if not _is_store(folder):
         folder = _made(folder, files, reader)
+    with contextlib.suppress(OSError):  # of another user
+        os.utime(folder / INFO)  # the time of the last use
     store = Store(folder)
+    for note in store.notes[:MOST_NOTES]:
+        _warn(note)
+    if len(store.notes) > MOST_NOTES:
+        _warn(f"{folder / INFO} has {len(store.notes) - MOST_NOTES:,} more notes on its files")
     if store.damaged:
         first = store.first_damaged()
         _warn(f"{store.damaged:,} of {len(store):,} rows cannot be read, the first: {first}")
@@ -174,25 +181,29 @@ def _lane(
     reader: Reader,
     progress: "_Progress",
 ) -> dict[str, Any]:
-    """Writes the parts of a lane; returns their names, digests and numbers of rows."""
+    """Writes the parts of a lane; returns the results of `write_part`, and notes."""
     mark = folder / f"{number:05d}.json"
     with contextlib.suppress(OSError, ValueError):
         return json.loads(mark.read_bytes())
-    parts: list[dict[str, Any]] = []
-    for blocks in _parts(lane, files, reader, progress):
+    parts, notes = list[dict[str, Any]](), list[str]()
+    for blocks in _parts(lane, files, reader, progress, notes):
         path = folder / f"{number:05d}-{len(parts):05d}.arrow"
         check_names({name for _, block in blocks for name in block.columns}, files[blocks[0][0]][0])
         parts.append(write_part(path, blocks, reader.unit))
         locks.check()
-    found = {"parts": parts}
+    found = {"parts": parts, "notes": notes}
     durable.write_bytes(mark, json.dumps(found).encode())
     return found
 
 
 def _parts(
-    lane: Sequence[int], files: Sequence[File], reader: Reader, progress: "_Progress"
+    lane: Sequence[int],
+    files: Sequence[File],
+    reader: Reader,
+    progress: "_Progress",
+    notes: list[str],
 ) -> Iterator[list[tuple[int, RowBlock]]]:
-    """Yields the blocks of each part with the indices of their files.
+    """Yields the blocks of each part with the indices of their files; adds to `notes`.
 
     Arrow arrays of one column have the same type in all blocks of a part.
     """
@@ -202,6 +213,7 @@ def _parts(
         empty = True
         for block in reader.blocks(Path(files[index][0])):
             empty &= not block.places
+            notes.extend(block.notes)
             if rows and block.types != blocks[-1][1].types:
                 yield blocks
                 blocks, rows, size = [], 0, 0
@@ -212,7 +224,7 @@ def _parts(
                 yield blocks
                 blocks, rows, size = [], 0, 0
         if empty and len(files) > 1:
-            log.warning(f"{files[index][0]} has no rows")
+            notes.append(f"{files[index][0]} has no rows")
     if rows:
         yield blocks
 
@@ -263,6 +275,7 @@ def _finish(
         unit=reader.unit,
         key=reader.key,
         files=files,
+        notes=[note for lane in lanes for note in lane.get("notes", ())],
     )
     durable.remove(folder)  # a store whose deletion was interrupted
     durable.replace(partial, folder)

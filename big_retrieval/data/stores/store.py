@@ -28,6 +28,7 @@ class Store(Table):
       folder: with store.json and the parts.
       columns: all columns that at least one row has.
       damaged: number of rows that cannot be read.
+      notes: messages about the files, such as their encodings.
 
     Raises:
       UserError: the folder is not a store.
@@ -44,6 +45,7 @@ class Store(Table):
             ) from None
         self.name, self._fingerprint = info["name"], info["fingerprint"]
         self.damaged, self._unit, self._key = info["damaged"], info["unit"], info["key"]
+        self.notes: list[str] = info.get("notes", [])
         self._files = [path for path, *_ in info["files"]]
         self._stamps = [(size, changed) for _, size, changed, _ in info["files"]]
         self._ends = list(itertools.accumulate(part.rows for part in self._parts))

@@ -5,7 +5,6 @@ A sample is a run of members with one name before the first dot: 000012.jpg, 000
 and is read with one seek.
 """
 
-import logging
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +21,6 @@ LARGEST_MEMBER = 256 * 2**20  # bytes; no image is larger, and a damaged header 
 
 MOST_ENDINGS = 64  # of a shard; more are parts of names with several dots
 FEW_MEMBERS = 8  # whose names may have as many endings, each with a dot
-
-log = logging.getLogger(__name__)
 
 
 def read_tar(path: Path) -> Iterator[RowBlock]:
@@ -47,7 +44,7 @@ def read_tar(path: Path) -> Iterator[RowBlock]:
         reason = f"not a tar file ({error}); unpack compressed shards first"
         buffer.add({}, 1, reason, 0)
     if samples.is_cut:
-        log.warning(f"{path} is cut short: its first {samples.count:,} samples are used")
+        buffer.notes.append(f"{path} is cut short: its first {samples.count:,} samples are used")
     if not samples.count and not buffer.rows:
         buffer.add({}, 1, "the shard has no sample; fetch it again or leave it out", 0)
     yield buffer.take()

@@ -1,0 +1,121 @@
+"""Stores of the cache: their sizes, sources and last uses, and which ones are not needed."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from big_retrieval.data.stores.store import INFO
+from big_retrieval.io import durable
+from big_retrieval.io.handles import stamp_of
+from big_retrieval.runtime import locks
+
+DAY = 24 * 3600.0  # seconds
+UNUSED_DAYS = 30
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class CachedStore:
+    """A folder of the cache.
+
+    Attributes:
+      size: bytes of its files.
+      rows: number of rows; 0 if the folder is incomplete.
+      damaged: number of rows that cannot be read.
+      sources: paths of the files that were read.
+      used: time of the last use, in seconds since the epoch.
+      reason: why it is not needed; empty if it may be.
+    """
+
+    folder: Path
+    size: int
+    rows: int
+    damaged: int
+    sources: tuple[str, ...]
+    used: float
+    reason: str
+
+
+def cached_stores(cache: Path) -> Iterator[CachedStore]:
+    """Yields the stores and incomplete stores of a folder, by name."""
+    for folder in sorted(cache.iterdir() if cache.is_dir() else ()):
+        if folder.is_dir():
+            yield _look_at(folder)
+
+
+def _look_at(folder: Path) -> CachedStore:
+    files = list(folder.iterdir())
+    size = sum(path.stat().st_size for path in files)
+    info_file = folder / INFO
+    used = max(x.stat().st_mtime for x in ([info_file] if info_file in files else [folder, *files]))
+    idle = time.time() - used
+    try:
+        info = json.loads(info_file.read_bytes())
+        rows, damaged, sources = info["rows"], info["damaged"], info["files"]
+    except (OSError, ValueError, KeyError):
+        reason = "incomplete" if idle > DAY else ""
+        return CachedStore(folder, size, 0, 0, (), used, reason)
+    reason = f"not used for {UNUSED_DAYS} days" if idle > UNUSED_DAYS * DAY else ""
+    if not reason and idle > DAY:  # a run that began before a change still reads the store
+        path = next((path for path, *stamp, _ in sources if not _is_there(path, stamp)), None)
+        reason = f"{path} is gone or has changed" if path else ""
+    return CachedStore(folder, size, rows, damaged, tuple(x[0] for x in sources), used, reason)
+
+
+def _is_there(path: str, stamp: list[int]) -> bool:
+    try:
+        return stamp_of(path) == tuple(stamp)
+    except OSError:
+        return False
+
+
+def delete_store(store: CachedStore) -> None:
+    """Deletes a store.
+
+    Raises:
+      UserError: another process reads files into it.
+    """
+    folder = store.folder.with_name(store.folder.name.removesuffix(".partial"))
+    with locks.holding(locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES"):
+        (store.folder / INFO).unlink(missing_ok=True)  # a folder without it is never opened
+        durable.remove(store.folder)
+
+
+def print_stores(cache: Path) -> None:
+    """Prints all stores of a folder, and what `delete_stores` would delete."""
+    found = list(cached_stores(cache))
+    _list(cache, found)
+    if found:
+        unneeded = _count([store for store in found if store.reason])
+        print(f"--delete deletes {unneeded} that are not needed; with --all, all")
+
+
+def delete_stores(cache: Path, every: bool) -> None:
+    """Deletes the stores that are not needed, or every one."""
+    found = list(cached_stores(cache))
+    deleted = [store for store in found if every or store.reason]
+    for store in deleted:
+        delete_store(store)
+    print(f"deleted {_count(deleted)} of {_count(found)} in {cache}")
+
+
+def _list(cache: Path, found: list[CachedStore]) -> None:
+    print(f"{_count(found)} in {cache}")
+    if not found:
+        return
+    print(f"{'MiB':>10} {'rows':>13} {'last use':>10}  files")
+    for store in found:
+        day = time.strftime("%Y-%m-%d", time.localtime(store.used))
+        more = f" (and {len(store.sources) - 1:,} more)" if len(store.sources) > 1 else ""
+        files = store.sources[0] + more if store.sources else store.folder.name
+        notes = [f"{store.damaged:,} damaged rows"] if store.damaged else []
+        notes += [f"not needed: {store.reason}"] if store.reason else []
+        told = f"; {'; '.join(notes)}" if notes else ""
+        print(f"{store.size / MIB:>10,.1f} {store.rows:>13,} {day:>10}  {files}{told}")
+
+
+def _count(found: list[CachedStore]) -> str:
+    size = sum(store.size for store in found)
+    return f"{len(found):,} store{'' if len(found) == 1 else 's'} ({size / MIB:,.1f} MiB)"
