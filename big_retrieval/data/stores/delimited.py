@@ -17,6 +17,7 @@ from big_retrieval.errors import UserError
 
 CHUNK = 2**24
 LARGEST_RECORD = 2**24  # characters; the end of a longer record is looked for no further
+OTHER_DELIMITERS = (";", "\t", "|")  # of CSV files
 MOST_REREAD = 2**31  # characters that are read again after quotes that are not closed
 
 Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE: quotes are letters
@@ -30,7 +31,8 @@ def delimited(delimiter: str) -> Reader:
 def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:
     """Yields the rows of a file with a header line; all values are str.
 
-    The file is UTF-8, UTF-16 with a mark, or Windows-1252. Empty lines are skipped. In a TSV file
+    The file is UTF-8, UTF-16 with a mark, or Windows-1252. The cells of a CSV file whose header has
+    no comma may be separated by semicolons, tabs or bars. Empty lines are skipped. In a TSV file
     that does not follow the rules of quotes, quotes are letters.
 
     Raises:
@@ -38,11 +40,23 @@ def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:
     """
     buffer = RowBuffer(path)
     encoding = encoding_of(path, buffer.notes)
+    delimiter = _delimiter_of(path, encoding, delimiter, buffer.notes)
     quoting: Quoting = csv.QUOTE_MINIMAL
     if delimiter == "\t" and not _quotes_fit(path, encoding):
         buffer.notes.append(f"{path}: quotes are letters, as some of its cells have only one")
         quoting = csv.QUOTE_NONE
     yield from _blocks(buffer, encoding, delimiter, quoting)
+
+
+def _delimiter_of(path: Path, encoding: str, delimiter: str, notes: list[str]) -> str:
+    """Returns the separator of the header's cells if a CSV file has no comma there."""
+    with path.open(encoding=encoding, newline="", errors="replace") as file:
+        header = file.readline(LARGEST_RECORD)
+    other = max(OTHER_DELIMITERS, key=header.count)
+    if delimiter != "," or "," in header or other not in header:
+        return delimiter
+    notes.append(f"{path}: cells are separated by {other!r}, as its header has no comma")
+    return other
 
 
 def encoding_of(path: Path, notes: list[str]) -> str:

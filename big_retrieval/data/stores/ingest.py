@@ -33,7 +33,7 @@ from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
 
-VERSION = 2  # raise it when a reader gives other rows for the same file
+VERSION = 3  # raise it when a reader gives other rows for the same file
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
 MOST_NOTES = 5  # that are printed
