@@ -1,4 +1,6 @@
-"""The flags that say what the columns of --data are: --image, --text, --query and others."""
+"""Flags that describe --data: its columns (--image, --text, --query, ...) and its images."""
+
+import os
 
 from absl import flags
 
@@ -7,8 +9,9 @@ ROLES = {
     "text": "column of captions",
     "query": "column of questions or queries",
     "document": "column of answers, or of the documents' texts",
-    "score": "column of clicks, ranks or other scores of judged pairs; empty: there is none",
+    "score": "column of clicks, ranks or other scores; empty: all pairs count alike",
     "document_id": "column of the documents' ids, of judged pairs",
+    "images": "folder that image paths start from; default: the folder of their table",
 }
 FLAGS = {
     name: flags.DEFINE_string(name, None, f"With --data: {about}") for name, about in ROLES.items()
@@ -16,6 +19,7 @@ FLAGS = {
 flags.DEFINE_alias("answer", "document")
 
 
-def said() -> dict[str, str | None]:
-    """What the flags say, as keys of `own_data.roles.Said`."""
-    return {name: flag.value for name, flag in FLAGS.items()}
+def data_flags() -> dict[str, str | None]:
+    """Returns the values of the flags, as keys of `own_data.columns.DataFlags`."""
+    values = {name: flag.value for name, flag in FLAGS.items()}
+    return {**values, "images": values["images"] and os.path.abspath(values["images"])}

@@ -38,7 +38,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.cli import beir, foreign
-from big_retrieval.cli.roles import said
+from big_retrieval.cli.roles import data_flags
 from big_retrieval.config import Config, schema
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
@@ -140,7 +140,7 @@ def _mode() -> str:
         )
     if mode != "init" and any(foreign.given().values()):
         raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
-    columns = [name for name, value in said().items() if value]
+    columns = [name for name, value in data_flags().items() if value]
     columns += ["separator"] if SEPARATOR.value else []
     if columns and not DATA.value:
         raise UserError(f"--{columns[0]} goes with --data, which is missing.")
@@ -191,11 +191,11 @@ def _config(config: Config, scratch: Path) -> Config:
     Raises:
       UserError: there is no evaluator of this name, or the data do not fit.
     """
+    from big_retrieval.own_data.columns import DataFlags
     from big_retrieval.own_data.evaluated import on_data
-    from big_retrieval.own_data.guess import Said
 
     if DATA.value:
-        return on_data(config, DATA.value, Said(**said()), scratch, SEPARATOR.value)
+        return on_data(config, DATA.value, DataFlags(**data_flags()), scratch, SEPARATOR.value)
     config = beir.added(config)
     for name in EVAL.value:
         if name not in config.evals:

@@ -53,7 +53,7 @@ def main() -> None:
     if DATA.value is None:
         given = [f"--{name}" for name in OWN if name in flags.FLAGS and flags.FLAGS[name].present]
         if given:
-            raise UserError(f"{given[0]} goes with --data: it says what a column of the data is.")
+            raise UserError(f"{given[0]} needs --data. Add --data=FILE, or remove {given[0]}.")
         training.main()
         return
     workdir = _prepared()
@@ -66,8 +66,8 @@ def main() -> None:
 
 def _prepared() -> Path:
     """Makes the config of --data and reads it as if --config named it; returns the run folder."""
+    from big_retrieval.own_data.columns import DataFlags
     from big_retrieval.own_data.prepare import TrainingRequest, prepare
-    from big_retrieval.own_data.roles import Said
 
     if cli.CONFIG.value is not None:
         raise UserError(
@@ -84,10 +84,10 @@ def _prepared() -> Path:
         raise UserError("--data is empty: give a file or a folder.")
     name = re.sub(r"[^\w.=-]+", "-", Path(data).absolute().resolve().stem).strip("-") or "data"
     workdir = Path(cli.WORKDIR.value or Path("runs") / name)
-    said = Said(**roles.said())
+    flags_of_data = DataFlags(**roles.data_flags())
     with cli.owning(locks.in_folder(workdir), workdir, "--workdir"):
         changed = [arg for arg in sys.argv[1:] if re.match(r"--?config\.", arg)]
-        file = prepare(TrainingRequest(data, said, INIT.value), workdir, changed)
+        file = prepare(TrainingRequest(data, flags_of_data, INIT.value), workdir, changed)
     rest = _without(sys.argv[1:], (*OWN, "workdir"))
     sys.argv[1:] = [f"--config={file}", f"--workdir={workdir}", *rest]
     flags.FLAGS.unparse_flags()

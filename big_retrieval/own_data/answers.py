@@ -1,68 +1,101 @@
-"""The config for questions with answers."""
+"""Config of questions with answers: one text encoder for both sides."""
 
-from typing import Any
+from big_retrieval.own_data.machine import MANY_CORES, Machine
+from big_retrieval.own_data.tasks import TrainingTask, published
+from big_retrieval.own_data.template import comment, data_section, entry, literal, run_section
 
-from big_retrieval import config as configs
-from big_retrieval.config import recipe
-from big_retrieval.own_data import tasks
-from big_retrieval.own_data.machine import Machine
-from big_retrieval.own_data.tasks import Lines, TrainingTask
+METRICS = ("nDCG@10", "MRR@10", "R@100")  # of judged queries, as in BEIR's papers
 
 
-def answers(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
-    """Questions and answers: one text encoder for both sides."""
-    roles, c = task.roles, recipe.base()
-    c.evals = {}
-    make = _random if task.init is None else _published
-    head, note, share = make(c, task, machine)
-    lengths = {"query": 32 if machine.small else 64, "document": 64 if machine.small else 256}
-    query, document = (
-        {
-            "column": roles[role],
-            "length": tasks.length_of(task.columns[roles[role]], most),
-            "head": head,
-            "tower": "text",
-        }
-        for role, most in lengths.items()
-    )
-    c.fields.query = recipe.entry(configs.TextField(), **query)
-    c.fields.answer = recipe.entry(
-        configs.TextField(), side="document", shares_head="query", title=roles["title"], **document
-    )
+def answers_config(task: TrainingTask, machine: Machine) -> list[str]:
+    """Returns the sections of the config."""
+    roles = task.roles
+    query = task.length(roles["query"], 32 if machine.is_small else 64)
+    answer = task.length(roles["document"], 64 if machine.is_small else 256)
+    run, model, head = (_random if task.init is None else _published)(task, machine)
+    title = f"\n    title={literal(roles['title'])}," if roles["title"] else ""
+    model += f"""
+c.fields.query = recipe.entry(
+    config.TextField(),
+    column={literal(roles["query"])},
+    length={query},
+    tower="text",
+    head={head},
+)
+c.fields.answer = recipe.entry(
+    config.TextField(),
+    column={literal(roles["document"])},{title}
+    length={answer},
+    side="document",
+    tower="text",
+    head={head},
+    shares_head="query",
+)
+"""
     if roles["negative"]:
-        c.negatives.update(count=1, column=roles["negative"])
-    tasks.pair_evaluators(c, task, "query", "answer")
-    return c, {"Model": [note]}, share
-
-
-def _published(c: Any, task: TrainingTask, machine: Machine) -> tuple[Any, str, float]:
-    """The tower of published weights; gives the head, a note, and the speed's share."""
-    theirs = tasks.published(task, ("text",))
-    c.towers.text = recipe.entry(theirs.towers["text"])
-    head = next(each.head for each in theirs.fields.values() if each.tower == "text")
-    has_head = getattr(head, "dim", None) is not None
-    c.init.text = recipe.entry(configs.Init(), path=str(task.init), head=has_head)
-    c.tokenizer, c.topology = recipe.entry(theirs.tokenizer), "sphere"
-    batch = 32 if machine.small else tasks.gpu_batch(machine) // 4
-    most = 150 * max(1, machine.cores // 2) if machine.small else 20_000
-    tasks.run_length(c, task, machine, batch, 3, (50, most), 10, lr=2e-5, weight_decay=0.01)
-    c.optimizer.schedule.type = "linear"
-    c.losses.main.logit_scale.init = 20.0
-    note = f"From the published weights in {task.init}, which are on this machine."
-    return head, note, tasks.EFFICIENCY["published"]
-
-
-def _random(c: Any, task: TrainingTask, machine: Machine) -> tuple[Any, str, float]:
-    """A small tower of random weights; gives the same."""
-    width, depth = (64, 2) if machine.small and machine.cores < tasks.MANY_CORES else (256, 4)
-    c.towers.text = recipe.entry(
-        configs.Bert(), width=width, depth=depth, heads=width // 32, mlp=4 * width,
-        pool="mean", embedding_std=0.5,
-    )  # fmt: skip
-    batch = 64 if machine.small else tasks.gpu_batch(machine)
-    tasks.run_length(c, task, machine, batch, 20, (200, 1500), lr=1e-3, weight_decay=0.05)
-    note = (
-        f"From random weights, as no published ones are on this machine ({machine.told()}): "
-        "--init=FOLDER of a sentence-transformers model gives far better results."
+        model += f"c.negatives.update(count=1, column={literal(roles['negative'])})\n"
+    evaluators = {
+        name: f"recipe.entry(config.Ranking(), metrics={literal(METRICS)})"
+        if source.graded
+        else 'recipe.entry(config.Retrieval(), query="query", document="answer")'
+        for name, source in task.sources.items()
+        if name != "train"
+    }
+    comments = (
+        task.cut("query", roles["query"], query),
+        task.cut("answer", roles["document"], answer),
     )
-    return configs.Projection(dim=width), note, tasks.EFFICIENCY["small"]
+    return [run, model, data_section(task, evaluators, comments)]
+
+
+def _best(task: TrainingTask) -> str:
+    is_judged = task.sources["validation"].graded
+    return f"ranking/validation/{METRICS[0]}" if is_judged else "retrieval/validation/R-mean"
+
+
+def _random(task: TrainingTask, machine: Machine) -> tuple[str, str, str]:
+    """Returns run, model and head of a small tower."""
+    width, depth = (64, 2) if machine.is_small and machine.cores < MANY_CORES else (256, 4)
+    run = run_section(
+        task, machine, batch=64 if machine.is_small else machine.batch, epochs=20,
+        steps=(200, 1500), lr=1e-3, weight_decay=0.05, best_metric=_best(task),
+    )  # fmt: skip
+    why = (
+        f"From random weights, as this machine has no published ones ({machine}): --init=FOLDER of "
+        "a sentence-transformers model gives far better results."
+    )
+    model = f"""
+# Model
+{comment(why)}
+c.towers.text = recipe.entry(
+    config.Bert(),
+    width={width},
+    depth={depth},
+    heads={width // 32},
+    mlp={4 * width},
+    pool="mean",
+    embedding_std=0.5,
+)"""
+    return run, model, f"config.Projection(dim={width})"
+
+
+def _published(task: TrainingTask, machine: Machine) -> tuple[str, str, str]:
+    """Returns run, model and head of published weights."""
+    weights = published(str(task.init), ("text",))
+    head = next(field.head for field in weights.fields.values() if field.tower == "text")
+    most = 150 * max(1, machine.cores // 2) if machine.is_small else 20_000
+    run = run_section(
+        task, machine, batch=32 if machine.is_small else machine.batch // 4, epochs=3,
+        steps=(50, most), lr=2e-5, weight_decay=0.01, warmup=10, best_metric=_best(task),
+    )  # fmt: skip
+    has_head = getattr(head, "dim", None) is not None
+    model = f"""
+# Model
+{comment(f"From the published weights in {task.init}, which are on this machine.")}
+c.towers.text = {entry(weights.towers["text"])}
+c.init.text = recipe.entry(config.Init(), path={literal(str(task.init))}, head={has_head})
+c.tokenizer = {entry(weights.tokenizer)}
+c.topology = "sphere"
+c.optimizer.schedule.type = "linear"
+c.losses.main.logit_scale.init = 20.0"""
+    return run, model, literal(head)

@@ -1,59 +1,69 @@
-"""The config for judged pairs, such as clicks."""
+"""Config of judged pairs, such as clicks (docs/GCL.md)."""
 
 from typing import Any
 
-from big_retrieval import config as configs
-from big_retrieval.config import recipe
-from big_retrieval.own_data import tasks
 from big_retrieval.own_data.machine import Machine
-from big_retrieval.own_data.tasks import Lines, TrainingTask
+from big_retrieval.own_data.tasks import TrainingTask
+from big_retrieval.own_data.template import comment, data_section, literal, run_section
 
 
-def clicks(task: TrainingTask, machine: Machine) -> tuple[Any, Lines, float]:
-    """Judged pairs: queries, and documents with an image, a title or both (docs/GCL.md)."""
-    roles, c = task.roles, recipe.base()
-    c.evals, both = {}, bool(roles["image"] and roles["document"])
-    width = 64 if machine.small else 256
-    size = {"width": width, "depth": 2 if machine.small else 6, "heads": width // 32}
-    size["mlp"] = 4 * width
-    head = configs.Projection(dim=width)
-    c.towers.text = recipe.entry(configs.Bert(), norm="pre", activation="gelu_tanh", **size)
-    query = task.columns[roles["query"]]
-    c.fields.query = recipe.entry(
-        configs.TextField(), column=roles["query"], length=tasks.length_of(query, 32), head=head
-    )
-    weight, documents = 0.5 if both else 1.0, []
-    if roles["document"]:
-        title = task.columns[roles["document"]]
-        c.fields.title = recipe.entry(
-            configs.TextField(), side="document", column=roles["document"], head=head,
-            length=tasks.length_of(title, 64), shares_head="query", weight=weight,
-        )  # fmt: skip
-        documents.append("title")
-    if roles["image"]:
-        pixels = 32 if machine.small else 128
-        c.towers.image = recipe.entry(
-            configs.ViT(), patch=8, activation="gelu_tanh", embedding_std=0.5, **size
-        )
-        c.fields.image = recipe.entry(configs.ImageField(), size=pixels, head=head, weight=weight)
-        c.fields.image.update(crop_scale=(0.7, 1.0), crop_ratio=(0.85, 1.18))
-        documents.append("image")
-    batch = 256 if machine.small else tasks.gpu_batch(machine)
-    steps = (200, 600) if machine.small else (500, 20_000)
-    optimizer: dict[str, Any] = {"lr": 2e-3, "weight_decay": 0.05, "clip_norm": None}
-    tasks.run_length(c, task, machine, batch, 5, steps, **optimizer)
-    c.losses.main.logit_scale.init = 5.0
+def clicks_config(task: TrainingTask, machine: Machine) -> list[str]:
+    """Returns the sections of the config."""
+    roles, small = task.roles, machine.is_small
     train: Any = task.sources["train"]
-    c.labels.update(query=train.query, document=train.document, score=train.score)
-    c.labels.update(s_max=task.limit, weight="linear")
-    recipe.main_loss(c, configs.Contrastive(), divide_by="rows")
-    c.tokenizer.vocab_size = 8192
-    ranked = {"documents": tuple(documents)} if both else {}
-    tasks.evaluators(c, task, lambda data: recipe.entry(configs.Ranking(), data=data, **ranked))
-    notes = {
-        "Objective": [
-            f"A pair weighs as much as its {roles['score']!r}, of at most {task.limit:g}."
-        ],
-        "Model": [f"From random weights: small towers, as there are {machine.told()}."],
-    }
-    return c, notes, tasks.EFFICIENCY["small"]
+    width = 64 if small else 256
+    documents = [x for x, role in (("title", "document"), ("image", "image")) if roles[role]]
+    weight = ", weight=0.5" if len(documents) > 1 else ""
+    model = f"""
+# Model
+{comment(f"From random weights: small towers, for {machine}.")}
+shape = {{
+    "width": {width}, "depth": {2 if small else 6}, "heads": {width // 32}, "mlp": {4 * width},
+    "activation": "gelu_tanh",
+}}
+head = config.Projection(dim={width})
+c.towers.text = recipe.entry(config.Bert(), norm="pre", **shape)
+c.fields.query = recipe.entry(
+    config.TextField(),
+    column={literal(roles["query"])},
+    length={task.length(roles["query"], 32)},
+    head=head,
+)"""
+    if roles["document"]:
+        model += f"""
+c.fields.title = recipe.entry(
+    config.TextField(),
+    column={literal(roles["document"])},
+    length={task.length(roles["document"], 64)},
+    side="document",
+    head=head,
+    shares_head="query"{weight},
+)"""
+    if roles["image"]:
+        model += f"""
+c.towers.image = recipe.entry(config.ViT(), patch=8, embedding_std=0.5, **shape)
+c.fields.image = recipe.entry(config.ImageField(), size={32 if small else 128}, head=head{weight})
+c.fields.image.update(crop_scale=(0.7, 1.0), crop_ratio=(0.85, 1.18))"""
+    objective = f"""
+# Objective
+{comment(f"A pair weighs as much as its {roles['score']!r}, of at most {task.limit:g}.")}
+c.labels.update(
+    query={literal(train.query)},
+    document={literal(train.document)},
+    score={literal(train.score)},
+    s_max={task.limit},
+    weight="linear",
+)
+recipe.main_loss(c, config.Contrastive(), divide_by="rows")
+c.losses.main.logit_scale.init = 5.0
+c.optimizer.clip_norm = None
+"""
+    run = run_section(
+        task, machine, batch=256 if small else machine.batch, epochs=5,
+        steps=(200, 600) if small else (500, 20_000), lr=2e-3, weight_decay=0.05,
+    )  # fmt: skip
+    ranked = f", documents={literal(tuple(documents))}" if weight else ""
+    code = f"recipe.entry(config.Ranking(){ranked})"
+    evaluators = dict.fromkeys((name for name in task.sources if name != "train"), code)
+    model += "\nc.tokenizer.vocab_size = 8192  # learned from the texts\n"
+    return [run, model, objective, data_section(task, evaluators)]

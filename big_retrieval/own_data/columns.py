@@ -1,272 +1,217 @@
-"""What the columns of a table hold, by a sample of its rows."""
+"""Roles of the columns of a table: flags name them, else the names of the columns decide."""
 
-import io
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
-from PIL import Image
+from dataclasses import dataclass
 
 from big_retrieval.data.formats.folders import IMAGES
 from big_retrieval.data.formats.tables import Table
-from big_retrieval.data.images.decoding import decode
-from big_retrieval.data.images.limits import MOST_FILE
-from big_retrieval.data.sources import evenly_spaced, is_absent
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.io.regular import read_bytes
-from big_retrieval.own_data.roots import LONGEST, SAMPLED, folder_of_images, looks_like_path
 
-FIRST = 2000  # rows that tell whether texts repeat, as queries of judged pairs do
-FIGURES = re.compile(r"[-+.,:/ %$€£]*\d[-+\d.,:/ %$€£]*")  # prices, dates, times
-YES_OR_NO = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}  # verdicts written as words
-NUMBER = 0.95  # share of the values that must be of a kind
+ENDINGS = tuple(ending.removeprefix(".") for ending in IMAGES)  # of members of tar shards
+PATHS = ("filename", "file_name", "filepath", "file", "path", "url", "image_url")
+CLICKS, RANKS = ("clicks", "click_count", "purchases"), ("rank", "position")
+NAMES = {  # role -> names of columns that have it, in any case; the first one counts
+    "image": ("image", "img", "picture", "photo", "images", "pictures", "photos", "image_path",
+              "image_file", "image_name", *ENDINGS, *PATHS),
+    "text": ("captions", "caption", "text", "txt", "sentences", "sentence", "title", "description",
+             "alt_text", "alt", "name", "product_name", "prompt", "comment", "keywords", "tags",
+             "label", "query", "question", "search_query"),
+    "query": ("query", "question", "search_query", "search_term", "keyword", "anchor", "queries",
+              "questions", "question1", "sentence1", "text1", "premise", "input", "instruction",
+              "prompt", "title"),
+    "document": ("answer", "document", "passage", "positive", "positives", "pos", "response",
+                 "reply", "answers", "context", "title", "product_title", "text", "question2",
+                 "body", "content", "article", "abstract", "description", "sentence2", "text2",
+                 "hypothesis", "output", "target"),
+    "score": ("score", *CLICKS, "relevance", "grade", "rating", *RANKS, "score_linear"),
+    "document_id": ("document_id", "doc_id", "product_id", "item_id", "pid", "docid", "asin",
+                    "sku"),
+}  # fmt: skip
+# Columns that may say if the two texts of a row belong together.
+JUDGMENTS = (*NAMES["score"], "label", "labels", "gold_label", "is_duplicate", "duplicate",
+             "relevance_score", "similarity", "similarity_score", "is_correct",
+             "correct")  # fmt: skip
+NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_(caption|text|answer|passage|document)s?)?(_\d+)?")
+FIRST_ROWS = 2000  # in which queries of judged pairs repeat
 
 
-@dataclass
-class Column:
-    """What the sampled rows have in a column.
+@dataclass(frozen=True)
+class DataFlags:
+    """Flags that describe the data: a column for each role, and the folder of images.
 
-    Attributes:
-      name: of the column.
-      rows: sampled rows.
-      filled: of them, those with a value.
-      files: values that are the path of a file that is there.
-      pixels: values that are the content of an image file, or an array of pixels.
-      missing: values that look like the path of an image, which is not there.
-      addresses: values that are addresses in the network.
-      numbers: values that are numbers, or written so.
-      texts: values that are texts, or lists of texts.
-      words: of all texts.
-      count: texts.
-      different: values that differ.
-      whole: images that were decoded.
-      broken: images that begin as such but could not be.
-      root: the folder that the files' paths start from.
-      sides: the short sides of the decoded images.
-      most: the largest number.
-      repeats: whether texts come again among the first rows.
+    None for a flag that is not given; an empty column means that the data have none.
     """
 
-    name: str
-    rows: int = 0
-    filled: int = 0
-    files: int = 0
-    pixels: int = 0
-    missing: int = 0
-    addresses: int = 0
-    numbers: int = 0
-    texts: int = 0
-    words: list[int] = field(default_factory=list)
-    different: set[Any] = field(default_factory=set)
-    whole: int = 0
-    broken: int = 0
-    root: Path = Path()
-    sides: list[int] = field(default_factory=list)
-    most: float = 0.0
-    repeats: bool = False
-
-    @property
-    def images(self) -> int:
-        """Values that are images."""
-        return self.files + self.pixels
-
-    @property
-    def is_image(self) -> bool:
-        """Whether most values are images, be they broken."""
-        return self.images > 0.5 * max(1, self.filled)
-
-    @property
-    def is_number(self) -> bool:
-        """Whether nearly all values are numbers."""
-        return self.numbers >= NUMBER * max(1, self.filled) and self.filled > 0
-
-    @property
-    def is_text(self) -> bool:
-        """Whether nearly all values are texts that are neither paths nor addresses nor numbers."""
-        others = self.files + self.addresses + self.missing + self.numbers
-        return self.texts >= NUMBER * max(1, self.filled) > 0 and others < 0.5 * self.filled
-
-    @property
-    def is_yes_or_no(self) -> bool:
-        """Whether all values are words such as "true" and "false"."""
-        values = ({*x} if isinstance(x, tuple) else {str(x)} for x in self.different)
-        return bool(self.different) and all(
-            x.lower().strip() in YES_OR_NO for y in values for x in y
-        )
-
-    @property
-    def is_written_list(self) -> bool:
-        """Whether all values are texts such as '["a", "b"]'."""
-        found = [x[0].strip() for x in self.different if isinstance(x, tuple) and len(x) == 1]
-        return 0 < len(self.different) == len(found) and all(
-            text.startswith(("['", '["')) and text.endswith(("']", '"]')) for text in found
-        )
-
-    @property
-    def mean_words(self) -> float:
-        """Words of a text."""
-        return float(np.mean(self.words)) if self.words else 0.0
-
-    @property
-    def is_category(self) -> bool:
-        """Whether few values come again and again, as those of a class do."""
-        return self.rows >= 30 and len(self.different) <= 0.2 * self.filled
-
-    def told(self) -> str:
-        """The column in a few words."""
-        if self.is_image:
-            return f"{self.name} (images)"
-        if self.addresses > 0.5 * max(1, self.filled):
-            return f"{self.name} (addresses)"
-        if self.missing > 0.5 * max(1, self.filled):
-            return f"{self.name} (image files that are not there)"
-        if self.is_number:
-            return f"{self.name} (numbers)"
-        if self.is_text:
-            return f"{self.name} (texts of {self.mean_words:.0f} words)"
-        return self.name if self.filled else f"{self.name} (empty)"
+    image: str | None = None
+    text: str | None = None
+    query: str | None = None
+    document: str | None = None
+    score: str | None = None
+    document_id: str | None = None
+    images: str | None = None
 
 
-def look(table: Table, folder: Path, split: str = "train") -> dict[str, Column]:
-    """Samples a table.
+@dataclass(frozen=True)
+class Roles:
+    """Roles of the columns.
+
+    Attributes:
+      kind: "captions" (images with texts), "answers" (pairs of texts) or "clicks" (judged pairs).
+      columns: role -> column.
+      messages: which columns were chosen and why.
+    """
+
+    kind: str
+    columns: Mapping[str, str]
+    messages: Sequence[str] = ()
+
+    def __getitem__(self, role: str) -> str:
+        return self.columns.get(role, "")
+
+
+def plain(name: str) -> str:
+    """Returns a column's name in lower case with underscores, without a tar's prefix `json:`."""
+    return re.sub(r"[^a-z0-9]+", "_", name.removeprefix("json:").lower()).strip("_")
+
+
+def columns_of(table: Table) -> list[str]:
+    """Returns the columns of a table in alphabetical order; of rows that differ, the first's."""
+    return sorted(table.row(0) if table.columns is None else table.columns)
+
+
+class ColumnChooser:
+    """Chooses columns for roles.
 
     Args:
       table: the rows.
-      folder: of the file, near which image paths are looked for.
-      split: that the rows are of; of folders alike, the one of its name has the images.
+      flags: columns that the user names.
+      data: the data's name, for messages.
+      preferred: role -> column that is chosen if it exists and no flag names another one.
 
-    Returns:
-      The columns by name, in alphabetical order.
+    Raises:
+      UserError: a flag names a column that does not exist.
     """
-    rows = []
-    for index in evenly_spaced(len(table), SAMPLED).tolist():
-        try:
-            rows.append(table.row(index))
-        except (Damaged, UserError):
-            continue
-    names = sorted({name for row in rows for name in row})
-    found = {name: _look(name, [row.get(name) for row in rows], folder, split) for name in names}
-    texts = [name for name, column in found.items() if column.is_text]
-    for name, repeats in _repeated(table, texts).items():
-        found[name].repeats = repeats
-    return found
 
+    def __init__(
+        self, table: Table, flags: DataFlags, data: str, preferred: Mapping[str, str] | None = None
+    ):
+        self._table, self._data, self._columns = table, data, columns_of(table)
+        self._flags = {role: getattr(flags, role) for role in NAMES}
+        self._preferred, self._messages = preferred or {}, list[str]()
+        for role, name in self._flags.items():
+            if name and name not in self._columns:
+                raise UserError(
+                    f"{data} has no column {name!r}; it has {', '.join(self._columns)}. Correct "
+                    f"--{role}."
+                )
 
-def _repeated(table: Table, names: Sequence[str]) -> dict[str, bool]:
-    """Whether the first rows have texts of these columns several times."""
-    seen: dict[str, list[str]] = {name: [] for name in names}
-    for index in range(min(FIRST, len(table)) if names else 0):
-        try:
-            row = table.row(index, names)
-        except (Damaged, UserError):
-            continue
-        for name in names:
-            seen[name].append(str(row.get(name)))
-    return {name: len(set(values)) < 0.95 * len(values) for name, values in seen.items()}
+    def kind(self) -> str:
+        """Returns the kind of the data; see `Roles`."""
+        flags = self._flags
+        if self.is_judged():
+            return "clicks"
+        if flags["image"] or flags["text"]:
+            return "captions"
+        images, query = self._candidates("image"), self._query()
+        are_paths = bool(images) and plain(images[0]) in PATHS  # perhaps of the source of a text
+        if flags["query"] or flags["document"] or (are_paths and query and self._documents(query)):
+            return "answers"
+        return "captions" if images else "answers"
 
+    def is_judged(self) -> bool:
+        """Returns True for judged pairs: a score, and queries that several rows have."""
+        if self._flags["score"] is not None:
+            return bool(self._flags["score"])
+        query, values = self._query(), []
+        if self._flags["text"] or not query or not self._candidates("score"):
+            return False
+        for index in range(min(FIRST_ROWS, len(self._table))):
+            try:
+                values.append(str(self._table.row(index, (query,)).get(query)))
+            except Damaged:
+                continue
+        return len(set(values)) < 0.95 * len(values)
 
-def _look(name: str, values: Sequence[Any], folder: Path, split: str) -> Column:
-    found = Column(name, rows=len(values), root=folder_of_images(values, folder, split))
-    for value in values:
-        if not _absent(value):
-            found.filled += 1
-            _add(found, value)
-    return found
+    def decide(self, kind: str) -> Roles:
+        """Returns the roles of the columns for a kind of data.
 
+        Raises:
+          UserError: no column has a role that the kind needs, or pairs may be judged.
+        """
+        negative, *_ = [x for x in self._columns if NEGATIVE.fullmatch(plain(x))] or [""]
+        image = self._choose("image") if kind != "answers" else ""
+        if kind == "captions":
+            columns = {"image": image, "text": self._choose("text", image)}
+            unused = "the captions of other images are the negatives"
+            message = f"column {negative!r} is not used: {unused}"
+        else:
+            query = self._choose("query", image)
+            columns = {"query": query, "document": self._choose("document", query, image)}
+            message = (
+                f"column {negative!r} has hard negatives; --config.negatives.count=0 ignores it"
+            )
+        needed = set(columns) - ({"document"} if image else set())
+        for role in sorted(needed, reverse=True):
+            if not columns[role]:
+                raise self._missing(role)
+        if kind == "answers":
+            self._check_judgments(columns["document"])
+            columns["negative"] = negative
+        if kind == "clicks":
+            columns |= {"image": image, "score": self._choose("score")}
+            columns["document_id"] = self._choose("document_id")
+        elif negative:
+            self._messages.append(message)
+        return Roles(kind, columns, self._messages)
 
-def _absent(value: Any) -> bool:
-    return False if isinstance(value, np.ndarray) else is_absent(value)
+    def _check_judgments(self, document: str) -> None:
+        name = next((x for x in self._columns if plain(x) in JUDGMENTS and x != document), "")
+        if name and self._flags["score"] is None:
+            raise UserError(
+                f"{self._data}: column {name!r} may say which pairs belong together. "
+                f"--score={name} weighs the pairs by it; --score= (empty) takes all pairs alike."
+            )
 
+    def _candidates(self, role: str) -> list[str]:
+        """Returns the columns that can have a role; the first one counts."""
+        if (name := self._flags[role]) is not None:
+            return [name] if name else []
+        taken = {x for role, x in self._flags.items() if role != "document_id"}  # may be an image
+        free = [x for x in self._columns if x not in taken]
+        if self._preferred.get(role) in free:
+            return [self._preferred[role]]
+        by_name = {plain(name): name for name in reversed(free)}
+        return [by_name[name] for name in NAMES[role] if name in by_name]
 
-def _add(found: Column, value: Any) -> None:
-    """Adds what one value is."""
-    if isinstance(value, Mapping):
-        value = value.get("bytes") or value.get("path")
-    data = content(value, found.root)
-    if data is not None:
-        found.files += isinstance(value, str)
-        found.pixels += not isinstance(value, str)
-        _decode(found, data)
-        return
-    several = [value] if isinstance(value, str) else value
-    if isinstance(several, np.ndarray):
-        several = several.tolist() if several.dtype.kind in "US" else []
-    if isinstance(value, int | float | np.number):
-        found.numbers += 1
-        found.most = max(found.most, float(value))
-        found.different.add(value)
-    elif isinstance(value, str) and (as_float(value) is not None or FIGURES.fullmatch(value)):
-        found.numbers += 1
-        found.texts += 1
-        found.words.append(1)
-        found.most = max(found.most, as_float(value) or 0.0)
-        found.different.add(value)
-    elif isinstance(value, str) and "://" in value[:12]:
-        found.addresses += 1
-    elif isinstance(value, str) and looks_like_path(value):
-        found.missing += 1
-    elif isinstance(several, list | tuple) and several and all(isinstance(x, str) for x in several):
-        found.texts += 1
-        found.words += [len(text.split()) for text in several]
-        found.different.add(tuple(several))
+    def _query(self) -> str:
+        """Returns the column of queries whose name does not fit captions as well, or ""."""
+        names = self._candidates("query")
+        return next((x for x in names if plain(x) not in ("title", "prompt")), "")
 
+    def _documents(self, query: str) -> list[str]:
+        return [name for name in self._candidates("document") if name != query]
 
-def content(value: Any, root: Path) -> Any:
-    """What a cell holds of an image: its file's content, or an array of pixels; None: it is none.
+    def _choose(self, role: str, *taken: str) -> str:
+        """Returns the column of a role, or "" if all fitting columns are taken."""
+        names = [name for name in self._candidates(role) if name not in taken]
+        if not names:
+            return ""
+        reason = f"by --{role}" if self._flags[role] else "by its name"
+        others = f"; --{role} chooses another: {', '.join(names[1:])}" if names[1:] else ""
+        label = role.replace("_", " ")
+        self._messages.append(f"column {names[0]!r} is the {label} ({reason}{others})")
+        return names[0]
 
-    A file that cannot be read is b"".
-    """
-    if isinstance(value, Mapping):
-        value = value.get("bytes") or value.get("path")
-    if isinstance(value, np.ndarray):
-        return value if value.dtype == np.uint8 and value.ndim in (2, 3) else None
-    if isinstance(value, bytes):
-        return value if is_image_file(value) else None
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST or "\n" in value:
-        return None
-    path = root / value
-    if path.suffix.lower() not in IMAGES or not os.path.isfile(path):
-        return None
-    try:
-        return read_bytes(path, MOST_FILE)
-    except (OSError, UserError, ValueError):
-        return b""
-
-
-def is_image_file(data: bytes | BinaryIO) -> bool:
-    """Whether the bytes, or those of an open file, begin as an image file does."""
-    try:
-        with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data):
-            return True
-    except Exception:  # Pillow raises anything
-        return False
-
-
-def _decode(found: Column, data: Any) -> None:
-    if isinstance(data, bytes) and not is_image_file(data):
-        return  # a look at all records leaves it out
-    try:
-        pixels = data if isinstance(data, np.ndarray) else decode(data)
-    except Exception:  # of a decoder
-        found.broken += 1
-        return
-    found.whole += 1
-    found.sides.append(min(pixels.shape[:2]))
-
-
-def as_float(value: Any) -> float | None:
-    """A number, or one that is written as text; None: it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def verdict_of(value: Any) -> float | None:
-    """What a cell says on a pair: a number, or 1 or 0 for "yes" or "no"; None: nothing."""
-    number = as_float(value)
-    return YES_OR_NO.get(str(value).strip().lower()) if number is None else number
+    def _missing(self, role: str) -> UserError:
+        """Returns the error for a role without a column."""
+        flags = f"--{role}=COLUMN"
+        if role == "query" and not self._candidates("image"):
+            flags = (
+                "--query=COLUMN and --document=COLUMN, or --image=COLUMN and --text=COLUMN for "
+                "images with captions"
+            )
+        return UserError(
+            f"{self._data}: no column is the {role} by its name; it has "
+            f"{', '.join(self._columns)}. Name it: {flags}."
+        )

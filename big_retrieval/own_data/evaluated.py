@@ -1,7 +1,6 @@
-"""A trained model's config with an evaluator of other data, as they lie there."""
+"""Config of a trained model with one evaluator, of other data (`evaluate --data`)."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,46 +9,45 @@ import numpy as np
 
 from big_retrieval.config import Config, Pairs, Ranking, Retrieval
 from big_retrieval.data.formats.records import IMAGE, TEXT
-from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.errors import UserError
 from big_retrieval.own_data.beir import is_beir
-from big_retrieval.own_data.columns import Column
-from big_retrieval.own_data.guess import Said
+from big_retrieval.own_data.columns import ColumnChooser, DataFlags, Roles, columns_of
+from big_retrieval.own_data.find import DataSplit
 from big_retrieval.own_data.judged import graded_pairs
-from big_retrieval.own_data.reading import SplitReading
-from big_retrieval.own_data.roles import Roles, check_said, decide, is_judged
-from big_retrieval.own_data.sources import looked_at, usable
-from big_retrieval.own_data.splitting import tell_apart
+from big_retrieval.own_data.sources import FOLDER, KARPATHY, SplitRecords, open_data
 
 log = logging.getLogger(__name__)
 NAME = "data"  # of the evaluator
 SIDES = ("query", "document")
-ORDER = ("test", "validation", "train")  # the split that counts is the furthest from training
-KINDS = {  # kind of data -> what it is, and the flags that name its columns
-    "captions": ("images with texts", ("image", "text")),
-    "answers": ("queries with documents", ("query", "document")),
-    "clicks": ("judged pairs", ("query", "document", "image", "score", "document_id")),
+ORDER = ("test", "validation", "train")  # the first split that the data have is evaluated
+KINDS = {  # kind of data -> description, and the flags that it takes
+    "captions": ("images with texts", ("image", "text", "images")),
+    "answers": ("queries with documents", ("query", "document", "score")),
+    "clicks": (
+        "judged pairs",
+        ("query", "document", "image", "score", "document_id", "images"),
+    ),
 }
 
 
-def on_data(config: Config, data: str, said: Said, folder: Path, separator: str = "") -> Config:
-    """The same with one evaluator, of other data in any form that `train --data` takes.
+def on_data(
+    config: Config, data: str, flags: DataFlags, folder: Path, separator: str = ""
+) -> Config:
+    """Returns the config with one evaluator, of data in any form that `train --data` takes.
 
     Args:
       config: of a trained model.
       data: a file, folder or pattern.
-      said: columns that the user names. Of the others, those of the training data count where the
-        data have them, and else what `train --data` guesses.
-      folder: takes the rows of forms that no source reads as they are, such as pictures with text
-        files beside them.
-      separator: between several texts in one cell; "": a cell is one text.
+      flags: columns that the user names. For other roles, columns of the training data come first.
+      folder: takes indices of rows.
+      separator: between several texts in one cell; empty for one text per cell.
 
     Returns:
-      A config whose `evals` are `NAME` alone: retrieval both ways between the model's first field
-      of a query and of a document; of judged pairs, a ranking of all documents for each query.
+      A config whose only evaluator is `NAME`: retrieval both ways between the model's first field
+      of queries and of documents; for judged pairs, a ranking of all documents for each query.
 
     Raises:
-      UserError: no data, no fitting columns, or a model that compares something else.
+      UserError: no data, a missing column, or a model that compares something else.
     """
     if is_beir(Path(data)):
         place = Path(data).absolute()
@@ -59,55 +57,55 @@ def on_data(config: Config, data: str, said: Said, folder: Path, separator: str 
         )
     fields = {side: config.fields[config.side(side)[0]] for side in SIDES}
     kind = _compared(fields)
-    found, split, columns = looked_at(data, said, ORDER)
-    files = found.splits[split]
+    found = open_data(data, flags, folder)
+    name = next(x for x in ORDER if x in found.splits)
+    split = found.splits[name]
     if len(found.splits) > 1:
-        log.info(f"the records for {split} are evaluated on")
-    else:
-        split = NAME
-    name = Path(data).name or data
-    check_said(columns, said, name)
-    kind = "clicks" if is_judged(columns, said, name) else kind
-    _check_flags(said, kind)
-    roles = decide(columns, _known(said, kind, config, fields, columns), name, kind)
-    told = ", ".join(f"{column} is the {role}" for role, column in roles.columns.items() if column)
-    others = ", ".join(f"--{role}" for role in KINDS[kind][1])
-    log.info(f"columns: {told} ({others} say others)")
+        log.info(f"the records for {name} are evaluated")
+    roles = KARPATHY
+    if split.table is not None:
+        chooser = ColumnChooser(split.table, flags, Path(data).name or data, _known(config, fields))
+        kind = "clicks" if chooser.is_judged() else kind
+        _check_flags(flags, kind)
+        roles = chooser.decide(kind)
+    for message in roles.messages:
+        log.info(message)
     if kind == "clicks":
-        source = graded_pairs(split, files, roles, columns.get(roles["image"]), folder)
-        return _ranked(config, source, roles, columns)
-    reading = SplitReading(split, files, roles, columns)
-    return _paired(config, reading, folder, separator)
+        return _ranked(config, split, roles, flags)
+    return _paired(config, name, SplitRecords(split, roles, flags), folder / FOLDER, separator)
 
 
-def _paired(config: Config, reading: SplitReading, folder: Path, separator: str) -> Config:
-    """The config that finds the other half of pairs, both ways, by the first field of each side."""
-    keys = usable(reading, several=False)
-    tell_apart([keys])
+def _paired(
+    config: Config, name: str, records: SplitRecords, folder: Path, separator: str
+) -> Config:
+    """Returns the config with retrieval both ways, by the first field of each side."""
+    keys = records.usable(name)
     if not keys.rows:
-        raise UserError(f"--data: no record of {reading.files.root} is usable; correct the files.")
+        raise UserError(f"--data: no record of {records.split.path} can be used.")
+    folder.mkdir(parents=True, exist_ok=True)
     source: Any
-    source, _ = reading.source(np.array(keys.rows, np.int64), keys, folder)
+    source, _ = records.chosen(NAME, np.array(keys.rows, np.int64), keys, folder.absolute())
     if isinstance(source, Pairs):
         source = replace(source, separator=separator)
     elif separator:
-        raise UserError("--separator is for tables: the captions of tar shards have one each.")
-    changed, roles = {}, reading.roles
+        raise UserError("--separator is for tables. Captions of tar shards have one text each.")
+    changed, roles = {}, records.roles
     for side in SIDES:
-        name, *others = config.side(side)
+        field_name, *others = config.side(side)
         if others:
-            log.info(f"of the {side}, {name} is read and {', '.join(others)} left out")
-        field: Any = config.fields[name]
+            log.info(f"of the {side}, {field_name} is used and {', '.join(others)} left out")
+        field: Any = config.fields[field_name]
         column = IMAGE if field.modality == "image" else TEXT
         column = column if roles.kind == "captions" else roles[side]
-        changed[name] = _reading(field, column, reading.columns)
+        columns = columns_of(records.source.table)
+        changed[field_name] = _reading(field, column, columns)
     query, document = changed
     part = Retrieval(data=source, query=query, document=document)
     return replace(config, fields={**config.fields, **changed}, evals={NAME: part})
 
 
-def _compared(fields: Mapping[str, Any]) -> str:
-    """The kind of data that a model of these fields of a query and of a document compares."""
+def _compared(fields: dict[str, Any]) -> str:
+    """Returns the kind of data that a model with these fields of queries and documents compares."""
     kinds = {field.modality for field in fields.values()}
     if kinds == {"image", "text"}:
         return "captions"
@@ -115,43 +113,30 @@ def _compared(fields: Mapping[str, Any]) -> str:
         return "answers"
     query, document = (field.type for field in fields.values())
     raise UserError(
-        f"--data is for models of images and texts, and this one compares {query} with {document}; "
-        "name the data in an evaluator of a config."
+        f"--data is for models of images and texts; this one compares {query} with {document}. "
+        "Name the data in an evaluator of a config."
     )
 
 
-def _check_flags(said: Said, kind: str) -> None:
+def _check_flags(flags: DataFlags, kind: str) -> None:
     """Raises a UserError for a flag of another kind of data."""
-    what, right = KINDS[kind]
-    wrong = next((role for role, name in asdict(said).items() if name and role not in right), "")
+    what, known = KINDS[kind]
+    wrong = next((role for role, name in asdict(flags).items() if name and role not in known), "")
     if wrong:
-        here = ", ".join(f"--{each}=COLUMN" for each in right)
-        raise UserError(
-            f"--{wrong} is not for {what}, whose columns are named with {here}; leave it out."
-        )
+        listed = ", ".join(f"--{role}" for role in known)
+        raise UserError(f"--{wrong} is not for {what}, which take {listed}. Remove it.")
 
 
-def _known(
-    said: Said, kind: str, config: Config, fields: Mapping[str, Any], columns: Mapping[str, Column]
-) -> Said:
-    """What the user says, and else the columns of the training data, where these data have them."""
-    known: dict[str, Any] = {
-        role: getattr(config.data, role, None) for role in ("image", "text", "score")
-    }
+def _known(config: Config, fields: dict[str, Any]) -> dict[str, str]:
+    """Returns role -> column of the training data."""
+    known = {role: getattr(config.data, role, None) for role in ("image", "text", "score")}
     known |= {side: field.column for side, field in fields.items() if field.modality == "text"}
-    fits = {"image": "is_image", "score": "is_number"}
-    taken = set(asdict(said).values())
-    for role in KINDS[kind][1]:
-        name = known.get(role)
-        column = columns.get(name) if isinstance(name, str) and name not in taken else None
-        if getattr(said, role) is None and getattr(column, fits.get(role, "is_text"), False):
-            said = replace(said, **{role: name})
-    return said
+    return {role: name for role, name in known.items() if name and isinstance(name, str)}
 
 
-def _ranked(config: Config, source: Graded, roles: Roles, columns: Mapping[str, Column]) -> Config:
-    """The config that ranks all documents of judged pairs, by all fields of a query and of one."""
-    changed, texts = {}, []
+def _ranked(config: Config, split: DataSplit, roles: Roles, flags: DataFlags) -> Config:
+    """Returns the config that ranks all documents of judged pairs, by all fields of both sides."""
+    changed, texts, columns = {}, [], columns_of(split.table) if split.table else []
     for side in SIDES:
         column = roles[side]  # of the side's first field of texts
         for name in config.side(side):
@@ -167,15 +152,15 @@ def _ranked(config: Config, source: Graded, roles: Roles, columns: Mapping[str, 
             if missing:
                 raise UserError(
                     f"--data: the model's field {name!r} reads the {field.modality} of a {side}, "
-                    f"and no column has it; name it by {missing}=COLUMN."
+                    f"and no column has it. Name it: {missing}=COLUMN."
                 )
-    source = replace(source, text=tuple(dict.fromkeys(texts)))
-    part = Ranking(data=source)
+    source = graded_pairs(split, roles, flags.images or "")
+    part = Ranking(data=replace(source, text=tuple(dict.fromkeys(texts))))
     return replace(config, fields={**config.fields, **changed}, evals={NAME: part})
 
 
-def _reading(field: Any, column: str, columns: Mapping[str, Column]) -> Any:
-    """A field that reads another column, and no titles where there are none."""
+def _reading(field: Any, column: str, columns: list[str]) -> Any:
+    """Returns a field that reads another column, and no titles if the data have none."""
     title = getattr(field, "title", "")
     changed = {"title": ""} if title and title not in columns else {}
     return replace(field, column=column, **changed)

@@ -1,130 +1,93 @@
-"""JSON files that hold a whole data set, such as captions of COCO, or SQuAD's questions."""
+"""JSON files that hold a whole data set: COCO's captions and Karpathy's split files."""
 
 import json
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.formats.tables import Rows, Table
+from big_retrieval.config import Karpathy
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
+from big_retrieval.io import durable
 from big_retrieval.io.regular import read_text
-from big_retrieval.own_data.roots import with_images
-from big_retrieval.own_data.splits import SPLITS, DataFiles, FoundData, split_of, with_validation
 
-PEEKED = 2**16  # bytes at the start and the end of a file that tell its layout
-
-
-def _coco(whole: Any) -> Iterable[tuple[str, Record]]:
-    captions: dict[Any, list[str]] = {}
-    for each in whole["annotations"]:
-        captions.setdefault(each["image_id"], []).append(each["caption"].strip())
-    for image in whole["images"]:
-        yield "", {"image": image["file_name"], "captions": captions.get(image["id"], [])}
+PEEKED = 2**16  # bytes at the start and the end of a file
+COCO = (b'"image_id"', b'"caption"')
+KARPATHY = (b'"sentences"', b'"filename"', b'"images"')
+SPLITS = {"train": ("train", "restval"), "validation": ("val",), "test": ("test",)}  # Karpathy's
 
 
-def _karpathy(whole: Any) -> Iterable[tuple[str, Record]]:
-    for image in whole["images"]:
-        name = str(Path(image.get("filepath", ""), image["filename"]))
-        texts = [sentence["raw"].strip() for sentence in image["sentences"]]
-        yield SPLITS.get(image["split"], ""), {"image": name, "captions": texts}
+def has_layout(file: Path, keys: Sequence[bytes]) -> bool:
+    """Returns True if a JSON file has these keys near its start or end."""
+    if file.suffix.lower() != ".json" or not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        content = opened.read(PEEKED)
+        opened.seek(max(0, file.stat().st_size - PEEKED))
+        content += opened.read()
+    return all(key in content for key in keys)
 
 
-def _squad(whole: Any) -> Iterable[tuple[str, Record]]:
-    for article in whole["data"]:
-        for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                if not asked.get("is_impossible"):
-                    yield "", {"question": asked["question"], "context": paragraph["context"]}
+def write_coco(file: Path, images: str, out: Path) -> None:
+    """Writes COCO's captions as JSON lines, a line for each image that has captions.
 
-
-def _by_file(whole: Any) -> Iterable[tuple[str, Record]]:
-    for name, said in whole.items():
-        yield "", {"image": name, "captions": [said] if isinstance(said, str) else said}
-
-
-def _lists(whole: Any) -> Iterable[tuple[str, Record]]:
-    for key, rows in whole.items():
-        for row in rows if isinstance(rows, list) else ():
-            yield SPLITS.get(key.lower(), ""), dict(row)
-
-
-# What files of a layout have near their start or end, and the split ("": none is said) and the row
-# of each of their records.
-LAYOUTS: dict[str, tuple[Sequence[bytes], Callable[[Any], Iterable[tuple[str, Record]]]]] = {
-    "captions of COCO": ((rb'"image_id"', rb'"caption"'), _coco),
-    "Karpathy's splits": ((rb'"sentences"', rb'"filename"'), _karpathy),
-    "SQuAD's questions": ((rb'"paragraphs"', rb'"context"'), _squad),
-    "captions by file": ((rb'\A\W*"[^"]*\.(jpe?g|png|webp|gif|JPE?G|PNG)"\s*:\s*["\[]',), _by_file),
-    "lists of records": (
-        (rb'"(data|rows|records|train|val|validation|test)"\s*:\s*\[\s*\{',),
-        _lists,
-    ),
-}
-# The first lines of a file with an object a line, which may have any of these keys.
-BY_LINES = re.compile(rb"\W*\{[^\n]*\}\s*\n\s*\{")
-
-
-def read_layout(files: Sequence[Path], folder: Path) -> FoundData | None:
-    """The data set that JSON files hold, of the first layout that some of them have.
-
-    Args:
-      files: all that lie there.
-      folder: that they are in; folders below it, and the files' names, may say splits.
-
-    Returns:
-      Its splits, as rows that have to be written; None: no file has a known layout.
+    Pictures of annotations/captions_NAME.json are in NAME next to `annotations`, or in `images`;
+    else paths start from the file's own folder.
 
     Raises:
-      UserError: a file looks like one of them and is another one.
+      UserError: the file has another form.
     """
-    peeked = {file: _peek(file) for file in files if file.suffix.lower() == ".json"}
-    problem = None
-    for layout, (marks, _) in LAYOUTS.items():
-        mine = [file for file, text in peeked.items() if all(re.search(x, text) for x in marks)]
-        try:
-            if mine:
-                return _read(layout, mine, folder)
-        except UserError as wrong:  # another layout may have the same keys
-            problem = problem or wrong
-    if problem:
-        raise problem
-    return None
+    split = (Path(images) if images else file.parent.parent) / file.stem.removeprefix("captions_")
+    root = split if split.is_dir() else Path(images or file.parent)
+    whole = _read(file)
+    try:
+        lines = [json.dumps(row) + "\n" for row in _coco_rows(whole, root.absolute())]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged(file, error) from None
+    durable.make_folder(out.parent)
+    durable.write_bytes(out, "".join(lines).encode())
 
 
-def _peek(file: Path) -> bytes:
-    """The start and the end of a file; b"" of one that is no object with keys."""
-    if not file.is_file():
-        return b""
-    with file.open("rb") as opened:
-        start = opened.read(PEEKED)
-        opened.seek(max(0, file.stat().st_size - PEEKED))
-        start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
-        is_object = start.startswith(b"{") and not BY_LINES.match(start)
-        return start + opened.read() if is_object else b""
+def _coco_rows(whole: Any, root: Path) -> Iterator[Record]:
+    captions: dict[int, list[str]] = {}
+    for entry in whole["annotations"]:
+        captions.setdefault(entry["image_id"], []).append(entry["caption"].strip())
+    for image in whole["images"]:
+        if image["id"] in captions:
+            path = str(root / image["file_name"])
+            yield {"image": path, "captions": captions[image["id"]]}
 
 
-def _read(layout: str, files: Sequence[Path], folder: Path) -> FoundData:
-    rows: dict[str, list[Record]] = {}
-    several = len({file.parent for file in files}) > 1
-    for file in files:
-        named, own = split_of(file, folder), dict[str, list[Record]]()
-        try:
-            whole = json.loads(read_text(file, "utf-8-sig", "replace"))
-            for split, row in LAYOUTS[layout][1](whole):
-                own.setdefault(split or named or "train", []).append(row)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-            raise UserError(
-                f"--data: {file} looks like {layout} but cannot be read as such "
-                f"({type(problem).__name__}: {problem}); correct it or give another file."
-            ) from None
-        for split, each in own.items():
-            table: Table = Rows(each, split)
-            table = with_images(file, table, several) if len(files) > 1 else table
-            rows.setdefault(split, []).extend(map(table.row, range(len(table))))
-    if "train" not in rows:
-        rows = {"train": [row for each in rows.values() for row in each]}
-    with_validation(rows)
-    splits = {x: DataFiles(Rows(each, x), "", files[0].parent) for x, each in rows.items()}
-    return FoundData(layout, splits)
+def karpathy_sources(file: Path, images: str) -> dict[str, Karpathy]:
+    """Returns split -> source of a Karpathy split file.
+
+    Raises:
+      UserError: the file has another form, or lacks training or validation images.
+    """
+    whole = _read(file)
+    try:
+        names = {image["split"] for image in whole["images"]}
+    except (KeyError, TypeError) as error:
+        raise _damaged(file, error) from None
+    if not {"train", "val"} <= names:
+        raise UserError(
+            f"--data: {file} has the splits {', '.join(sorted(names))}. Name the split of each "
+            "image: train, val or test."
+        )
+    source = {"path": str(file), "images": images, "captions": 0, "skip_missing": True}
+    found = {x: "+".join(name for name in own if name in names) for x, own in SPLITS.items()}
+    return {name: Karpathy(split=split, **source) for name, split in found.items() if split}
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(read_text(file, "utf-8-sig", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(file, error) from None
+
+
+def _damaged(file: Path, error: Exception) -> UserError:
+    return UserError(
+        f"--data: {file} cannot be read as captions of COCO or as a Karpathy split file "
+        f"({type(error).__name__}: {error}). Correct it, or give another file."
+    )

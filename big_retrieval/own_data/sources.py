@@ -1,188 +1,241 @@
-"""The sources of a run on own data: what lies there, what its columns are, and its split."""
+"""Sources of a run on files: the roles of the columns, and the records of each split."""
 
+import dataclasses
+import json
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from big_retrieval.config import Karpathy, Pairs, Tar
 from big_retrieval.config.sources import Source
+from big_retrieval.data.formats.open_files import files_of
+from big_retrieval.data.formats.views import save_rows
+from big_retrieval.data.sources import cell_of, make_source, texts_of
+from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.own_data.columns import Column, look
-from big_retrieval.own_data.files import find
+from big_retrieval.own_data.columns import ENDINGS, ColumnChooser, DataFlags, Roles, columns_of
+from big_retrieval.own_data.find import DataSplit, FoundData, find
 from big_retrieval.own_data.judged import judged_sources
-from big_retrieval.own_data.reading import SplitReading
-from big_retrieval.own_data.roles import Roles, Said, decide
-from big_retrieval.own_data.splits import FoundData, by_column
-from big_retrieval.own_data.splitting import RecordKeys, split, tell_apart
+from big_retrieval.own_data.records import RecordKeys, RecordSample, read_keys, sample, split_off
 from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
 FOLDER = "data"  # in the run folder
-FEW_ASKED = 20  # records for validation below which a user is warned
-LEAST = 10  # records that a run takes
+FEW_HELD_OUT = 20  # records for validation below which a warning is logged
+LEAST = 10  # records that a run needs
+SEVERAL = 0.6  # different images per row below which rows of one image become one record
+KARPATHY = Roles("captions", {"image": "image", "text": "captions"})
 
 
-def table_task(data: str, said: Said, workdir: Path) -> TrainingTask:
-    """The task of files whose rows are records.
-
-    Args:
-      data: a file, folder or pattern.
-      said: what the columns are.
-      workdir: the run folder; rows that no source reads as they are are written below it.
+def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:
+    """Opens the data at a path, and logs their splits.
 
     Raises:
-      UserError: nothing to train on, or columns that cannot be told apart.
+      UserError: there are no data of a known form, or they need another command.
     """
-    found, _, columns = looked_at(data, said, leave_out=workdir)
-    roles = decide(columns, said, Path(data).name or data)
-    for line in roles.lines:
-        log.info(line)
-    folder, limit = workdir / FOLDER, 0.0
-    durable.make_folder(folder)
-    if roles.kind == "clicks":
-        sources, records, limit = judged_sources(found, roles, columns, folder)
-    else:
-        sources, records = _sources(found, roles, columns, folder)
-    image = columns.get(roles["image"])
-    damaged = image.broken / max(1, image.whole + image.broken) if image else 0.0
-    return TrainingTask(roles, columns, sources, records, damaged, limit=limit)
-
-
-def looked_at(
-    data: str, said: Said, order: Sequence[str] = ("train",), leave_out: Path | None = None
-) -> tuple[FoundData, str, dict[str, Column]]:
-    """What lies at a path, which is told; the name of a split, and its columns by a sample.
-
-    Args:
-      data: a file, folder or pattern.
-      said: what the columns are.
-      order: of splits; the first one that is there is sampled.
-      leave_out: a folder whose files do not count.
-
-    Raises:
-      UserError: there are no data, or nothing that training or an evaluator compares.
-    """
-    found = by_column(find(data, leave_out=leave_out))
-    name = next(each for each in order if each in found.splits)
-    files = found.splits[name]
-    columns = look(files.table, files.root, name)
-    for line in (_summary(found, data), *found.notes):
-        log.info(line)
-    if not columns:
-        first = files.table.place(0)
-        raise UserError(f"{data}: none of the sampled rows can be read, such as {first}.")
-    if found.form == "pictures" and "captions" not in columns and said.text is None:
+    found = find(data, flags.images or "", workdir / FOLDER, workdir)
+    tables = {name: split.table for name, split in found.splits.items()}
+    counts = ", ".join(
+        f"{len(table) if split.rows is None else len(split.rows):,} for {name}"
+        for (name, split), table in zip(found.splits.items(), tables.values(), strict=True)
+        if table is not None
+    )
+    for message in (f"data {data}: {found.form}, {counts or ', '.join(tables)}", *found.notes):
+        log.info(message)
+    table = tables["train"]
+    columns = [] if table is None else columns_of(table)
+    if found.form == "pictures" and "captions" not in columns and flags.text is None:
         raise UserError(
-            f"{data} holds {counted(len(files.table), 'picture')} and no captions: put "
-            "a text file beside each (cat.txt beside cat.jpg, a caption a line), give a table of "
-            "files and captions, or take the names of the files or of their folders as captions by "
-            "--text=name or --text=folder."
+            f"{data} holds pictures without captions. Put a text file next to each (cat.txt next "
+            "to cat.jpg, one caption per line), give a table of files and captions, or use names "
+            "of files or folders as captions: --text=name or --text=folder."
         )
+    if flags.images and found.form in ("pictures", "tar shards", "shards"):
+        raise UserError(f"--images is for paths in tables, but {data} has {found.form}. Remove it.")
     if "positive_ctxs" in columns:
         raise UserError(
-            f"{data} has passages in DPR's form: give them to a config as config.Dpr "
-            "(docs/DATA.md, Text retrieval), or write a question and an answer a line."
+            f"{data} has passages in DPR's form. Give them to a config as config.Dpr "
+            "(docs/DATA.md, Text retrieval)."
         )
-    return found, name, columns
+    return found
 
 
-def _summary(found: FoundData, data: str) -> str:
-    counts = ", ".join(f"{len(each.table):,} for {name}" for name, each in found.splits.items())
-    if len(found.splits) == 1:
-        counts = counted(len(found.train.table), "record")
-    return f"data {data}: {found.form}, {counts}"
-
-
-def _sources(
-    found: FoundData, roles: Roles, columns: dict[str, Column], folder: Path
-) -> tuple[dict[str, Source], int]:
-    """A source for each split, and how many records the training has.
-
-    One for validation is split off where none is named.
-    """
-    made = {
-        name: SplitReading(name, each, roles, columns, sampled=name == "train")
-        for name, each in found.splits.items()
-    }
-    keys = {name: usable(each, len(made) > 1) for name, each in made.items()}
-    tell_apart(keys.values())
-    rows = {name: np.array(each.rows, np.int64) for name, each in keys.items()}
-    _check_enough(keys["train"])
-    for name in keys.keys() - {"train"}:
-        _warn_of_copies(name, keys[name], keys["train"])
-    if "validation" not in rows:
-        rows["train"], rows["validation"] = _split(keys["train"])
-        made["validation"] = replace(made["train"], name="validation")
-        keys["validation"] = keys["train"]
-    sources: dict[str, Source] = {}
-    records = {}
-    for name, chosen in rows.items():
-        if not len(chosen):
-            raise UserError(f"none of the records for {name} is usable; correct the files.")
-        sources[name], records[name] = made[name].source(chosen, keys[name], folder)
-    if records["validation"] < FEW_ASKED:
-        log.warning(
-            f"{counted(records['validation'], 'record')} for validation are few: the fewer, the "
-            "easier one is told from the others, and the less its numbers say"
-        )
-    return sources, records["train"]
-
-
-def usable(reading: SplitReading, several: bool) -> RecordKeys:
-    """The usable records of a split; tells how many are left out and why.
+def table_task(data: str, flags: DataFlags, workdir: Path) -> TrainingTask:
+    """Returns the task of files whose rows are records or judged pairs.
 
     Args:
-      reading: of the split.
-      several: whether there are other splits.
+      data: a file, folder or pattern.
+      flags: of the command line.
+      workdir: the run folder; indices of rows are written into a folder in it.
+
+    Raises:
+      UserError: nothing to train on, or a column is missing.
     """
-    keys = reading.keys()
-    for why, count in keys.dropped.items():
-        of = f" for {reading.name}" if several else ""
-        log.info(f"{count:,} records{of} {why}: left out")
-    return keys
+    found, folder = open_data(data, flags, workdir), (workdir / FOLDER).absolute()
+    table, roles = found.splits["train"].table, KARPATHY
+    if table is not None:
+        chooser = ColumnChooser(table, flags, Path(data).name or data)
+        roles = chooser.decide(chooser.kind())
+    for message in roles.messages:
+        log.info(message)
+    durable.make_folder(folder)
+    splits = {name: SplitRecords(split, roles, flags) for name, split in found.splits.items()}
+    facts = splits["train"].sampled()
+    if roles.kind == "clicks":
+        sources, records, limit = judged_sources(found.splits, roles, flags.images or "", folder)
+        return TrainingTask(roles, facts, sources, records, limit=limit)
+    sources, records = _sources(splits, folder)
+    return TrainingTask(roles, facts, sources, records)
 
 
-def _check_enough(keys: RecordKeys) -> None:
-    """Raises a UserError where too few records can be trained on."""
-    if len(keys.rows) < LEAST:
-        dropped = sum(keys.dropped.values())
-        more = f" ({dropped:,} others are not usable: see above)" if dropped else ""
-        raise UserError(
-            f"{counted(len(keys.rows), 'usable record')}{more}: training compares records with "
-            f"each other and needs at least {LEAST} of them: give more data."
+class SplitRecords:
+    """Records of one split.
+
+    Attributes:
+      config: source of all rows at the path of the split.
+      source: built from `config`.
+      rows: indices of the rows of the split.
+    """
+
+    def __init__(self, split: DataSplit, roles: Roles, flags: DataFlags):
+        self.split, self.roles = split, roles
+        self.config = _source(split, roles, flags)
+        self.source: Any = make_source(self.config)
+        self.rows = range(len(self.source)) if split.rows is None else split.rows.tolist()
+        names = [roles[role] for role in ("text", "query", "document") if roles[role]]
+        self.columns = ["captions"] if isinstance(self.config, Karpathy) else names
+
+    def sampled(self) -> RecordSample:
+        """Reads some records; see `RecordSample`."""
+        config, remedy = self.config, "--query=COLUMN and --document=COLUMN name other columns."
+        if self.roles["image"]:
+            remedy = "--image=COLUMN and --text=COLUMN name other columns."
+        if isinstance(config, Pairs) and config.image:
+            folder = config.root or files_of(config.path, "")[0].parent
+            remedy = f"Image paths start from {folder}; --images=FOLDER names another. {remedy}"
+        has_image = bool(self.roles["image"])
+        return sample(self.source, self.rows, has_image, self.columns, remedy)
+
+    def usable(self, name: str) -> RecordKeys:
+        """Reads all records; logs how many cannot be used, and the first reason."""
+        has_image = bool(self.roles["image"])
+        columns = ["captions"] if has_image else self.columns
+        keys = read_keys(self.source, self.rows, has_image, columns)
+        if keys.dropped:
+            log.info(f"{keys.dropped:,} records for {name} left out, the first: {keys.first}")
+        return keys
+
+    def chosen(
+        self, name: str, rows: np.ndarray, keys: RecordKeys, folder: Path
+    ) -> tuple[Source, int]:
+        """Returns the source of some rows for a split, and its number of records.
+
+        Rows with few different images become one record for each image, with all its captions:
+        in evaluations, copies of an image would take many of the first ranks.
+        """
+        config = self.config
+        if isinstance(config, Karpathy):
+            return config, len(rows)
+        groups = self._images(name, rows, keys)
+        if groups:
+            path = folder / f"{name}.jsonl"
+            self._write(path, groups)
+            return Pairs(path=str(path)), len(groups)
+        if len(rows) == len(self.rows) and self.split.rows is None:
+            return config, len(rows)
+        if len(rows) == len(self.rows) and self.split.where and isinstance(config, Pairs):
+            return dataclasses.replace(config, where=self.split.where), len(rows)
+        path = folder / f"{name}_rows.npz"
+        save_rows(path, rows, self.source.table)
+        return dataclasses.replace(config, rows=str(path)), len(rows)
+
+    def _images(self, name: str, rows: np.ndarray, keys: RecordKeys) -> list[list[int]]:
+        """Returns the rows of each image; empty if most images have one row."""
+        image = dict(zip(keys.rows, keys.images, strict=True))
+        groups: dict[int, list[int]] = {}
+        for row in rows.tolist():
+            groups.setdefault(image[row], []).append(row)
+        if self.roles.kind != "captions" or len(groups) >= SEVERAL * len(rows):
+            return []
+        message = f"{len(rows):,} rows for {name} have {len(groups):,} different images"
+        if isinstance(cell_of(self.source, int(rows[0]), "image"), str):
+            log.info(f"{message}: the rows of an image are one record with several captions")
+            return list(groups.values())
+        log.warning(
+            f"{message}: copies of an image lower R@5 and R@10. Write one row per image with a "
+            "list of its captions"
         )
+        return []
+
+    def _write(self, path: Path, groups: list[list[int]]) -> None:
+        """Writes a record for each group of rows: its image, and the different captions."""
+        config: Any = self.config
+        root = Path(config.root or files_of(config.path, "")[0].parent).absolute()
+        with path.open("w", encoding="utf-8", errors="replace") as out:
+            for group in groups:
+                texts = (text for row in group for text in texts_of(self.source, row, "captions"))
+                captions = {normalize_text(text): text.strip() for text in texts}
+                image = str(root / cell_of(self.source, group[0], "image"))
+                row = {"image": image, "captions": list(captions.values())}
+                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _source(split: DataSplit, roles: Roles, flags: DataFlags) -> Pairs | Tar | Karpathy:
+    """Returns the source of all rows at the path of a split."""
+    if split.source is not None:
+        return split.source
+    image, text = roles["image"], roles["text"] or roles["document"] or roles["query"]
+    if split.path.endswith(".tar") and image:
+        members = [] if flags.image or split.table is None else columns_of(split.table)
+        images = dict.fromkeys((image, *(name for name in members if name in ENDINGS)))
+        return Tar(path=split.path, image=tuple(images), text=text)
+    return Pairs(path=split.path, image=image, text=text, root=flags.images or "")
+
+
+def _sources(splits: Mapping[str, SplitRecords], folder: Path) -> tuple[dict[str, Source], int]:
+    """Returns split -> source, and the number of records for training.
+
+    A validation split is split off the training records if the data have none.
+    """
+    keys = {name: records.usable(name) for name, records in splits.items()}
+    rows = {name: np.array(own.rows, np.int64) for name, own in keys.items()}
+    train, made = keys["train"], dict(splits)
+    few = next((name for name in rows if len(rows[name]) < (LEAST if name == "train" else 1)), "")
+    if few:
+        raise UserError(
+            f"only {len(rows[few]):,} usable records for {few}. Training compares records with "
+            f"each other and needs at least {LEAST}. Correct the files, or give more data."
+        )
+    for name in rows.keys() - {"train"}:
+        _warn_of_copies(name, keys[name], train)
+    if "validation" not in rows:
+        rows["train"], rows["validation"], apart = split_off(train)
+        if not len(rows["validation"]):
+            raise UserError("all records share one text. Training needs records that differ.")
+        log.info(
+            f"{len(rows['validation']):,} records are split off for validation, "
+            f"{len(rows['train']):,} are for training: {apart}"
+        )
+        made["validation"], keys["validation"] = splits["train"], train
+    order = sorted(rows, key=["train", "validation", "test"].index)
+    found = {name: made[name].chosen(name, rows[name], keys[name], folder) for name in order}
+    if found["validation"][1] < FEW_HELD_OUT:
+        count = found["validation"][1]
+        log.warning(f"only {count} records for validation: its metrics are optimistic and noisy")
+    return {name: source for name, (source, _) in found.items()}, found["train"][1]
 
 
 def _warn_of_copies(name: str, keys: RecordKeys, train: RecordKeys) -> None:
-    """Says how many records are trained on, too: by their image, or else by their first text."""
-    what = "image" if any(train.image) else "text"
-    own, known = (x.image if what == "image" else [y[0] for y in x.texts] for x in (keys, train))
-    shared = len(own) - sum(map(set(known).isdisjoint, ([x] for x in own)))
+    """Logs how many records have an image, or else a first text, of the training data."""
+    what = "image" if any(train.images) else "text"
+    own, known = (x.images if what == "image" else [y[0] for y in x.texts] for x in (keys, train))
+    shared = len(own) - sum(map(set(known).isdisjoint, ([key] for key in own)))
     if shared:
         log.warning(
-            f"{shared:,} of {len(own):,} records for {name} have the {what} of one that is trained "
-            "on: their numbers say little; leave them out, or name no splits"
+            f"{shared:,} of {len(own):,} records for {name} have the {what} of a training record: "
+            "their metrics say little. Remove them, or name no splits"
         )
-
-
-def _split(keys: RecordKeys) -> tuple[np.ndarray, np.ndarray]:
-    """The rows for training and for validation."""
-    train, validation, apart = split(keys)
-    if not len(validation):
-        raise UserError(
-            f"all {counted(len(keys.rows), 'record')} share one text, so that none can be told "
-            "from another; training needs records that differ."
-        )
-    log.info(
-        f"{len(validation):,} records are split off for validation, {len(train):,} are trained on: "
-        f"{apart}"
-    )
-    return train, validation
-
-
-def counted(count: int, what: str) -> str:
-    """A number with what it counts, such as "1 record" or "2 records"."""
-    return f"{count:,} {what}{'s' * (count != 1)}"

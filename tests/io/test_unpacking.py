@@ -15,7 +15,6 @@ from big_retrieval.data.text import tokenizers
 from big_retrieval.errors import UserError
 from big_retrieval.interop.read import read
 from big_retrieval.io import regular
-from big_retrieval.own_data import delimited
 
 BOUND = 2**16  # bytes, for a fast test
 
@@ -24,7 +23,6 @@ BOUND = 2**16  # bytes, for a fast test
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regular, "MAX_UNPACKED", BOUND, raising=False)
     monkeypatch.setattr(tokenizers, "MAX_FILE", BOUND, raising=False)
-    monkeypatch.setattr(delimited, "MOST", BOUND)
 
 
 @pytest.mark.parametrize("name", ["vocab.txt.gz", "bpe_simple_vocab_16e6.txt.gz", "t.json.gz"])
@@ -33,21 +31,6 @@ def test_gzip_files_are_unpacked_up_to_a_bound(tmp_path: Path, name: str) -> Non
     path.write_bytes(gzip.compress(b"word\n" * BOUND))
     with pytest.raises(UserError, match=rf"unpacks to more than 0 MiB.*gunzip {path}"):
         tokenizers._read(path)
-    with pytest.raises(UserError, match=rf"unpacks to more than 0 MiB.*gunzip {path}"):
-        delimited.decoded(path)
-
-
-def test_tables_are_unpacked_up_to_a_share_of_their_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delimited, "MOST", 2**31)
-    path = tmp_path / "t.csv.gz"
-    path.write_bytes(gzip.compress(b"word\n" * BOUND))
-    assert path.stat().st_size < BOUND / 50
-    with pytest.raises(UserError, match=rf"unpacks to more than 0 MiB.*gunzip {path}"):
-        delimited.decoded(path)
-    path.write_bytes(gzip.compress(b"word\n"))
-    assert delimited.decoded(path) == ("word\n", "UTF-8")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def in_folders() -> dict[str, str | bytes]:
     for folder, numbers in (("cats", NUMBERS[:15]), ("dogs", NUMBERS[15:])):
         rows = [{"file": f"{at}.png", "text": caption(n)} for at, n in enumerate(numbers)]
         files[f"data/{folder}/metadata.jsonl"] = json_lines(rows)
-        files |= {f"data/{folder}/images/{at}.png": png(n) for at, n in enumerate(numbers)}
+        files |= {f"data/{folder}/{at}.png": png(n) for at, n in enumerate(numbers)}
     return files
 
 
@@ -136,14 +136,6 @@ def with_column_of_splits() -> str:
 TEXT_FILES: dict[str, tuple[str, str | bytes]] = {  # pairs of texts in one file
     "data_column_of_splits": ("data.jsonl", with_column_of_splits()),
     "data_lists_of_texts": ("data.jsonl", json_lines(QA)),
-    "data_lists_by_split": (
-        "data.json",
-        json.dumps({"version": 1, **{split: answered(n) for split, n in SPLITS.items()}}),
-    ),
-    "data_json_list_in_gzip": (
-        "data.json.gz",
-        gzip.compress(json.dumps(answered()).encode(), mtime=0),
-    ),
     "data_csv_in_gzip": (
         "data.csv.gz",
         gzip.compress(delimited([("a", "b"), *QA]).encode(), mtime=0),
@@ -156,7 +148,7 @@ TEXT_FILES: dict[str, tuple[str, str | bytes]] = {  # pairs of texts in one file
         "data.tsv",
         delimited(
             [
-                ("asked", "said", "is_correct"),
+                ("question", "answer", "is_correct"),
                 *((question(n), answer(n + n % 2), ("no", "yes")[n % 2]) for n in range(60)),
             ],
             "\t",
@@ -196,21 +188,15 @@ FOLDERS: dict[str, dict[str, Any]] = {
             [("file", "title"), *((x, f" Café, {y} ") for x, y in ROWS)], ";"
         ).encode("cp1252"),
     },
-    "data_utf16_with_windows_paths": {
+    "data_utf16_with_semicolons": {
         **pictures("data/images", NUMBERS),
         "data/t.csv": delimited(
-            [("Bild", "Text"), *((f"images\\{x}", y) for x, y in ROWS)], ";"
+            [("2023", "Image", "Text"), *(("1", f"images/{x}", y) for x, y in ROWS)], ";"
         ).encode("utf-16"),
     },
     "data_tsv_without_header": {
         **PICTURES,
         "data/t.tsv": "".join(f'{file}\t"{text}\n' for file, text in ROWS),
-    },
-    "data_flickr_tokens": {
-        **PICTURES,
-        "data/Flickr8k.token.txt": "".join(
-            f"{n}.png#{i}\t{text}\n" for n in NUMBERS for i, text in enumerate(five(n))
-        ),
     },
     "data_flickr_bars": {**PICTURES, "data/results.csv": bars()},
     "data_copies_of_pictures": {
@@ -233,10 +219,6 @@ FOLDERS: dict[str, dict[str, Any]] = {
     },
     "data_coco": coco(),
     "data_karpathy": karpathy("data/dataset_flickr30k.json"),
-    "data_captions_by_file": {
-        **PICTURES,
-        "data/t.json": json.dumps({f"{n}.png": five(n) if n % 2 else caption(n) for n in NUMBERS}),
-    },
     "data_squad": {"data/train-v2.0.json": squad()},
     "data_beir": beir(train=range(30), dev=range(30, 38)),
     "data_beir_with_one_file_of_judgements": beir(test=range(30)),
@@ -261,10 +243,14 @@ FOLDERS: dict[str, dict[str, Any]] = {
     },
     **{name: dict([file]) for name, file in REFUSED.items()},
 }
+FLAGS = {
+    "data_semicolons_in_windows_1252": {"images": "data/my pictures"},
+    "data_clicks_on_pictures": {"images": "data/images"},
+}
 CLASSES = [pictures(f"data/class_{label}", NUMBERS[label::3]) for label in range(3)]
 
 CASES = {
-    **{name: Case(files, Data()) for name, files in FOLDERS.items()},
+    **{name: Case(files, Data(flags=FLAGS.get(name, {}))) for name, files in FOLDERS.items()},
     **{name: Case(dict([file]), Data(file[0])) for name, file in TEXT_FILES.items()},
     "data_folders_of_classes": Case(
         CLASSES[0] | CLASSES[1] | CLASSES[2], Data(flags={"text": "folder"})

@@ -10,13 +10,12 @@ from big_retrieval.config import Config, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.prepare import TrainingRequest, prepare
-from big_retrieval.own_data.roles import Said
+from big_retrieval.own_data.columns import DataFlags
+from big_retrieval.own_data.prepare import TrainingRequest, load_config, prepare
 from big_retrieval.retrieval.documents import DocumentReader, open_records, read_row
 from tests.data.digests.cases import Case, Data, Documents
 from tests.data.digests.digest import digest_batches, digest_rows, message_of
 from tests.data.digests.files import SIDE
-from tests.own_data.test_prepare import made_by
 
 
 def lines_of(case: Case) -> dict[str, str]:
@@ -77,7 +76,7 @@ def lines_of_data(data: Data) -> dict[str, str]:
 
     Rows have the columns that the config reads. Their images are neither resized nor cropped.
     """
-    config = made_by(prepare(TrainingRequest(data.path, Said(**data.flags)), Path("run")))
+    config = load_config(prepare(TrainingRequest(data.path, DataFlags(**data.flags)), Path("run")))
     check(config)
     columns = columns_of(config)
     fields = {

@@ -26,7 +26,7 @@ CASES: dict[str, Case] = {
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes to an empty folder, whose own name is the same everywhere, on a fixed machine."""
-    monkeypatch.setattr(machine, "here", lambda: Machine(2, flops=5e10))
+    monkeypatch.setattr(machine, "here", lambda: Machine(2))
     monkeypatch.setattr(machine, "text_weights", lambda: None)
     folder = tmp_path / "folder"
     folder.mkdir()
