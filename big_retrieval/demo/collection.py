@@ -95,8 +95,8 @@ class DemoDocuments:
     @property
     def has_pictures(self) -> bool:
         """True if documents have images that can be read."""
-        stored = self.store is not None and "image" in self.store.names
-        return stored or self.records is not None
+        names = () if self.store is None else self.store.names
+        return "image" in names or ("inside" in names and self.records is not None)
 
     def text(self, number: int) -> str:
         """Returns the text of a document with its title; its beginning if no more is stored."""
@@ -111,10 +111,10 @@ class DemoDocuments:
         """
         if self.store is None:
             return None
-        row = self.store.row(number, ("row", "image"))
+        row = self.store.row(number, ("row", "image", "inside"))
         if "image" in row:
             return load_image(row["image"], Path("/"), f"document {self.ids[number]}")
-        if self.records is None:
+        if self.records is None or "inside" not in row:
             return None
         with record_at(place_of(self.records, row["row"])):
             return self.records[row["row"]].get(IMAGE)

@@ -32,7 +32,7 @@ def open_documents(index: InvertedIndex | DenseIndex) -> tuple[Store | None, Rec
     store, made = Store(index.folder), folders.made_from(index.folder) or {}
     documents: dict[str, Any] = made.get("documents", {})
     column, files = documents.get("image"), index.about.files
-    if not column or not files or "image" in store.names:
+    if not column or not files or "inside" not in store.names:
         return store, None
     try:
         table, _ = table_of(files_of_flag("data", files))

@@ -81,14 +81,21 @@ class DocumentRow:
     index: int = 0
 
     def stored(self) -> Record:
-        """Returns the row of an index's store: `row`, the whole `text`, and the `image`'s path."""
+        """Returns the row of an index's store.
+
+        Columns are `row`, the whole `text`, and the path of the `image`; `inside` is True for an
+        image that is not a file, but inside one.
+        """
+        row: Record = {"row": self.index}
         texts: list[str] = []
         for value in self.values.values():
             if isinstance(value, str | tuple):
                 texts += filter(None, (value,) if isinstance(value, str) else value)
-        images = (x.path for x in self.values.values() if isinstance(x, Encoded) and x.path)
-        row = {"row": self.index, "text": "\n".join(texts), "image": next(images, "")}
-        return {name: value for name, value in row.items() if value != ""}
+            elif isinstance(value, Encoded) and value.path:
+                row["image"] = value.path
+            elif value is not None:
+                row["inside"] = True
+        return row | ({"text": "\n".join(texts)} if texts else {})
 
 
 def open_records(

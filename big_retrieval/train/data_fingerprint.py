@@ -38,6 +38,9 @@ def fingerprints(
 
     Args:
       evals: data of the evaluators by their names.
+
+    Raises:
+      UserError: this process reads other rows than the first one.
     """
     compute: dict[str, Callable[[], str]] = {
         **{name: reader.fingerprint for name, reader in readers.items()},
@@ -50,6 +53,11 @@ def fingerprints(
     hashes = {name: function() if first else "" for name, function in compute.items()}
     if jax.process_count() > 1:
         hashes = {name: distributed.broadcast(value) for name, value in hashes.items()}
+        if hashes[ROWS] != (rows := fingerprint_of(source)) and rows:
+            raise UserError(
+                f"process {jax.process_index()} reads other rows of config.data than process 0: "
+                "give all hosts the same files."
+            )
     return {name: value for name, value in hashes.items() if value}
 
 

@@ -16,6 +16,8 @@ from PIL import Image
 from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Config, ImageField, recipe
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import chips, distributed
@@ -246,3 +248,6 @@ def test_one_process_reads_the_files_beside_the_records_for_all(
         ("a", "", ROWS, TEXTS, IMAGES), "of the first"
     )
     assert (len(reads), heard) == (2, [""] * 5)
+    rows = Records(Rows([{"captions": "other rows than those of process 0"}], "rows"), image=())
+    with pytest.raises(UserError, match=r"process 1 reads other rows of config\.data than process"):
+        fingerprints({}, rows)
