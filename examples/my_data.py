@@ -24,10 +24,10 @@ from typing import Any, Literal
 
 from big_retrieval import config
 from big_retrieval.config import recipe
-from big_retrieval.data.formats.lines import json_object
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Table
-from big_retrieval.errors import UserError
+from big_retrieval.data.stores.json_files import parse_object
+from big_retrieval.errors import Damaged, UserError
 
 
 @config.register("source")
@@ -77,8 +77,11 @@ class JsonFiles(Table):
         return str(self._folder / self._names[index])
 
     def row(self, index: int, columns: Collection[str] | None = None) -> dict[str, Any]:
-        """One row. Any exception makes it a damaged record, `json_object`'s with good words."""
-        return json_object(Path(self.place(index)).read_bytes(), self.place(index))
+        """One row. Any exception makes it a damaged record; `Damaged` gives a reason."""
+        row, reason = parse_object(Path(self.place(index)).read_bytes())
+        if reason is not None:
+            raise Damaged(self.place(index), reason)
+        return row
 
 
 def get_config(arg: str = "") -> recipe.Editable:

@@ -19,9 +19,8 @@ from typing import Self
 import numpy as np
 
 from big_retrieval.data.formats.columns import encode, scan
-from big_retrieval.data.formats.whole import SPACE, judged_lines, split_columns
 from big_retrieval.data.judged.qrels import DuplicatePolicy, check_scores, distinct
-from big_retrieval.data.stores.delimited import delimited
+from big_retrieval.data.stores.headerless import SPACE, qrels_reader, split_columns
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import publish
@@ -134,9 +133,7 @@ def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
       UserError: the file cannot be read, or has different relevance values for a pair.
     """
     try:
-        table = judged_lines(path, "query", "document", "relevance") or open_store(
-            [path], delimited("\t")
-        )
+        table = open_store([path], qrels_reader(path, ("query", "document", "relevance")))
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
     if len(table.names) not in (3, 4):

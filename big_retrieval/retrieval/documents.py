@@ -11,12 +11,12 @@ from typing import Any
 from big_retrieval.data.damage import SkippedRecords, record_at
 from big_retrieval.data.formats import open_files
 from big_retrieval.data.formats.columns import as_text
-from big_retrieval.data.formats.lines import DelimitedLines
 from big_retrieval.data.formats.records import IMAGE, Records
 from big_retrieval.data.formats.tables import Table, check_columns
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.sources import Record, as_texts, is_absent
 from big_retrieval.data.stores.blocks import Reader
+from big_retrieval.data.stores.headerless import tab_reader
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular
 
@@ -149,7 +149,7 @@ def _open(path: Path, reader: DocumentReader) -> Table | Reader:
         if not named and numbered and len(cells) in (2, 3):
             names = HEADERLESS[: len(cells)]
             log.info(f"{path} has no header line: it is read as {', '.join(names)}")
-            return DelimitedLines(path, names)
+            return tab_reader(path, names)
     return open_files.by_ending(path)
 
 
@@ -168,8 +168,7 @@ def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
     if reader.own and len(texts) == 1 and not reader.images:
         ((field, columns),) = texts.items()
         if len(columns) == 1 and columns[0] not in known and TEXT in known:
-            if not isinstance(table, DelimitedLines):  # of which `_open` has told
-                log.info(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read")
+            log.info(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read")
             texts[field] = (TEXT,)
     images = dict(reader.images)
     if reader.own_image and IMAGE in known and not known & set(images.values()):

@@ -1,7 +1,6 @@
 """Reads more files than the process may open, from threads and from another process."""
 
 import io
-import json
 import multiprocessing
 import random
 import resource
@@ -11,22 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgpack
-import pyarrow as pa
-import pyarrow.parquet as pq
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from big_retrieval.data.formats.lines import DelimitedLines, json_form
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.shards import Shard
 from big_retrieval.data.formats.tables import Chain
 
 FILES, LIMIT = 100, 80
-HEAVY = "x" * 2000  # so that Parquet leaves the column on the disk
 
 
 def write_files(folder: Path) -> dict[str, Chain]:
     """One row a file, with its number."""
-    tables = {"tar": [], "jsonl": [], "json": [], "tsv": [], "parquet": [], "array_record": []}
+    tables = {"tar": [], "array_record": []}
     for number in range(FILES):
         path = folder / f"{number}.tar"
         with tarfile.open(path, "w") as tar:
@@ -34,18 +29,6 @@ def write_files(folder: Path) -> dict[str, Chain]:
             member.size = len(content := str(number).encode())
             tar.addfile(member, io.BytesIO(content))
         tables["tar"].append(file_table(path))
-        path = folder / f"{number}.jsonl"
-        path.write_text(json.dumps({"txt": str(number)}))
-        tables["jsonl"].append(file_table(path, json_form))
-        path = folder / f"{number}.json"
-        path.write_text(json.dumps([{"txt": str(number)}]))
-        tables["json"].append(file_table(path, json_form))
-        path = folder / f"{number}.tsv"
-        path.write_text(f"{number}\n")
-        tables["tsv"].append(DelimitedLines(path, ["txt"]))
-        path = folder / f"{number}.parquet"
-        pq.write_table(pa.table({"txt": [f"{number}"], "heavy": [HEAVY + str(number)]}), path)
-        tables["parquet"].append(file_table(path))
         path = folder / f"{number}.array_record"
         writer = ArrayRecordWriter(str(path), "group_size:1")
         writer.write(msgpack.packb({"txt": str(number)}))
@@ -61,7 +44,6 @@ def read_all(tables: dict[str, Chain], seed: int) -> None:
     for name, number in order:
         row = tables[name].row(number)
         assert row["txt"] == str(number), (name, number, row)
-        assert row.get("heavy", HEAVY + str(number)) == HEAVY + str(number)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from big_retrieval.data.fields.labels import read_labels
 from big_retrieval.data.formats import open_files
 from big_retrieval.data.formats.columns import scan
 from big_retrieval.data.formats.records import load_image
-from big_retrieval.data.formats.whole import judged_objects
 from big_retrieval.data.images import limits
 from big_retrieval.data.judged.qrels import check_scores
 from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.json_files import json_qrels_reader
 from big_retrieval.data.stores.tar import TAR
 from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import Damaged, UserError
@@ -100,7 +100,7 @@ def test_no_other_file_of_a_user_is_a_pipe(odd):
         lambda: at_hand.read_image(pipe),
         lambda: read_values(pipe),
         lambda: read_qrels(pipe),
-        lambda: judged_objects(pipe, "query", "document", "score"),
+        lambda: json_qrels_reader(pipe, "query", "document", "score"),
     ):
         with pytest.raises(UserError, match="a named pipe"):
             read()

@@ -198,7 +198,7 @@ def test_what_is_not_there(tmp_path) -> None:
     (tmp_path / "in_domain.parquet").unlink()
     write_csv(tmp_path / "query_0_product_id_0.csv", [pair(1)])
     (tmp_path / "corpus_1.json").write_text("[")
-    with pytest.raises(UserError, match="is not JSON"):
+    with pytest.raises(UserError, match="is not a whole JSON list"):
         list(marqo_gs_10m.examples(tmp_path, "in_domain"))
 
 

@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval.config import Beir, Dpr, Graded, Triples, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.labels import number_of
-from big_retrieval.data.formats.lines import DelimitedLines, JsonArray
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.negatives import NegativeSampling, draw_negatives
 from big_retrieval.data.order import Order
+from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.pipeline import train_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
@@ -152,40 +150,6 @@ def test_lines_that_are_wrong_are_named(tmp_path: Path, row: Any, words: str) ->
     assert "train.jsonl, line 2" in str(problem.value)
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(alphabet='ab"\\[]{},: \n\u2019\u00e9'),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.dictionaries(st.text(alphabet='a"\\]}', max_size=3), VALUES, max_size=3), max_size=5
-    ),
-    st.sampled_from([None, 1]),
-    st.booleans(),
-)
-def test_a_list_of_objects_is_found_whatever_stands_in_texts(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], indent: Any, ascii: bool
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "rows.json"
-    text = "\ufeff \n" * indent if indent else ""
-    path.write_text(text + json.dumps(rows, indent=indent, ensure_ascii=ascii) + "\n", "utf-8")
-    table = JsonArray(path)
-    assert [table.row(index) for index in range(len(table))] == rows
-
-
-@pytest.mark.parametrize("text", ['[{"a": 1}, 5]', '[{"a": 1}', '[{"a": 1}]]', '["a"]', "[{}] {}"])
-def test_lists_that_are_none_of_objects(tmp_path: Path, text: str) -> None:
-    (tmp_path / "train.json").write_text(text)
-    with pytest.raises(UserError, match=r"train.json is (no list of objects|cut short)"):
-        make_source(Dpr(path=str(tmp_path / "train.json")))
-
-
 def test_triples_of_texts(tmp_path: Path) -> None:
     lines = ("what is a\tright one\twrong one\n", "b\tr\tw\n", "only\ttwo\n", "\n")
     of = make_source(Triples(path=write(tmp_path / "triples.tsv", *lines)))
@@ -194,7 +158,7 @@ def test_triples_of_texts(tmp_path: Path) -> None:
     assert of[0] == {
         **record, "negatives": [{"title": "", "text": "wrong one"}], "id": "triples-000000",
     }  # fmt: skip
-    with pytest.raises(Damaged, match=r"triples.tsv, line 3: the line has 2 cells"):
+    with pytest.raises(Damaged, match=r"triples.tsv, line 3: the line has 2 cells, not"):
         of[2]
     assert pickle.loads(pickle.dumps(of))[1] == of[1]
 
@@ -285,18 +249,33 @@ def test_triples_by_query_have_each_query_once(tmp_path: Path) -> None:
     assert [spread[i]["negatives"][0]["text"] for i in range(2)] == ["passage 9", "passage 5"]
     few = make_source(Triples(path=str(tmp_path / "[01].tsv"), by_query=2, **tables))
     assert [x["text"] for x in few[0]["negatives"]] == ["passage 7", "passage 9"]
+    path = write(tmp_path / "c.tsv", *lines[:3], "2\t5\n", "10\t5\t6\n")
+    damaged = make_source(Triples(path=path, by_query=9, **tables))
+    assert [damaged[i]["query_id"] for i in range(2)] == ["2", "10"]
+    with pytest.raises(Damaged, match=r"c\.tsv, line 4: the line has 2 cells"):
+        damaged[2]
     with pytest.raises(UserError, match="`by_query` groups tab-separated lines"):
         make_source(Triples(path=write(tmp_path / "a.jsonl", {"query": "q"}), by_query=1))
 
 
 def test_passages_of_wikipedia_have_a_header_and_quotes(tmp_path: Path) -> None:
-    write(
-        tmp_path / "psgs.tsv", "id\ttext\ttitle\n", '1\t"say ""hi"" now"\tGreeting\n', "2\tb\tB\n"
-    )
-    table = DelimitedLines(tmp_path / "psgs.tsv", ("id", "text", "title"), min_cells=2)
-    assert table.row(0) == {"id": "1", "text": 'say "hi" now', "title": "Greeting"}
-    assert table.place(0).endswith("psgs.tsv, line 2")
-    assert table.column("id").to_pylist() == ["1", "2"]  # type: ignore
+    lines = "id\ttext\ttitle\n", '1\t"say ""hi"" now"\tGreeting\n', "2\tb\tB\n"
+    passages = Collection(write(tmp_path / "psgs.tsv", *lines))
+    assert passages.find("1", "here") == {"text": 'say "hi" now', "title": "Greeting"}
+    assert passages.table.place(0).endswith("psgs.tsv, line 2")
+
+
+def test_header_of_triples_is_not_a_record(tmp_path: Path) -> None:
+    lines = "qid\tpositive\tnegative\n", "q\tr\tw\n", "q\tr\tv\n"
+    path = write(tmp_path / "triples.tsv", *lines)
+    of = make_source(Triples(path=path))
+    assert (len(of), of[0]["query"], of[0]["text"]) == (2, "q", "r")
+    with pytest.raises(UserError, match="no column 'query'; it has negative, positive, qid"):
+        make_source(Triples(path=path, by_query=2))
+    with pytest.raises(UserError, match="no column 'query'; it has Neg, Pos, Query"):
+        make_source(
+            Triples(path=write(tmp_path / "b.tsv", "Query\tPos\tNeg\n", "q\tr\tw\n"), by_query=1)
+        )
 
 
 def folder(root: Path, relevance: str) -> str:

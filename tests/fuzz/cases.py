@@ -21,16 +21,16 @@ from big_retrieval.data.batches import RecordSpec, train_batch
 from big_retrieval.data.fields.labels import read_labels
 from big_retrieval.data.fields.reader import stack
 from big_retrieval.data.fields.texts import TextReader
-from big_retrieval.data.formats.lines import json_object
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.images import decoding
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import as_texts
+from big_retrieval.data.stores.json_files import parse_object
 from big_retrieval.data.text import tokenizers
 from big_retrieval.data.text.wordpiece import learn_wordpiece
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
 from tests.fuzz import corpus
 from tests.readers import text_reader
 
@@ -177,7 +177,9 @@ def _text(data: bytes, number: int) -> None:
 
 
 def _line(data: bytes, number: int) -> None:
-    row = json_object(data, "here")
+    row, reason = parse_object(data)
+    if reason is not None:
+        raise Damaged("here", reason)
     read_labels(row, LABELS, "here")
     read_negatives(row.get("negatives"), "negatives", "here")
     spec = _specs()[0]

@@ -20,7 +20,8 @@ from absl import flags
 
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import check_columns
-from big_retrieval.data.formats.whole import objects
+from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.json_files import json_object_reader
 from big_retrieval.errors import UserError
 
 tfds: Any = library  # it loads its parts when asked, which types cannot see
@@ -114,7 +115,7 @@ def examples(folder: Path, split: str) -> Iterator[Row]:
         for index in range(len(table)):
             row, place = table.row(index), table.place(index)
             for column in NEEDED:
-                if row[column] in (None, ""):
+                if row.get(column) in (None, ""):
                     raise UserError(f"{place} has no {column}; correct the file.")
             known = corpus.get(row["product_id"], {})
             row = {**known, **{key: value for key, value in row.items() if value}}
@@ -141,7 +142,7 @@ def _corpus(path: Path) -> dict[str, Row]:
     """What the file of documents says of each product, which the pairs may leave open."""
     if not path.is_file():
         return {}
-    table = objects(path, "product_id")
+    table = open_store([path], json_object_reader(path, "product_id"))
     return {row["product_id"]: row for row in map(table.row, range(len(table)))}
 
 

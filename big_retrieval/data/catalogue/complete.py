@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval.data.catalogue.entries import DataSet, Expected
-from big_retrieval.data.formats.lines import json_form
-from big_retrieval.data.formats.open_files import file_table
+from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.json_files import JSON_LIST
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
@@ -94,7 +94,7 @@ def _records(path: Path) -> int:
     with path.open("rb") as file:
         is_list = file.read(1024).lstrip().startswith(b"[")
     if is_list:
-        return len(file_table(path, json_form))
+        return len(open_store([path], JSON_LIST))
     try:
         return len(json.loads(path.read_bytes())["images"])
     except (ValueError, KeyError, TypeError):

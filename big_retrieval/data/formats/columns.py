@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from big_retrieval.data.formats.lines import BLOCK, TEXT
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import as_utf8, is_absent
 from big_retrieval.errors import UserError
 
+BLOCK = 65536  # rows that are held at a time
+TEXT = pa.large_string()  # ids and titles of a data set may exceed 2 GiB
 _compute: Any = pc  # its functions are made when it is imported, which types cannot see
 
 

@@ -196,24 +196,19 @@ def file_table(path: Path, form_of: Callable[[Path], Table | Reader] | None = No
     return open_store([path], form) if isinstance(form, Reader) else form
 
 
-def opened(path: Path, read: Callable[..., Any], *args: str) -> Any:
-    """What `read(path, *args)` reads of a file, once however many sources read from it."""
-    found = check_regular(path)
-    return _opened(path, found.st_size, found.st_mtime_ns, read, *args)
-
-
-@functools.lru_cache(maxsize=16)
-def _opened(path: Path, size: int, changed: int, read: Callable[..., Any], *args: str) -> Any:
-    del size, changed  # of the file, which is read again where they differ
-    return read(path, *args)
-
-
 def by_ending(path: Path) -> Table | Reader:
     """Returns the table of a file, or the reader of its store."""
-    check_regular(path)
+    status = check_regular(path)
     ending = path.suffix.lower()
     if ending in READERS:
         return READERS[ending]
     if ending == ".npz":
-        return opened(path, Arrays)
+        return _arrays(path, status.st_size, status.st_mtime_ns)
     raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
+
+
+@functools.lru_cache(maxsize=16)
+def _arrays(path: Path, size: int, changed: int) -> Arrays:
+    """Opens a file once, however many sources read it."""
+    del size, changed  # a file that differs in them is read again
+    return Arrays(path)

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,37 +104,6 @@ class Rows(Table):
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """A copy of a row."""
         return dict(self._rows[index])
-
-
-class ArrowTable(Table):
-    """Columns in memory, as Arrow arrays.
-
-    Args:
-      table: the columns.
-      name: of the table.
-      place: where a row stands; a function that can be pickled.
-    """
-
-    def __init__(self, table: pa.Table, name: str, place: Callable[[int], str]):
-        self._table, self.name, self._place = table, name, place
-        self.names = tuple(table.column_names)  # in the order of the file
-        self.columns = self._names = frozenset(self.names)
-
-    def __len__(self) -> int:
-        return self._table.num_rows
-
-    def place(self, index: int) -> str:
-        """See `Table`."""
-        return self._place(index)
-
-    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The values of a row."""
-        wanted = self._names if columns is None else self._names & set(columns)
-        return {key: self._table[key][index].as_py() for key in wanted}
-
-    def column(self, name: str) -> pa.ChunkedArray | None:
-        """See `Table`."""
-        return self._table[name] if name in self._names else None
 
 
 class Chain(Table):

@@ -12,17 +12,17 @@ from big_retrieval.config.ranges import NotNegative, Range
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
-from big_retrieval.data.formats.open_files import by_ending, files_of, opened, table_of, terms_of
+from big_retrieval.data.formats.open_files import by_ending, files_of, table_of, terms_of
 from big_retrieval.data.formats.prepared import SCHEME, open_prepared
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
 from big_retrieval.data.formats.views import View, renamed, selected
-from big_retrieval.data.formats.whole import JUDGED, judged_lines, judged_objects, objects
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import ImageColumn, images_of, place_of_images
 from big_retrieval.data.judged.pairing import JudgedFile, Pairing, owner
 from big_retrieval.data.stores.blocks import Reader
-from big_retrieval.data.stores.delimited import delimited
+from big_retrieval.data.stores.headerless import qrels_reader
+from big_retrieval.data.stores.json_files import json_object_reader, json_qrels_reader
 from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.errors import UserError
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+JUDGED = (".qrels", ".qrel", ".trec", ".txt", ".tsv")  # endings of files that may lack a header
 ADVICE = "write a file with a row for each"
 ADVICE_PAIRS = f"{ADVICE} pair: the ids of query and document, and their score"
 
@@ -265,10 +266,10 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     def form_of(file: Path) -> Table | Reader:
         ending, keys = file.suffix.lower(), (config.query, config.document, config.score)
         if ending == ".json":
-            return opened(file, objects, key) if key else opened(file, judged_objects, *keys)
+            return json_object_reader(file, key) if key else json_qrels_reader(file, *keys)
         if key or ending not in JUDGED:
             return by_ending(file)
-        return opened(file, judged_lines, *keys) or delimited("\t")
+        return qrels_reader(file, keys)
 
     if path.startswith(SCHEME):
         image = config.image if path == place_of_images(config) else ""

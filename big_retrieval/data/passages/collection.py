@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from big_retrieval.data.formats.columns import Keys, check_ids, scan
-from big_retrieval.data.formats.lines import DelimitedLines
 from big_retrieval.data.formats.open_files import file_table, files_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import as_utf8
+from big_retrieval.data.stores.headerless import tab_reader
+from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.errors import Damaged, UserError
 
 ID_NAMES = ("_id", "id", "docid", "pid", "qid")  # of JSON lines; the first that a line has counts
@@ -67,7 +68,7 @@ class Collection:
 
 def _open(path: Path) -> Table:
     if path.suffix.lower() in (".tsv", ".txt"):
-        return DelimitedLines(path, ("id", "text", "title"), min_cells=2)
+        return open_store([path], tab_reader(path, ("id", "text", "title"), least=2))
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return file_table(path)
     raise UserError(f"{path} must be .tsv (id, text and perhaps title) or .jsonl; convert it.")

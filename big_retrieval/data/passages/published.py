@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, not_empty
-from big_retrieval.data.formats.lines import json_form
 from big_retrieval.data.formats.open_files import file_table, files_of, table_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.sources import BaseSource, Record, as_texts, as_utf8, is_absent
+from big_retrieval.data.stores.json_files import json_reader
 from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
@@ -153,7 +153,7 @@ class Dpr(TextSource):
         Raises:
           UserError: the files are missing, or hold no list of objects.
         """
-        table, _ = table_of(files_of(self.path, self.how_to_get or DPR_ADVICE), json_form)
+        table, _ = table_of(files_of(self.path, self.how_to_get or DPR_ADVICE), json_reader)
         return Passages(table, partial(dpr_record, self))
 
 

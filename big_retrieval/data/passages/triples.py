@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal, TypeGuard
 from big_retrieval.config.ranges import AtLeast0
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import not_empty
-from big_retrieval.data.formats.lines import DelimitedLines, json_form
 from big_retrieval.data.formats.open_files import files_of, table_of
-from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.tables import Table, check_columns
 from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.passages.published import (
     COLUMNS,
@@ -23,6 +22,8 @@ from big_retrieval.data.passages.published import (
 from big_retrieval.data.passages.query_lines import QueryLines
 from big_retrieval.data.sources import Record, is_absent
 from big_retrieval.data.stores.blocks import Reader
+from big_retrieval.data.stores.headerless import tab_reader
+from big_retrieval.data.stores.json_files import json_reader
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
 
@@ -76,20 +77,21 @@ class Triples(TextSource):
           UserError: a file is missing, or an id is repeated.
         """
 
-        def form_of(path: Path) -> Table | Reader:
+        def reader_of(path: Path) -> Reader:
             if path.suffix.lower() not in (".jsonl", ".ndjson", ".json"):
-                return DelimitedLines(path, tuple(TRIPLE))
+                return tab_reader(path, tuple(TRIPLE))
             if self.by_query:
                 raise UserError(
                     f"{path}: `by_query` groups tab-separated lines. JSON lines have lists "
                     "already; set it to 0."
                 )
-            return json_form(path)
+            return json_reader(path)
 
-        table, _ = table_of(files_of(self.path, self.how_to_get or TRIPLES_ADVICE), form_of)
+        table, _ = table_of(files_of(self.path, self.how_to_get or TRIPLES_ADVICE), reader_of)
         if self.lists:
             check_lists(table, self.lists)
         if self.by_query:
+            check_columns(table, tuple(TRIPLE))
             table = QueryLines(table, self.by_query)
         paths = (self.queries, self.documents)
         by_id = [Collection(path, self.how_to_get) for path in paths if path]

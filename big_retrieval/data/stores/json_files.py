@@ -1,14 +1,30 @@
-"""Reader of JSON lines."""
+"""Readers of JSON: an object per line, a list of objects, or one object of rows or of qrels.
+
+{"column": value}                     per line
+[{"column": value}, ...]              rows
+{id: {"column": value}}, {id: "text"} rows with an id, such as corpus_1.json of Marqo-GS-10M
+{query: {document: score}}            qrels, such as its gt_dev.json
+"""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from big_retrieval.data.sources import Record
+from big_retrieval.data.sources import Record, as_utf8
 from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.errors import UserError
+from big_retrieval.io.regular import check_regular, read_text
+
+BOM = b"\xef\xbb\xbf"
+WINDOW = 2**24  # characters of a list that are decoded together
+LARGEST_ENTRY = 2**28  # characters of an entry of a list
+TEXT_COLUMN = "text"  # of {id: "text"}
 
 BLANKS = " \t\n\r"  # white space of JSON
+_BLANKS = re.compile(f"[{BLANKS}]*")
 _scan: Any = json.JSONDecoder().scan_once  # type: ignore
 
 
@@ -26,27 +42,116 @@ def read_json_lines(path: Path) -> Iterator[RowBlock]:
     yield buffer.take()
 
 
+def read_json_list(path: Path) -> Iterator[RowBlock]:
+    """Yields the objects of a file that is one JSON list, UTF-8.
+
+    Raises:
+      UserError: something other than a list, or cut short.
+    """
+    buffer, number = RowBuffer(path), 0
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        try:
+            for number, (value, size) in enumerate(_entries(file), 1):
+                row, reason = checked_object(value)
+                buffer.add(row, number, reason, size)
+                if buffer.is_full():
+                    yield buffer.take()
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"{path} is not a whole JSON list: see what follows entry {number:,} ({error})."
+            ) from None
+    yield buffer.take()
+
+
+def read_json_object(path: Path, key: str) -> Iterator[RowBlock]:
+    """Yields the rows of an object: {id: {column: value}} or {id: "text"}.
+
+    Args:
+      key: the column that ids get; texts get `TEXT_COLUMN`.
+    """
+    entries = _load(path)
+    buffer, size = RowBuffer(path), path.stat().st_size // len(entries)
+    for number, (name, value) in enumerate(entries.items(), 1):
+        row, reason = checked_object({TEXT_COLUMN: value} if isinstance(value, str) else value)
+        if str(row.get(key, name)) != name:
+            reason = f"its {key!r} is {row[key]!r:.60}, not its id {name!r:.60}"
+        buffer.add({} if reason else {**row, key: as_utf8(name)}, number, reason, size)
+        if buffer.is_full():
+            yield buffer.take()
+    yield buffer.take()
+
+
+def read_qrels_object(path: Path, query: str, document: str, score: str) -> Iterator[RowBlock]:
+    """Yields the pairs of an object {query: {document: score}} under three column names.
+
+    A query without documents is a row without a document.
+    """
+    entries = _load(path)
+    buffer, size = RowBuffer(path), path.stat().st_size // len(entries)
+    for number, (name, scores) in enumerate(entries.items(), 1):
+        if isinstance(scores, dict):
+            for found, value in scores.items() or [(None, 0)]:
+                row = {query: as_utf8(name), document: found and as_utf8(found), score: value}
+                buffer.add(row, number, None, 0)
+        else:
+            buffer.add({}, number, 'not documents with scores, such as {"d1": 3, "d2": 1}', 0)
+        buffer.size += size
+        if buffer.is_full():
+            yield buffer.take()
+    yield buffer.take()
+
+
 JSON_LINES = Reader(read_json_lines, "line")
+JSON_LIST = Reader(read_json_list, "entry")
+
+
+def json_reader(path: Path) -> Reader:
+    """Returns the reader of a file that is a list of objects or has an object per line."""
+    check_regular(path)
+    with path.open("rb") as file:
+        start = file.read(1024).removeprefix(BOM).lstrip()
+    return JSON_LIST if start.startswith(b"[") else JSON_LINES
+
+
+def json_object_reader(path: Path, key: str) -> Reader:
+    """Returns the reader of a file that is a list or an object of rows, whose ids get a column."""
+    if json_reader(path) is JSON_LIST:
+        return JSON_LIST
+    return Reader(read_json_object, "entry", key=key, options={"key": key})
+
+
+def json_qrels_reader(path: Path, query: str, document: str, score: str) -> Reader:
+    """Returns the reader of a file that is a list of pairs, or an object of qrels."""
+    if json_reader(path) is JSON_LIST:
+        return JSON_LIST
+    names = {"query": query, "document": document, "score": score}
+    return Reader(read_qrels_object, "query", key=query, options=names)
 
 
 def parse_object(content: bytes) -> tuple[Record, str | None]:
     """Returns a JSON object, or an empty one and the reason why it cannot be read."""
     value, reason = parse_json(content.decode("utf-8", "replace").removeprefix("\ufeff"))
-    if reason is None and not isinstance(value, dict):
-        reason = "not a JSON object with keys"
-    return ({}, reason) if reason else (value, None)
+    return ({}, reason) if reason else checked_object(value)
 
 
 def parse_json(content: str | bytes) -> tuple[Any, str | None]:
     """Returns a JSON value, or None and the reason why it cannot be read."""
     try:
-        value = _parsed(content)
-        if isinstance(value, dict):
-            "".join(value).encode()  # keys name columns: a lone surrogate in one is an error, too
+        return _parsed(content), None
     except ValueError as error:
         return None, f"not JSON ({error})"
     except RecursionError:
         return None, "JSON that is nested too deeply"
+
+
+def checked_object(value: Any) -> tuple[Record, str | None]:
+    """Returns a value that is an object, or an empty one and the reason why it is not a row."""
+    if not isinstance(value, dict):
+        return {}, "not a JSON object with keys"
+    try:
+        "".join(value).encode()  # keys name columns: no lone surrogates
+    except ValueError as error:
+        return {}, f"not JSON ({error})"
     return value, None
 
 
@@ -62,3 +167,62 @@ def _parsed(content: str | bytes) -> Any:
     except (StopIteration, ValueError):
         pass
     return json.loads(content)  # raises an error that names the place
+
+
+def _entries(file: IO[str]) -> Iterator[tuple[Any, int]]:
+    """Yields the values of a JSON list, and the number of characters of each.
+
+    Raises:
+      ValueError: the text is not a list.
+    """
+    decode = json.JSONDecoder(strict=False).raw_decode
+    text = file.read(WINDOW)
+    start, separator = text.index("[") + 1, "["
+    while separator != "]":
+        try:
+            place = _after_blanks(text, start)
+            value, end = (None, place) if text[place] == "]" else decode(text, place)
+            end = _after_blanks(text, end)
+            separator = text[end]
+        except (ValueError, IndexError) as error:  # perhaps the entry ends in the next window
+            more = file.read(max(WINDOW, len(text) - start))
+            if not more or len(text) - start > LARGEST_ENTRY:
+                early = isinstance(error, IndexError)
+                raise ValueError("it ends too early" if early else str(error)) from None
+            text, start = text[start:] + more, 0
+            continue
+        if separator not in ",]":
+            raise ValueError(f"{separator!r} instead of a comma")
+        if end > place:
+            yield value, end - start
+        start = end + 1
+    if (text[start:] + file.read(WINDOW)).strip():
+        raise ValueError("there is more after its end")
+
+
+def _after_blanks(text: str, start: int) -> int:
+    match = _BLANKS.match(text, start)
+    return start if match is None else match.end()
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Returns a JSON object without duplicate keys.
+
+    Raises:
+      UserError: the file is something else.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Python would take the last one
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            raise UserError(f"{path}: the key {repeated!r} is there twice.")
+        return entries
+
+    try:
+        entries = json.loads(read_text(path, "utf-8-sig", "replace"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON ({error}).") from None
+    if not isinstance(entries, dict) or not entries:
+        raise UserError(f"{path} holds nothing, or neither an object nor a list of rows.")
+    return entries

@@ -70,7 +70,7 @@ class Store(Table):
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """Returns the values of a row, without columns that it lacks or in which it has null."""
         part, inner = self._find(index)
-        if (reason := part.own["reason"][inner]) is not None:
+        if part.has_damaged and (reason := part.own["reason"][inner]) is not None:
             raise Damaged(self.place(index), reason)
         names = part.names if columns is None else [name for name in columns if name in part.names]
         row: Record = {}
@@ -113,8 +113,12 @@ class Store(Table):
 
     def column(self, name: str) -> pa.ChunkedArray | None:
         """Returns the values of all rows of a column of one type, without a copy; else None."""
+        return None if self.damaged else self.values(name)
+
+    def values(self, name: str) -> pa.ChunkedArray | None:
+        """Returns the values of `column`, and null for damaged rows."""
         arrays = self.arrays(name)
-        if self.damaged or len(arrays) < len(self._parts) or len({x.type for x in arrays}) > 1:
+        if len(arrays) < len(self._parts) or len({x.type for x in arrays}) > 1:
             return None
         return pa.chunked_array(arrays)
 

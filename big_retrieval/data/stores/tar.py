@@ -11,7 +11,7 @@ from pathlib import Path
 
 from big_retrieval.data.sources import Record, as_utf8
 from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
-from big_retrieval.data.stores.json_files import parse_json
+from big_retrieval.data.stores.json_files import checked_object, parse_json
 from big_retrieval.data.stores.store import HEADER
 from big_retrieval.data.stores.values import Pointer, header_digest
 from big_retrieval.errors import UserError
@@ -126,9 +126,10 @@ class _Samples:
                 row[ending] = self._content(start, length).decode("utf-8", "replace").strip()
             elif ending == "json":
                 values, problem = parse_json(self._content(start, length))
-                reason = problem and f"its JSON is {problem}"
                 if isinstance(values, dict):
+                    values, problem = checked_object(values)
                     row |= {f"json:{name}": value for name, value in values.items()}
+                reason = problem and f"its JSON is {problem}"
             else:
                 header = self._file.read(start - HEADER, start)
                 row[ending] = Pointer(start, length, header_digest(header))

@@ -153,7 +153,8 @@ class StoredColumn:
 
     def __init__(self, field: pa.Field, array: pa.Array):
         assert array.offset == 0
-        self._valid = memoryview(array.buffers()[0]) if array.null_count else None
+        valid = array.buffers()[0] if array.null_count else None  # None, too, if the type is null
+        self._valid = None if valid is None else memoryview(valid)
         read = _reader(array, field.metadata == POINTERS)
         self._read = (lambda index: json.loads(read(index))) if is_json(field) else read
 

@@ -38,10 +38,11 @@ def write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]], unit: str) ->
             column.extend(added)
         for name in names.keys() - types.keys():
             values[name].extend(block.columns.get(name) or [None] * rows)
+    reasons = pa.string() if any(own[2]) else pa.null()
     pairs = [
         (pa.field(name, kind), pa.array(column, kind))
         for name, column, kind in zip(
-            OWN_COLUMNS, own, (pa.int64(), pa.int64(), pa.string()), strict=True
+            OWN_COLUMNS, own, (pa.int32(), pa.int64(), reasons), strict=True
         )
     ]
     for name, column in values.items():

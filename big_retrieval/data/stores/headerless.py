@@ -1,0 +1,115 @@
+"""Readers of lines without a header: tab-separated texts, and qrels. Quotes are letters.
+
+A first line whose cells are all in `HEADER` is a header: `tab_reader` leaves it to the reader of
+TSV files, and so does `qrels_reader` with one whose last cell is not a number.
+"""
+
+import contextlib
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.data.stores.delimited import delimited, encoding_of
+from big_retrieval.io.regular import check_regular
+
+IDS = {"id", "_id", "docid", "doc_id", "pid", "qid", "query_id"}
+TEXTS = {"text", "title", "passage", "query", "question"}
+HEADER = IDS | TEXTS | {"pos", "positive", "neg", "negative"}
+SPACE = " \t\n\r\v\f"  # white space of ASCII
+_SPACES = re.compile(f"[{SPACE}]+")
+
+
+def tab_reader(path: Path, names: Sequence[str], least: int | None = None) -> Reader:
+    """Returns the reader of a file of tab-separated cells that may have a header.
+
+    Args:
+      names: of the cells, if there is no header.
+      least: minimum number of cells of a line; None if each line has all.
+    """
+    cells = {cell.strip().lower() for cell in _first_line(path).split("\t")}
+    if cells <= HEADER:
+        return delimited("\t")
+    options = {"names": list(names), "least": len(names) if least is None else least}
+    return Reader(read_tabs, "line", options=options)
+
+
+def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
+    """Returns the reader of a file of `query document score`, or TREC's `query 0 document score`.
+
+    Args:
+      names: columns of query, document and score, if there is no header.
+    """
+    cells = split_columns(_first_line(path), (3, 4))
+    if len(cells) in (3, 4) and _is_number(cells[-1]):
+        return Reader(read_qrels, "line", options={"names": list(names)})
+    return delimited("\t")
+
+
+def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[RowBlock]:
+    """Yields the cells of lines under their names; last cells that a line lacks are missing."""
+    buffer, most = RowBuffer(path), len(names)
+    for number, line in _lines(buffer):
+        cells = line.split("\t")
+        if least <= len(cells) <= most:
+            buffer.add(dict(zip(names, cells, strict=False)), number, None, len(line))
+        else:
+            reason = f"the line has {len(cells)} cells, not those of {', '.join(names)}"
+            buffer.add({}, number, reason, len(line))
+        if buffer.is_full():
+            yield buffer.take()
+    yield buffer.take()
+
+
+def read_qrels(path: Path, names: Sequence[str]) -> Iterator[RowBlock]:
+    """Yields query, document and score of lines with as many cells as the first line."""
+    buffer, counts = RowBuffer(path), (3, 4)
+    for number, line in _lines(buffer):
+        cells = split_columns(line, counts)
+        counts = counts if len(counts) == 1 else (len(cells),)
+        if len(cells) in counts:
+            row = dict(zip(names, (cells[0], *cells[-2:]), strict=True))
+            buffer.add(row, number, None, len(line))
+        else:
+            reason = f"the line has {len(cells)} cells; the first line has {counts[0]}"
+            buffer.add({}, number, reason, len(line))
+        if buffer.is_full():
+            yield buffer.take()
+    yield buffer.take()
+
+
+def split_columns(line: str, counts: Collection[int]) -> list[str]:
+    """Cuts a line of qrels or of a run file into its cells.
+
+    Tabs divide the cells if they give one of `counts`. Otherwise white space divides them, and ids
+    have none. Cells lose the white space around them. White space is that of ASCII only, as in
+    trec_eval: an id may contain other blanks.
+
+    Args:
+      line: of the file.
+      counts: expected numbers of cells.
+    """
+    if line.count("\t") + 1 in counts:
+        return [cell.strip(SPACE) for cell in line.split("\t")]
+    return _SPACES.split(line.strip(SPACE))
+
+
+def _lines(buffer: RowBuffer) -> Iterator[tuple[int, str]]:
+    """Yields the lines of a file that are not empty, with their numbers, from 1."""
+    encoding = encoding_of(buffer.path, buffer.notes)
+    with buffer.path.open(encoding=encoding, errors="replace", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            if not line.isspace():
+                yield number, line.rstrip("\r\n")
+
+
+def _first_line(path: Path) -> str:
+    check_regular(path)
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        return next((line for line in file if not line.isspace()), "")
+
+
+def _is_number(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return float(text) is not None
+    return False
