@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from big_retrieval.config import Config
 from big_retrieval.own_data.machine import MANY_CORES, Machine
 from big_retrieval.own_data.tasks import TrainingTask, published
 from big_retrieval.own_data.template import comment, data_section, entry, literal, run_section
@@ -11,14 +12,16 @@ BEST = "retrieval/validation/R-mean"
 
 def captions_config(task: TrainingTask, machine: Machine) -> list[str]:
     """Returns the sections of the config: two small transformers, or published ones."""
-    text = task.roles["text"]
-    length = task.length(text, 48 if machine.is_small else 77)
-    if task.init is not None:
-        run, model = _published(task, machine)
-    else:
+    column = task.roles["text"]
+    if task.init is None:
+        length = task.length(column, 48 if machine.is_small else 77)
         run, model = (_small if machine.is_small else _large)(task, machine, length)
+    else:
+        weights = published(str(task.init), ("image", "text"))
+        length = getattr(weights.fields["text"], "length", 0)
+        run, model = _published(task, machine, weights)
     evaluators = {x: "recipe.entry(config.Retrieval())" for x in task.sources if x != "train"}
-    return [run, model, data_section(task, evaluators, [task.cut("text", text, length)])]
+    return [run, model, data_section(task, evaluators, [task.cut("text", column, length)])]
 
 
 def _small(task: TrainingTask, machine: Machine, length: int) -> tuple[str, str]:
@@ -69,9 +72,8 @@ c.tokenizer.vocab_size = 16384  # learned from the captions
     )
 
 
-def _published(task: TrainingTask, machine: Machine) -> tuple[str, str]:
+def _published(task: TrainingTask, machine: Machine, weights: Config) -> tuple[str, str]:
     """Returns run and model of published weights."""
-    weights = published(str(task.init), ("image", "text"))
     run = run_section(
         task, machine, batch=32 if machine.is_small else machine.batch // 2, epochs=3,
         steps=(50, 150 if machine.is_small else 10_000), lr=1e-5, weight_decay=0.1, warmup=10,

@@ -1,7 +1,7 @@
 """Roles of the columns of a table: flags name them, else the names of the columns decide."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from big_retrieval.data.formats.folders import IMAGES
@@ -32,6 +32,12 @@ NAMES = {  # role -> names of columns that have it, in any case; the first one c
 JUDGMENTS = (*NAMES["score"], "label", "labels", "gold_label", "is_duplicate", "duplicate",
              "relevance_score", "similarity", "similarity_score", "is_correct",
              "correct")  # fmt: skip
+KINDS = {"captions": "images with texts", "answers": "pairs of texts", "clicks": "judged pairs"}
+ROLES = {  # kind -> roles in the order in which they get a column
+    "captions": ("image", "text"),
+    "answers": ("query", "document"),
+    "clicks": ("query", "image", "document", "score", "document_id"),
+}
 NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_(caption|text|answer|passage|document)s?)?(_\d+)?")
 FIRST_ROWS = 2000  # in which queries of judged pairs repeat
 
@@ -57,7 +63,7 @@ class Roles:
     """Roles of the columns.
 
     Attributes:
-      kind: "captions" (images with texts), "answers" (pairs of texts) or "clicks" (judged pairs).
+      kind: one of `KINDS`.
       columns: role -> column.
       messages: which columns were chosen and why.
     """
@@ -99,6 +105,7 @@ class ColumnChooser:
         self._table, self._data, self._columns = table, data, columns_of(table)
         self._flags = {role: getattr(flags, role) for role in NAMES}
         self._preferred, self._messages = preferred or {}, list[str]()
+        self._images = flags.images
         for role, name in self._flags.items():
             if name and name not in self._columns:
                 raise UserError(
@@ -114,10 +121,10 @@ class ColumnChooser:
         if flags["image"] or flags["text"]:
             return "captions"
         images, query = self._candidates("image"), self._query()
+        documents = [name for name in self._candidates("document") if name != query]
         are_paths = bool(images) and plain(images[0]) in PATHS  # perhaps of the source of a text
-        if flags["query"] or flags["document"] or (are_paths and query and self._documents(query)):
-            return "answers"
-        return "captions" if images else "answers"
+        is_text = flags["query"] or flags["document"] or (are_paths and query and documents)
+        return "captions" if images and not is_text else "answers"
 
     def is_judged(self) -> bool:
         """Returns True for judged pairs: a score, and queries that several rows have."""
@@ -137,32 +144,30 @@ class ColumnChooser:
         """Returns the roles of the columns for a kind of data.
 
         Raises:
-          UserError: no column has a role that the kind needs, or pairs may be judged.
+          UserError: no column has a role that the kind needs, pairs may be judged, or a flag is for
+            another kind.
         """
-        negative, *_ = [x for x in self._columns if NEGATIVE.fullmatch(plain(x))] or [""]
-        image = self._choose("image") if kind != "answers" else ""
-        if kind == "captions":
-            columns = {"image": image, "text": self._choose("text", image)}
-            unused = "the captions of other images are the negatives"
-            message = f"column {negative!r} is not used: {unused}"
-        else:
-            query = self._choose("query", image)
-            columns = {"query": query, "document": self._choose("document", query, image)}
-            message = (
-                f"column {negative!r} has hard negatives; --config.negatives.count=0 ignores it"
-            )
-        needed = set(columns) - ({"document"} if image else set())
-        for role in sorted(needed, reverse=True):
-            if not columns[role]:
+        unused = [role for role, name in self._flags.items() if name and role not in ROLES[kind]]
+        if unused or (self._images and kind == "answers"):
+            flag, known = (*unused, "images")[0], ", ".join(f"--{role}" for role in ROLES[kind])
+            raise UserError(f"--{flag} is not for {KINDS[kind]}, which take {known}. Remove it.")
+        columns: dict[str, str] = {}
+        for role in ROLES[kind]:
+            columns[role] = self._choose(role, columns.values())
+        optional = {"document_id", "document" if columns.get("image") else "image"}
+        for role, name in columns.items():
+            if not name and (kind == "captions" or role not in optional):
                 raise self._missing(role)
+        negative = next((x for x in self._columns if NEGATIVE.fullmatch(plain(x))), "")
+        if kind == "captions" and negative:
+            self._messages.append(f"column {negative!r} is not used: other captions are negatives")
         if kind == "answers":
             self._check_judgments(columns["document"])
             columns["negative"] = negative
-        if kind == "clicks":
-            columns |= {"image": image, "score": self._choose("score")}
-            columns["document_id"] = self._choose("document_id")
-        elif negative:
-            self._messages.append(message)
+            message = (
+                f"column {negative!r} has hard negatives; --config.negatives.count=0 ignores it"
+            )
+            self._messages += [message] if negative else []
         return Roles(kind, columns, self._messages)
 
     def _check_judgments(self, document: str) -> None:
@@ -177,40 +182,35 @@ class ColumnChooser:
         """Returns the columns that can have a role; the first one counts."""
         if (name := self._flags[role]) is not None:
             return [name] if name else []
-        taken = {x for role, x in self._flags.items() if role != "document_id"}  # may be an image
-        free = [x for x in self._columns if x not in taken]
+        named = {x for role, x in self._flags.items() if role != "document_id"}
+        free = [x for x in self._columns if x not in named]
         if self._preferred.get(role) in free:
             return [self._preferred[role]]
         by_name = {plain(name): name for name in reversed(free)}
         return [by_name[name] for name in NAMES[role] if name in by_name]
 
     def _query(self) -> str:
-        """Returns the column of queries whose name does not fit captions as well, or ""."""
+        """Returns the column of queries, or an empty string; not one of titles, or of captions."""
         names = self._candidates("query")
-        return next((x for x in names if plain(x) not in ("title", "prompt")), "")
+        titles = () if self._flags["query"] else ("title", "prompt")
+        return next((name for name in names if plain(name) not in titles), "")
 
-    def _documents(self, query: str) -> list[str]:
-        return [name for name in self._candidates("document") if name != query]
-
-    def _choose(self, role: str, *taken: str) -> str:
-        """Returns the column of a role, or "" if all fitting columns are taken."""
-        names = [name for name in self._candidates(role) if name not in taken]
-        if not names:
-            return ""
-        reason = f"by --{role}" if self._flags[role] else "by its name"
-        others = f"; --{role} chooses another: {', '.join(names[1:])}" if names[1:] else ""
-        label = role.replace("_", " ")
-        self._messages.append(f"column {names[0]!r} is the {label} ({reason}{others})")
-        return names[0]
+    def _choose(self, role: str, taken: Collection[str]) -> str:
+        """Returns the column of a role, or an empty string if all fitting columns are taken."""
+        named = self._flags[role]
+        names = [x for x in self._candidates(role) if named or x not in taken]
+        if names:
+            reason = f"by --{role}" if named else "by its name"
+            others = f"; --{role} chooses another: {', '.join(names[1:])}" if names[1:] else ""
+            label = role.replace("_", " ")
+            self._messages.append(f"column {names[0]!r} is the {label} ({reason}{others})")
+        return names[0] if names else ""
 
     def _missing(self, role: str) -> UserError:
         """Returns the error for a role without a column."""
         flags = f"--{role}=COLUMN"
-        if role == "query" and not self._candidates("image"):
-            flags = (
-                "--query=COLUMN and --document=COLUMN, or --image=COLUMN and --text=COLUMN for "
-                "images with captions"
-            )
+        if role == "query":
+            flags = "--query=COLUMN and --document=COLUMN, or --image=COLUMN and --text=COLUMN"
         return UserError(
             f"{self._data}: no column is the {role} by its name; it has "
             f"{', '.join(self._columns)}. Name it: {flags}."

@@ -1,13 +1,13 @@
 """Config of a trained model with one evaluator, of other data (`evaluate --data`)."""
 
 import logging
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import Config, Pairs, Ranking, Retrieval
+from big_retrieval.config import Config, Ranking, Retrieval
 from big_retrieval.data.formats.records import IMAGE, TEXT
 from big_retrieval.errors import UserError
 from big_retrieval.own_data.beir import is_beir
@@ -20,14 +20,6 @@ log = logging.getLogger(__name__)
 NAME = "data"  # of the evaluator
 SIDES = ("query", "document")
 ORDER = ("test", "validation", "train")  # the first split that the data have is evaluated
-KINDS = {  # kind of data -> description, and the flags that it takes
-    "captions": ("images with texts", ("image", "text", "images")),
-    "answers": ("queries with documents", ("query", "document", "score")),
-    "clicks": (
-        "judged pairs",
-        ("query", "document", "image", "score", "document_id", "images"),
-    ),
-}
 
 
 def on_data(
@@ -66,29 +58,24 @@ def on_data(
     if split.table is not None:
         chooser = ColumnChooser(split.table, flags, Path(data).name or data, _known(config, fields))
         kind = "clicks" if chooser.is_judged() else kind
-        _check_flags(flags, kind)
         roles = chooser.decide(kind)
+    elif kind != "captions":
+        raise UserError(f"--data: {data} has images with captions, the model compares texts.")
     for message in roles.messages:
         log.info(message)
     if kind == "clicks":
         return _ranked(config, split, roles, flags)
-    return _paired(config, name, SplitRecords(split, roles, flags), folder / FOLDER, separator)
+    records = SplitRecords(split, roles, flags, separator)
+    return _paired(config, name, records, folder / FOLDER)
 
 
-def _paired(
-    config: Config, name: str, records: SplitRecords, folder: Path, separator: str
-) -> Config:
+def _paired(config: Config, name: str, records: SplitRecords, folder: Path) -> Config:
     """Returns the config with retrieval both ways, by the first field of each side."""
     keys = records.usable(name)
     if not keys.rows:
         raise UserError(f"--data: no record of {records.split.path} can be used.")
     folder.mkdir(parents=True, exist_ok=True)
-    source: Any
     source, _ = records.chosen(NAME, np.array(keys.rows, np.int64), keys, folder.absolute())
-    if isinstance(source, Pairs):
-        source = replace(source, separator=separator)
-    elif separator:
-        raise UserError("--separator is for tables. Captions of tar shards have one text each.")
     changed, roles = {}, records.roles
     for side in SIDES:
         field_name, *others = config.side(side)
@@ -97,8 +84,7 @@ def _paired(
         field: Any = config.fields[field_name]
         column = IMAGE if field.modality == "image" else TEXT
         column = column if roles.kind == "captions" else roles[side]
-        columns = columns_of(records.source.table)
-        changed[field_name] = _reading(field, column, columns)
+        changed[field_name] = _reading(field, column, columns_of(records.source.table))
     query, document = changed
     part = Retrieval(data=source, query=query, document=document)
     return replace(config, fields={**config.fields, **changed}, evals={NAME: part})
@@ -116,15 +102,6 @@ def _compared(fields: dict[str, Any]) -> str:
         f"--data is for models of images and texts; this one compares {query} with {document}. "
         "Name the data in an evaluator of a config."
     )
-
-
-def _check_flags(flags: DataFlags, kind: str) -> None:
-    """Raises a UserError for a flag of another kind of data."""
-    what, known = KINDS[kind]
-    wrong = next((role for role, name in asdict(flags).items() if name and role not in known), "")
-    if wrong:
-        listed = ", ".join(f"--{role}" for role in known)
-        raise UserError(f"--{wrong} is not for {what}, which take {listed}. Remove it.")
 
 
 def _known(config: Config, fields: dict[str, Any]) -> dict[str, str]:

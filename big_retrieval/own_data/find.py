@@ -228,7 +228,7 @@ def _by_column(found: FoundData) -> FoundData:
     name = next((x for x in columns if x.lower() in SPLIT_COLUMNS), "")
     if others or not name:
         return found
-    values, is_whole = _values(split.table, name)
+    values = _values(split.table, name)
     words = {x: SPLITS.get(str(x).strip().lower(), "") for x in set(values)}
     if "train" not in words.values() or len(set(words.values()) - {""}) < 2:
         return found
@@ -237,23 +237,19 @@ def _by_column(found: FoundData) -> FoundData:
         own = [x for x in words if words[x] == word]
         rows = np.array([i for i, x in enumerate(values) if words[x] == word], np.int64)
         if word and own:
-            where = (f"{name}={own[0]}",) if len(own) == 1 and is_whole else ()
+            where = (f"{name}={own[0]}",) if len(own) == 1 and None not in words else ()
             splits[word] = replace(split, where=where, rows=rows)
         elif own:
             notes.append(f"{len(rows):,} records left out: their {name!r} is no known split")
     return replace(found, splits=splits, notes=[*found.notes, *notes])
 
 
-def _values(table: Any, name: str) -> tuple[list[Any], bool]:
-    """Returns the values of a column, None in damaged rows, and True if no row is damaged."""
-    column = table.column(name)
-    if column is not None:
-        return column.to_pylist(), True
-    values, is_whole = [], True
-    for index in range(len(table)):
+def _values(table: Any, name: str) -> list[Any]:
+    """Returns the values of a column; None in damaged rows."""
+    column, values = table.column(name), []
+    for index in range(len(table) if column is None else 0):
         try:
             values.append(str(table.row(index, (name,)).get(name)))
         except Damaged:
             values.append(None)
-            is_whole = False
-    return values, is_whole
+    return values if column is None else column.to_pylist()

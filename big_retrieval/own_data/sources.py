@@ -47,6 +47,8 @@ def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:
     for message in (f"data {data}: {found.form}, {counts or ', '.join(tables)}", *found.notes):
         log.info(message)
     table = tables["train"]
+    if table is None and flags != DataFlags(images=flags.images):
+        raise UserError(f"{data} is a Karpathy split file. Remove the flags for its columns.")
     columns = [] if table is None else columns_of(table)
     if found.form == "pictures" and "captions" not in columns and flags.text is None:
         raise UserError(
@@ -101,9 +103,13 @@ class SplitRecords:
       rows: indices of the rows of the split.
     """
 
-    def __init__(self, split: DataSplit, roles: Roles, flags: DataFlags):
+    def __init__(self, split: DataSplit, roles: Roles, flags: DataFlags, separator: str = ""):
         self.split, self.roles = split, roles
         self.config = _source(split, roles, flags)
+        if isinstance(self.config, Pairs):
+            self.config = dataclasses.replace(self.config, separator=separator)
+        elif separator:
+            raise UserError("--separator is for tables, not for tar shards or Karpathy's splits.")
         self.source: Any = make_source(self.config)
         self.rows = range(len(self.source)) if split.rows is None else split.rows.tolist()
         names = [roles[role] for role in ("text", "query", "document") if roles[role]]

@@ -47,16 +47,8 @@ def run_section(
 ) -> str:
     """Returns the section of steps, batch size, precision and optimizer.
 
-    Args:
-      task: its records; a batch has at most a quarter of them, and is a power of two.
-      machine: its devices divide a batch; on CPUs, the precision is float32.
-      batch: maximum number of rows.
-      epochs: wanted epochs.
-      steps: minimum and maximum number of steps.
-      lr: learning rate.
-      weight_decay: of the optimizer.
-      warmup: the warm-up is one of this many parts of the run.
-      best_metric: chooses the checkpoint whose weights count; empty for the last one.
+    A batch is a power of two of at most `batch` rows, and has at most a quarter of the records. The
+    run has `epochs`, within the bounds `steps`; its first 1/`warmup` is the warm-up.
     """
     rows = max(4, min(batch, 1 << max(0, int(math.log2(max(1, task.records // 4))))))
     rows = machine.devices * math.ceil(rows / machine.devices)
@@ -76,13 +68,7 @@ c.optimizer.schedule.warmup_steps = {max(1, count // warmup)}
 def data_section(
     task: TrainingTask, evaluators: Mapping[str, str], comments: Sequence[str] = ()
 ) -> str:
-    """Returns the section of sources and evaluators.
-
-    Args:
-      task: its sources.
-      evaluators: split -> code of its evaluator.
-      comments: what to say about the data.
-    """
+    """Returns the section of sources and evaluators; `evaluators` maps splits to their code."""
     lines = ["# Data", *map(comment, filter(None, comments))]
     broken = task.sample.broken
     if broken > 0.005:

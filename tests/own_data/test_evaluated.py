@@ -156,7 +156,7 @@ def test_judged_pairs_lack_what_a_field_reads() -> None:
         ),
         (tiny, "shop/shop.csv", {"text": "name"}, "no column 'name'.* Correct --text"),
         (tiny, "shop/shop.csv", {"query": "title"}, "--query is not for images.* --image, "),
-        (texts, "qa.jsonl", {"text": "answer"}, "--text is not for queries.* --query, "),
+        (texts, "qa.jsonl", {"text": "answer"}, "--text is not for pairs of texts.* --query, "),
         (texts, "shop/shop.csv", {}, "no column is the document"),
         (tiny, "none.csv", {}, "--data: there is no file .*none.csv"),
         (tiny, "beir/fiqa", {}, "--beir=.*beir --beir_sets=fiqa"),
@@ -169,3 +169,13 @@ def test_what_does_not_fit(config: Any, file: str, said: dict[str, str], words: 
         (folder / f"{name}.jsonl").write_text('{"_id": "1", "text": "a"}\n')
     with pytest.raises(UserError, match=words):
         on(config(), file, **said)
+
+
+def test_separator_cuts_captions_of_merged_rows() -> None:
+    rows = [(f"{n}.png", f"{text} {n}; other {text} {n}") for n in range(5) for text in ("a", "b")]
+    table("shop/five.csv", ("file", "title"), rows)
+    found = records(part(on(tiny(), "shop/five.csv", ";")).data)
+    texts = [("a {0}", "other a {0}", "b {0}", "other b {0}")] * 5
+    assert [words for _, words in found] == [
+        tuple(text.format(n) for text in own) for n, own in enumerate(texts)
+    ]
