@@ -19,7 +19,7 @@ from big_retrieval.io import durable
 from big_retrieval.own_data import machine
 from big_retrieval.own_data.columns import Roles
 from big_retrieval.own_data.find import split_word
-from big_retrieval.own_data.records import MOST, SHARE, RecordSample, hash_of, sample
+from big_retrieval.own_data.records import MOST, SAMPLED, SHARE, RecordSample, hash_of, read_keys
 from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
@@ -68,14 +68,18 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
             if len(documents) > RANKED[machine.here().is_small]:
                 judgments, _ = _divided(read_qrels(given / "qrels" / f"{stem}.tsv"), 1.0)
             sources[name] = _ranked(source, documents, folder, name, judgments)
-    facts = [sample(Records(x, image=(), text="text"), range(len(x)), False, ["text"], "")
-             for x in (queries, documents)]  # fmt: skip
-    words = {"query": facts[0].words["text"], "text": facts[1].words["text"]}
+    words = {"query": _words(queries), "text": _words(documents)}
     title = "title" if has_titles(given) else ""
     columns = {"query": "query", "document": "text", "title": title}
     messages = ["queries.jsonl has the queries, corpus.jsonl the documents, qrels the judgments"]
     records = len(sources["train"].build())
     return TrainingTask(Roles("answers", columns, messages), RecordSample(words), sources, records)
+
+
+def _words(table: Table) -> list[int]:
+    """Returns the numbers of words of some texts."""
+    source, rows = Records(table, image=(), text="text"), evenly_spaced(len(table), SAMPLED)
+    return read_keys(source, rows.tolist(), False, ["text"]).sample.words.get("text", [])
 
 
 def _splits(given: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ BEST = "retrieval/validation/R-mean"
 
 def captions_config(task: TrainingTask, machine: Machine) -> list[str]:
     """Returns the sections of the config: two small transformers, or published ones."""
-    column = task.roles["text"]
+    column = "captions"  # of the records, whatever the column of the table
     if task.init is None:
         length = task.length(column, 48 if machine.is_small else 77)
         run, model = (_small if machine.is_small else _large)(task, machine, length)
@@ -26,7 +26,7 @@ def captions_config(task: TrainingTask, machine: Machine) -> list[str]:
 
 def _small(task: TrainingTask, machine: Machine, length: int) -> tuple[str, str]:
     """Returns run and model for CPUs."""
-    size = 32 if np.median(task.sample.sides or [224]) <= 64 else 64
+    size = 32 if np.median([x for x in task.sample.sides if x] or [224]) <= 64 else 64
     is_wide = machine.cores >= MANY_CORES
     width, depth = (128, 4) if is_wide else (64, 3)
     run = run_section(

@@ -72,8 +72,6 @@ def on_data(
 def _paired(config: Config, name: str, records: SplitRecords, folder: Path) -> Config:
     """Returns the config with retrieval both ways, by the first field of each side."""
     keys = records.usable(name)
-    if not keys.rows:
-        raise UserError(f"--data: no record of {records.split.path} can be used.")
     folder.mkdir(parents=True, exist_ok=True)
     source, _ = records.chosen(NAME, np.array(keys.rows, np.int64), keys, folder.absolute())
     changed, roles = {}, records.roles

@@ -1,9 +1,9 @@
-"""Records of a source: a sample that the config depends on, and a validation split."""
+"""Records of a source: keys of their contents, and a validation split."""
 
 import hashlib
 import io
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from big_retrieval.data.fields.contents import of_image
 from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent, place_of
 from big_retrieval.data.text.normalize import normalize_text
-from big_retrieval.errors import Damaged, UserError
+from big_retrieval.errors import Damaged
 from big_retrieval.runtime.progress import ProgressCounter
 
 log = logging.getLogger(__name__)
@@ -33,44 +33,21 @@ class RecordSample:
 
     Attributes:
       words: column -> words of each text.
-      sides: short sides of the images, in pixels.
-      broken: share of the images that cannot be decoded.
+      sides: short sides of the images, in pixels; 0 for an image that cannot be decoded.
     """
 
     words: dict[str, list[int]] = field(default_factory=dict)
     sides: list[int] = field(default_factory=list)
-    broken: float = 0.0
 
-
-def sample(
-    source: RecordSource, rows: Sequence[int], image: bool, columns: Sequence[str], remedy: str
-) -> RecordSample:
-    """Reads at most `SAMPLED` of the records with indices `rows`.
-
-    Raises:
-      UserError: no record can be read; it ends with `remedy`.
-    """
-    found, problems, failed = RecordSample({name: [] for name in columns}), [], 0
-    chosen = [rows[i] for i in evenly_spaced(len(rows), SAMPLED).tolist()]
-    for index in chosen:
-        try:
-            record = source[index]
-        except Damaged as problem:
-            problems.append(problem)
-            continue
-        for name in columns:
-            found.words[name] += [len(text.split()) for text in texts_in(record.get(name))]
-        if image and not _image_key(record["image"])[1]:
+    def add(self, texts: Mapping[str, Sequence[str]], image: Any) -> None:
+        """Adds a record: its texts by column, and its image or None."""
+        for name, own in texts.items():
+            self.words.setdefault(name, []).extend(len(text.split()) for text in own)
+        if image is not None:
             try:
-                found.sides.append(min(picture(record["image"]).shape[:2]))
+                self.sides.append(min(picture(image).shape[:2]))
             except Exception:  # of a decoder
-                failed += 1
-    if len(problems) == len(chosen):
-        raise UserError(
-            f"none of {len(chosen)} sampled records can be read, the first: {problems[0]} {remedy}"
-        )
-    found.broken = failed / max(1, failed + len(found.sides))
-    return found
+                self.sides.append(0)
 
 
 def texts_in(value: Any) -> list[str]:
@@ -89,6 +66,7 @@ class RecordKeys:
       texts: keys of the texts of each.
       dropped: number of records that cannot be used.
       first: location and reason of the first of them.
+      sample: facts about at most `SAMPLED` of the usable records.
     """
 
     rows: list[int] = field(default_factory=list)
@@ -96,6 +74,7 @@ class RecordKeys:
     texts: list[list[int]] = field(default_factory=list)
     dropped: int = 0
     first: str = ""
+    sample: RecordSample = field(default_factory=RecordSample)
 
 
 def read_keys(
@@ -113,10 +92,11 @@ def read_keys(
     if len(rows) > MANY:
         log.info(f"reading all {len(rows):,} records once, to keep copies in one split")
         progress = ProgressCounter("records", len(rows))
+    sampled = {rows[i] for i in evenly_spaced(len(rows), SAMPLED).tolist()}
     for index in rows:
         if progress is not None:
             progress.add(1)
-        key, texts = 0, {}
+        key, record, texts = 0, {}, {}
         try:
             record = source[index]
             texts = {name: texts_in(record.get(name)) for name in columns}
@@ -133,6 +113,8 @@ def read_keys(
         keys.images.append(key)
         plain = (normalize_text(x, ignore_case=True) for own in texts.values() for x in own)
         keys.texts.append([hash_of(text.encode("utf-8", "replace")) for text in plain])
+        if index in sampled:
+            keys.sample.add(texts, record["image"] if image else None)
     return keys
 
 

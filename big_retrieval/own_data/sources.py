@@ -13,14 +13,20 @@ from big_retrieval.config import Karpathy, Pairs, Tar
 from big_retrieval.config.sources import Source
 from big_retrieval.data.formats.open_files import files_of
 from big_retrieval.data.formats.views import save_rows
-from big_retrieval.data.sources import cell_of, make_source, texts_of
+from big_retrieval.data.sources import cell_of, evenly_spaced, make_source, texts_of
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.own_data.columns import ENDINGS, ColumnChooser, DataFlags, Roles, columns_of
 from big_retrieval.own_data.find import DataSplit, FoundData, find
 from big_retrieval.own_data.judged import judged_sources
-from big_retrieval.own_data.records import RecordKeys, RecordSample, read_keys, sample, split_off
+from big_retrieval.own_data.records import (
+    SAMPLED,
+    RecordKeys,
+    RecordSample,
+    read_keys,
+    split_off,
+)
 from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
@@ -86,12 +92,11 @@ def table_task(data: str, flags: DataFlags, workdir: Path) -> TrainingTask:
         log.info(message)
     durable.make_folder(folder)
     splits = {name: SplitRecords(split, roles, flags) for name, split in found.splits.items()}
-    facts = splits["train"].sampled()
     if roles.kind == "clicks":
+        facts = splits["train"].usable("train", SAMPLED).sample
         sources, records, limit = judged_sources(found.splits, roles, flags.images or "", folder)
         return TrainingTask(roles, facts, sources, records, limit=limit)
-    sources, records = _sources(splits, folder)
-    return TrainingTask(roles, facts, sources, records)
+    return TrainingTask(roles, *_sources(splits, folder))
 
 
 class SplitRecords:
@@ -112,28 +117,38 @@ class SplitRecords:
             raise UserError("--separator is for tables, not for tar shards or Karpathy's splits.")
         self.source: Any = make_source(self.config)
         self.rows = range(len(self.source)) if split.rows is None else split.rows.tolist()
-        names = [roles[role] for role in ("text", "query", "document") if roles[role]]
-        self.columns = ["captions"] if isinstance(self.config, Karpathy) else names
+        names = [roles[role] for role in ("query", "document") if roles[role]]
+        self.columns = ["captions"] if roles.kind == "captions" else names
 
-    def sampled(self) -> RecordSample:
-        """Reads some records; see `RecordSample`."""
-        config, remedy = self.config, "--query=COLUMN and --document=COLUMN name other columns."
-        if self.roles["image"]:
-            remedy = "--image=COLUMN and --text=COLUMN name other columns."
-        if isinstance(config, Pairs) and config.image:
-            folder = config.root or files_of(config.path, "")[0].parent
-            remedy = f"Image paths start from {folder}; --images=FOLDER names another. {remedy}"
-        has_image = bool(self.roles["image"])
-        return sample(self.source, self.rows, has_image, self.columns, remedy)
+    def usable(self, name: str, count: int | None = None) -> RecordKeys:
+        """Reads the records, or a number of them; logs how many cannot be used, and a reason.
 
-    def usable(self, name: str) -> RecordKeys:
-        """Reads all records; logs how many cannot be used, and the first reason."""
-        has_image = bool(self.roles["image"])
-        columns = ["captions"] if has_image else self.columns
-        keys = read_keys(self.source, self.rows, has_image, columns)
-        if keys.dropped:
+        Raises:
+          UserError: none can be used.
+        """
+        has_image, rows = bool(self.roles["image"]), self.rows
+        if count is not None:
+            rows = [rows[i] for i in evenly_spaced(len(rows), count).tolist()]
+        keys = read_keys(self.source, rows, has_image, self.columns)
+        if not keys.rows:
+            raise UserError(
+                f"none of {len(rows):,} records for {name} can be used, the first: {keys.first}. "
+                f"{self._remedy()}"
+            )
+        if keys.dropped and count is None:
             log.info(f"{keys.dropped:,} records for {name} left out, the first: {keys.first}")
         return keys
+
+    def _remedy(self) -> str:
+        """Returns what to do if no record can be read."""
+        config = self.config
+        if not self.roles["image"]:
+            return "--query=COLUMN and --document=COLUMN name other columns."
+        flags = "--image=COLUMN and --text=COLUMN name other columns."
+        if not isinstance(config, Pairs):
+            return flags
+        folder = config.root or files_of(config.path, "")[0].parent
+        return f"Image paths start from {folder}; --images=FOLDER names another. {flags}"
 
     def chosen(
         self, name: str, rows: np.ndarray, keys: RecordKeys, folder: Path
@@ -202,19 +217,20 @@ def _source(split: DataSplit, roles: Roles, flags: DataFlags) -> Pairs | Tar | K
     return Pairs(path=split.path, image=image, text=text, root=flags.images or "")
 
 
-def _sources(splits: Mapping[str, SplitRecords], folder: Path) -> tuple[dict[str, Source], int]:
-    """Returns split -> source, and the number of records for training.
+def _sources(
+    splits: Mapping[str, SplitRecords], folder: Path
+) -> tuple[RecordSample, dict[str, Source], int]:
+    """Returns facts about records for training, split -> source, and the number for training.
 
     A validation split is split off the training records if the data have none.
     """
     keys = {name: records.usable(name) for name, records in splits.items()}
     rows = {name: np.array(own.rows, np.int64) for name, own in keys.items()}
     train, made = keys["train"], dict(splits)
-    few = next((name for name in rows if len(rows[name]) < (LEAST if name == "train" else 1)), "")
-    if few:
+    if len(rows["train"]) < LEAST:
         raise UserError(
-            f"only {len(rows[few]):,} usable records for {few}. Training compares records with "
-            f"each other and needs at least {LEAST}. Correct the files, or give more data."
+            f"only {len(rows['train']):,} usable records. Training compares records with each "
+            f"other and needs at least {LEAST}. Correct the files, or give more data."
         )
     for name in rows.keys() - {"train"}:
         _warn_of_copies(name, keys[name], train)
@@ -232,7 +248,8 @@ def _sources(splits: Mapping[str, SplitRecords], folder: Path) -> tuple[dict[str
     if found["validation"][1] < FEW_HELD_OUT:
         count = found["validation"][1]
         log.warning(f"only {count} records for validation: its metrics are optimistic and noisy")
-    return {name: source for name, (source, _) in found.items()}, found["train"][1]
+    sources = {name: source for name, (source, _) in found.items()}
+    return train.sample, sources, found["train"][1]
 
 
 def _warn_of_copies(name: str, keys: RecordKeys, train: RecordKeys) -> None:

@@ -50,8 +50,8 @@ class TrainingTask:
         if long <= MANY_CUT:
             return ""
         return (
-            f"{long:.0%} of the texts in column {column!r} are longer than the {length} tokens "
-            f"that are read: --config.fields.{field}.length={2 * length} reads more."
+            f"{long:.0%} of the texts in {column!r} are longer than the {length} tokens that are "
+            f"read: --config.fields.{field}.length={2 * length} reads more."
         )
 
 

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from big_retrieval.own_data.machine import Machine
 from big_retrieval.own_data.tasks import TrainingTask
 
@@ -70,7 +72,7 @@ def data_section(
 ) -> str:
     """Returns the section of sources and evaluators; `evaluators` maps splits to their code."""
     lines = ["# Data", *map(comment, filter(None, comments))]
-    broken = task.sample.broken
+    broken = float(np.mean([side == 0 for side in task.sample.sides] or [0]))
     if broken > 0.005:
         lines.append(comment(f"{broken:.1%} of the sampled images cannot be decoded: skipped."))
         lines.append(f"c.loader.max_damaged = {min(0.5, round(3 * broken, 2))}")

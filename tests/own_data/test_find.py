@@ -301,7 +301,7 @@ def test_folders_that_hold_too_little() -> None:
     fails("pictures without captions.*cat.txt next to cat.jpg.*--text=name or --text=folder")
     for n in range(3):
         Path(f"data/{n}.txt").write_text(caption(n))
-    fails("only 3 usable records for train.*at least 10")
+    fails("only 3 usable records.*at least 10")
 
 
 @pytest.mark.parametrize("name", ["br[1]", "mein Ordner [größe] (1)", "cab {1..3}", "Shirts, blue"])

@@ -183,7 +183,7 @@ def test_copies_in_splits_are_reported(capsys: pytest.CaptureFixture[str]) -> No
     [
         (("file", "one", "two"), {}, ["no column is the text", "file, one, two", "--text=COLUMN"]),
         (("file", "caption"), {"text": "titel"}, ["no column 'titel'", "caption", "--text"]),
-        (("file", "a", "caption"), {"image": "a"}, ["none of 30 sampled", "--images=FOLDER"]),
+        (("file", "a", "caption"), {"image": "a"}, ["none of 30 records", "--images=FOLDER"]),
         (("n", "story"), {}, ["no column is the query", "n, story", "--query=COLUMN"]),
         (("query", "story"), {}, ["no column is the document", "--document=COLUMN"]),
         (("file", "caption"), {"image": ""}, ["no column is the query"]),
@@ -219,10 +219,10 @@ def test_texts_that_are_cut_and_few_records_are_reported(said: list[str]) -> Non
     table("data.csv", ["question", "answer"], rows)
     config = run("data.csv")
     assert config.fields["answer"].length == 64
-    comment = "100% of the texts in column 'answer' are longer than the 64 tokens that are read"
+    comment = "100% of the texts in 'answer' are longer than the 64 tokens that are read"
     assert any(comment in line and "fields.answer.length=128" in line for line in said)
     assert comment in " ".join(Path("run/config.py").read_text().split("\n    # "))
-    assert not any("texts in column 'question'" in line for line in said)
+    assert not any("texts in 'question'" in line for line in said)
     assert any("only 3 records for validation" in line for line in said)
 
 
