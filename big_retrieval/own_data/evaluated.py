@@ -14,7 +14,7 @@ from big_retrieval.own_data.beir import is_beir
 from big_retrieval.own_data.columns import ColumnChooser, DataFlags, Roles, columns_of
 from big_retrieval.own_data.find import DataSplit
 from big_retrieval.own_data.judged import graded_pairs
-from big_retrieval.own_data.sources import FOLDER, KARPATHY, SplitRecords, open_data
+from big_retrieval.own_data.sources import FOLDER, SplitRecords, open_data
 
 log = logging.getLogger(__name__)
 NAME = "data"  # of the evaluator
@@ -54,13 +54,10 @@ def on_data(
     split = found.splits[name]
     if len(found.splits) > 1:
         log.info(f"the records for {name} are evaluated")
-    roles = KARPATHY
-    if split.table is not None:
-        chooser = ColumnChooser(split.table, flags, Path(data).name or data, _known(config, fields))
-        kind = "clicks" if chooser.is_judged() else kind
-        roles = chooser.decide(kind)
-    elif kind != "captions":
-        raise UserError(f"--data: {data} has images with captions, the model compares texts.")
+    known = {} if split.source is not None else _known(config, fields)
+    chooser = ColumnChooser(split.table, flags, Path(data).name or data, known)
+    kind = "clicks" if chooser.is_judged() else kind
+    roles = chooser.decide(kind)
     for message in roles.messages:
         log.info(message)
     if kind == "clicks":
@@ -111,7 +108,7 @@ def _known(config: Config, fields: dict[str, Any]) -> dict[str, str]:
 
 def _ranked(config: Config, split: DataSplit, roles: Roles, flags: DataFlags) -> Config:
     """Returns the config that ranks all documents of judged pairs, by all fields of both sides."""
-    changed, texts, columns = {}, [], columns_of(split.table) if split.table else []
+    changed, texts, columns = {}, [], columns_of(split.table)
     for side in SIDES:
         column = roles[side]  # of the side's first field of texts
         for name in config.side(side):

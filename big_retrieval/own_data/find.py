@@ -55,7 +55,7 @@ class DataSplit:
 
     Attributes:
       path: file, folder or pattern, as `path` of a source.
-      table: the rows at `path`; None for a Karpathy split file.
+      table: the rows at `path`.
       where: terms that choose the rows of the split, as in `config.Pairs`; empty if all rows are of
         the split, or terms cannot choose them.
       rows: indices of the rows of the split, int64 [n]; None for all.
@@ -63,10 +63,13 @@ class DataSplit:
     """
 
     path: str
-    table: Table | None = None
+    table: Table
     where: tuple[str, ...] = ()
     rows: np.ndarray | None = None
     source: Karpathy | None = None
+
+    def __len__(self) -> int:
+        return len(self.table) if self.rows is None else len(self.rows)
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,10 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
     others = [file for file in files if file.stem not in pictures]
     for file in others:
         if has_layout(file, KARPATHY):
-            sources = karpathy_sources(file, images)
-            splits = {name: DataSplit(str(file), source=x) for name, x in sources.items()}
+            splits = {}
+            for name, source in karpathy_sources(file, images).items():
+                built: Any = source.build()
+                splits[name] = DataSplit(str(file), built.table, source=source)
             return FoundData("a Karpathy split file", splits)
     coco = [file for file in others if has_layout(file, COCO)]
     if coco:
@@ -224,8 +229,7 @@ def _common_start(names: Sequence[str]) -> str:
 def _by_column(found: FoundData) -> FoundData:
     """Divides data of one split by a column that names the split of each row."""
     (split, *others) = found.splits.values()
-    columns = (split.table.columns if split.table is not None else None) or ()
-    name = next((x for x in columns if x.lower() in SPLIT_COLUMNS), "")
+    name = next((x for x in split.table.columns or () if x.lower() in SPLIT_COLUMNS), "")
     if others or not name:
         return found
     values = _values(split.table, name)
@@ -244,7 +248,7 @@ def _by_column(found: FoundData) -> FoundData:
     return replace(found, splits=splits, notes=[*found.notes, *notes])
 
 
-def _values(table: Any, name: str) -> list[Any]:
+def _values(table: Table, name: str) -> list[Any]:
     """Returns the values of a column; None in damaged rows."""
     column, values = table.column(name), []
     for index in range(len(table) if column is None else 0):

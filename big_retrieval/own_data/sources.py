@@ -34,7 +34,6 @@ FOLDER = "data"  # in the run folder
 FEW_HELD_OUT = 20  # records for validation below which a warning is logged
 LEAST = 10  # records that a run needs
 SEVERAL = 0.6  # different images per row below which rows of one image become one record
-KARPATHY = Roles("captions", {"image": "image", "text": "captions"})
 
 
 def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:
@@ -44,18 +43,13 @@ def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:
       UserError: there are no data of a known form, or they need another command.
     """
     found = find(data, flags.images or "", workdir / FOLDER, workdir)
-    tables = {name: split.table for name, split in found.splits.items()}
-    counts = ", ".join(
-        f"{len(table) if split.rows is None else len(split.rows):,} for {name}"
-        for (name, split), table in zip(found.splits.items(), tables.values(), strict=True)
-        if table is not None
-    )
-    for message in (f"data {data}: {found.form}, {counts or ', '.join(tables)}", *found.notes):
+    counts = ", ".join(f"{len(split):,} for {name}" for name, split in found.splits.items())
+    for message in (f"data {data}: {found.form}, {counts}", *found.notes):
         log.info(message)
-    table = tables["train"]
-    if table is None and flags != DataFlags(images=flags.images):
+    train = found.splits["train"]
+    if train.source is not None and flags != DataFlags(images=flags.images):
         raise UserError(f"{data} is a Karpathy split file. Remove the flags for its columns.")
-    columns = [] if table is None else columns_of(table)
+    columns = columns_of(train.table)
     if found.form == "pictures" and "captions" not in columns and flags.text is None:
         raise UserError(
             f"{data} holds pictures without captions. Put a text file next to each (cat.txt next "
@@ -84,10 +78,8 @@ def table_task(data: str, flags: DataFlags, workdir: Path) -> TrainingTask:
       UserError: nothing to train on, or a column is missing.
     """
     found, folder = open_data(data, flags, workdir), (workdir / FOLDER).absolute()
-    table, roles = found.splits["train"].table, KARPATHY
-    if table is not None:
-        chooser = ColumnChooser(table, flags, Path(data).name or data)
-        roles = chooser.decide(chooser.kind())
+    chooser = ColumnChooser(found.splits["train"].table, flags, Path(data).name or data)
+    roles = chooser.decide(chooser.kind())
     for message in roles.messages:
         log.info(message)
     durable.make_folder(folder)
@@ -198,11 +190,13 @@ class SplitRecords:
         root = Path(config.root or files_of(config.path, "")[0].parent).absolute()
         with path.open("w", encoding="utf-8", errors="replace") as out:
             for group in groups:
-                texts = (text for row in group for text in texts_of(self.source, row, "captions"))
-                captions = {normalize_text(text): text.strip() for text in texts}
+                captions: dict[str, str] = {}
+                for row in group:
+                    for text in texts_of(self.source, row, "captions"):
+                        captions.setdefault(normalize_text(text), text.strip())
                 image = str(root / cell_of(self.source, group[0], "image"))
-                row = {"image": image, "captions": list(captions.values())}
-                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+                record = {"image": image, "captions": list(captions.values())}
+                out.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def _source(split: DataSplit, roles: Roles, flags: DataFlags) -> Pairs | Tar | Karpathy:
@@ -211,7 +205,7 @@ def _source(split: DataSplit, roles: Roles, flags: DataFlags) -> Pairs | Tar | K
         return split.source
     image, text = roles["image"], roles["text"] or roles["document"] or roles["query"]
     if split.path.endswith(".tar") and image:
-        members = [] if flags.image or split.table is None else columns_of(split.table)
+        members = [] if flags.image else columns_of(split.table)
         images = dict.fromkeys((image, *(name for name in members if name in ENDINGS)))
         return Tar(path=split.path, image=tuple(images), text=text)
     return Pairs(path=split.path, image=image, text=text, root=flags.images or "")
