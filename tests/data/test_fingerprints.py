@@ -10,8 +10,10 @@ import pytest
 from big_retrieval.config import Pairs
 from big_retrieval.data.formats.open_files import table_of
 from big_retrieval.data.formats.views import save_rows
-from big_retrieval.data.sources import texts_of
+from big_retrieval.data.sources import make_source, texts_of
 from big_retrieval.errors import UserError
+from big_retrieval.own_data.columns import DataFlags
+from big_retrieval.own_data.prepare import TrainingRequest, load_config, prepare
 
 COUNT = 5
 LINES = [f"{n}.png,text {n}" for n in range(COUNT)]
@@ -47,3 +49,17 @@ def test_fingerprint_of_parquet_notices_one_value(tmp_path: Path) -> None:
     assert fingerprint(t=texts, i=images) == fingerprint(t=texts, i=images)
     assert fingerprint(t=texts, i=images) != fingerprint(t=[*"acbd"], i=images)
     assert fingerprint(t=texts, i=images) != fingerprint(t=texts, i=[bytes(1001), *images[1:]])
+
+
+def test_split_of_train_data_refuses_a_table_that_gained_a_row(tmp_path: Path) -> None:
+    """Old row numbers on new rows would evaluate on training records."""
+    path, rows = tmp_path / "t.csv", [f"question {n},answer {n}" for n in range(200)]
+    path.write_text("\n".join(["query,document", *rows]))
+    (tmp_path / "run").mkdir()
+    config = load_config(prepare(TrainingRequest(str(path), DataFlags()), tmp_path / "run"))
+    sources = [config.data, *(part.data for part in config.evals.values())]
+    assert all(len(make_source(source)) for source in sources)
+    path.write_text("\n".join(["query,document", "a new question,a new answer", *rows]))
+    for source in sources:
+        with pytest.raises(UserError, match=r"t\.csv has changed since the rows in "):
+            make_source(source)
