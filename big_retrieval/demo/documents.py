@@ -40,6 +40,6 @@ def open_documents(index: InvertedIndex | DenseIndex) -> tuple[Store | None, Rec
             return store, Records(table, image=(column,), text="")
         reason = "have changed"
     except (UserError, OSError) as error:
-        reason = f"cannot be read ({error})"
+        reason = f"cannot be read ({str(error).rstrip('.')})"
     log.warning(f"no pictures: the files that {index.folder} was built from {reason}: {files}")
     return store, None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval.data.stores.store import INFO
+from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.io.handles import stamp_of
 from big_retrieval.runtime import locks
@@ -94,10 +95,14 @@ def print_stores(cache: Path) -> None:
 
 def delete_stores(cache: Path, every: bool) -> None:
     """Deletes the stores that are not needed, or every one."""
-    found = list(cached_stores(cache))
-    deleted = [store for store in found if every or store.reason]
-    for store in deleted:
-        delete_store(store)
+    found, deleted = list(cached_stores(cache)), list[CachedStore]()
+    for store in found:
+        if every or store.reason:
+            try:
+                delete_store(store)
+                deleted.append(store)
+            except UserError as error:
+                print(f"kept: {error}")
     print(f"deleted {_count(deleted)} of {_count(found)} in {cache}")
 
 
