@@ -1,16 +1,17 @@
 """Fingerprints: row indices, runs and indexes notice that their data have changed."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from big_retrieval.config import Pairs
+from big_retrieval.config import Pairs, Triples
 from big_retrieval.data.formats.open_files import table_of
 from big_retrieval.data.formats.views import save_rows
-from big_retrieval.data.sources import make_source, texts_of
+from big_retrieval.data.sources import fingerprint_of, make_source, texts_of
 from big_retrieval.errors import UserError
 from big_retrieval.own_data.columns import DataFlags
 from big_retrieval.own_data.prepare import TrainingRequest, load_config, prepare
@@ -63,3 +64,16 @@ def test_split_of_train_data_refuses_a_table_that_gained_a_row(tmp_path: Path) -
     for source in sources:
         with pytest.raises(UserError, match=r"t\.csv has changed since the rows in "):
             make_source(source)
+
+
+def test_fingerprint_of_triples_notices_a_text_of_their_documents(tmp_path: Path) -> None:
+    (tmp_path / "triples.tsv").write_text("q0\td1\td2\nq0\td2\td1\n")
+    (tmp_path / "queries.tsv").write_text("q0\ta query\n")
+    found = set()
+    for by_query in (0, 2):
+        for text in ("a text", "another text"):
+            (tmp_path / "documents.tsv").write_text(f"d1\t{text}\nd2\tb\n")
+            paths: Any = {name: str(tmp_path / f"{name}.tsv") for name in ("queries", "documents")}
+            source = Triples(path=str(tmp_path / "triples.tsv"), by_query=by_query, **paths)
+            found.add(fingerprint_of(source.build()))
+    assert len(found) == 4

@@ -10,7 +10,7 @@ from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, not_empty
 from big_retrieval.data.formats.open_files import file_table, files_of, table_of
-from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.tables import Table, digest_of
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.negatives import read_negatives
@@ -61,10 +61,13 @@ class Passages(BaseSource):
     Args:
       table: the rows.
       read: makes a record from a row and its place, or raises `Damaged`; can be pickled.
+      others: further tables that `read` takes texts from.
     """
 
-    def __init__(self, table: Table, read: Callable[[Record, str], Record]):
-        self.name, self._table, self._read = table.name, table, read
+    def __init__(
+        self, table: Table, read: Callable[[Record, str], Record], others: Sequence[Table] = ()
+    ):
+        self.name, self._table, self._read, self._others = table.name, table, read, others
 
     def __len__(self) -> int:
         return len(self._table)
@@ -80,8 +83,8 @@ class Passages(BaseSource):
 
     @property
     def fingerprint(self) -> str:
-        """That of the table."""
-        return self._table.fingerprint
+        """Digest of all tables."""
+        return digest_of(table.fingerprint for table in (self._table, *self._others))
 
     def captions(self) -> Iterator[str]:
         """All texts, in order; skips damaged records."""

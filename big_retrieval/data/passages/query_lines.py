@@ -1,5 +1,6 @@
 """Triples that are grouped by their query: one row per query instead of one per line."""
 
+import functools
 from collections.abc import Collection
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from big_retrieval.data.formats.columns import encode
-from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.tables import Table, digest_of
 from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import UserError
@@ -65,3 +66,8 @@ class QueryLines(Table):
         rows = [self._table.row(line) for line in lines.tolist()]
         lists = {name: list(dict.fromkeys(row[name] for row in rows)) for name in LISTS}
         return {QUERY: rows[0][QUERY], **lists}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of the lines of the table, and of how many are read."""
+        return digest_of([self._table.fingerprint, self._limit])

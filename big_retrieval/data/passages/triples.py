@@ -95,7 +95,8 @@ class Triples(TextSource):
             table = QueryLines(table, self.by_query)
         paths = (self.queries, self.documents)
         by_id = [Collection(path, self.how_to_get) for path in paths if path]
-        return Passages(table, TripleReader(self.positive, self.lists, *by_id))
+        reader = TripleReader(self.positive, self.lists, *by_id)
+        return Passages(table, reader, [collection.table for collection in by_id])
 
 
 def check_lists(table: Table, names: Sequence[str]) -> None:
