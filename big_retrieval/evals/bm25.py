@@ -180,18 +180,22 @@ class Bm25Ranking(Ranking):
             )
         depth = min(judged.search_depth, len(documents))
         found, scores, _ = Bm25(documents).search(queries, depth)
-        ranked = judged.ranked(judged.asked, found, scores)
-        values = judged.values(ranked)
+        parts, start, lost = [], 0, 0
+        with Rankings(context.rankings, source, context.extras) as writer:
+            for asked in source.qrels.blocks(judged.asked):
+                rows = slice(start, start := start + len(asked))
+                ranked = judged.ranked(asked, found[rows], scores[rows])
+                parts.append(judged.values(ranked))
+                lost += int(np.sum(ranked.found[:, 0] < 0))
+                writer.add_values(parts[-1])
+                writer.add_run(asked, ranked.found, ranked.scores)
         notes = {
             "queries without text": sum(not text for text in queries),
             "documents without text": sum(not text for text in documents),
-            "queries without any result": int(np.sum(ranked.found[:, 0] < 0)),
+            "queries without any result": lost,
         }
         log.info(judged.summary(" by BM25", lacking(notes)))
-        with Rankings(context.rankings, source, context.extras) as writer:
-            writer.add_values(values)
-            writer.add_run(judged.asked, ranked.found, ranked.scores)
-        return mean_metrics(values)
+        return mean_metrics({x: np.concatenate([part[x] for part in parts]) for x in parts[0]})
 
 
 def make_bm25_evaluators(

@@ -20,7 +20,6 @@ from big_retrieval.evals.caption_ndcg import check_one_text
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.retrieval import Retrieval
-from big_retrieval.evals.shared_content import padded_columns
 from big_retrieval.io.regular import read_text
 
 log = logging.getLogger(__name__)
@@ -119,7 +118,7 @@ class CrisscrossedCaptions(Retrieval):
         matrix = scipy.sparse.csr_array(
             (np.ones(len(rows)), positives.T), shape=(len(captions), len(pictures))
         )
-        further = {text: padded_columns(matrix), image: padded_columns(matrix.T)}
+        further = {text: matrix, image: scipy.sparse.csr_array(matrix.T)}
         return {name: replace(side, further=further[name]) for name, side in fields.items()}
 
 

@@ -17,6 +17,7 @@ from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.sources import RecordSource, value_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.encoding import ChosenTexts, SourceEncoder
+from big_retrieval.evals.positives import Positives
 from big_retrieval.inference.encoder import Embeddings
 
 
@@ -29,9 +30,9 @@ class FieldItems:
       embeddings: [n, M, N], or CSR [n, V].
       owners: int64 [n]; positives have the same owner.
       items: int64 [n, 2]: record, and text in the record (0 for an image).
-      further: indices of further positives, int64 [n, E], padded with -1; None for none.
-      keys: int64 [n, K], padded with -1. They replace `owners` if records share contents: positives
-        have a key in common (`evals/shared_content.py`). None if records share nothing.
+      further: further positives on the other side, CSR [n, m]; None for none.
+      keys: CSR [n, K]. They replace `owners` if records share contents: positives have a key in
+        common (`evals/shared_content.py`). None if records share nothing.
       values: int64 [n], equal for equal contents; None if all differ.
     """
 
@@ -41,14 +42,9 @@ class FieldItems:
     embeddings: Embeddings
     owners: np.ndarray
     items: np.ndarray
-    further: np.ndarray | None = None
-    keys: np.ndarray | None = None
+    further: Any = None
+    keys: Any = None
     values: np.ndarray | None = None
-
-    @property
-    def ids(self) -> np.ndarray:
-        """Keys [n, K], or owners [n], that positives have in common."""
-        return self.owners if self.keys is None else self.keys
 
     @property
     def different(self) -> np.ndarray:
@@ -59,6 +55,13 @@ class FieldItems:
         """Returns the name of each item in files: its record index, or "7#2" for a text."""
         single = self.reader.field.modality != "text"
         return [f"{record}" if single else f"{record}#{text}" for record, text in self.items]
+
+
+def positives_of(first: FieldItems, second: FieldItems) -> Positives:
+    """Returns the positives of a side's items among those of the other side."""
+    if first.keys is None:
+        return Positives(first.owners, second.owners, first.further)
+    return Positives(first.keys, second.keys, first.further)
 
 
 def encode_items(

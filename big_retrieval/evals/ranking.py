@@ -27,14 +27,13 @@ from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings
 
 log = logging.getLogger(__name__)
-QUERIES = 4096  # maximum number of queries whose rankings are in memory
 
 
 class RankingResult(NamedTuple):
     """Rankings by the config's weights, for examples.
 
     Attributes:
-      ranked: rankings of the first queries, at most `QUERIES`.
+      ranked: rankings of the first queries (`Qrels.blocks`).
       values: metrics of these queries, [q] by name.
       queries: embeddings of all queries.
       documents: fields of all documents.
@@ -196,7 +195,7 @@ class Ranking(Evaluator):
         documents: EncodedFields,
         weighting: Mapping[str, float],
     ) -> Iterator[Ranked]:
-        """Yields the rankings of at most `QUERIES` queries at a time.
+        """Yields the rankings of some queries at a time.
 
         Args:
           embeddings: averaged fields of all queries, [Q, M, N].
@@ -218,8 +217,7 @@ class Ranking(Evaluator):
             out[ids[q][ids[q] >= 0]] = relevance[q][ids[q] >= 0]
             return out[present]
 
-        for start in range(0, len(judged.asked), QUERIES):
-            indices = judged.asked[start : start + QUERIES]
+        for indices in source.qrels.blocks(judged.asked):
             ids, relevance = source.qrels.of(indices)  # [q, J] each
             row_of = partial(row, ids=ids, relevance=relevance)
             hits, scores = scorer.best(embeddings[indices], judged.search_depth, row_of)

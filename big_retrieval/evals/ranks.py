@@ -11,12 +11,13 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.evals.graded import graded_metrics, order
-from big_retrieval.evals.shared_content import most_answers, share_key
+from big_retrieval.evals.positives import Positives
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]
 FIRST = 10  # ranks that count for MRR and nDCG
 NDCG, MRR = f"nDCG@{FIRST}", f"MRR@{FIRST}"
+SCORES = 2**24  # in memory at a time
 
 
 class Ranks(NamedTuple):
@@ -37,27 +38,25 @@ class Ranks(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _ranker(score: Score, most: int, keys: int = 1) -> Callable[..., Any]:
+def _ranker(score: Score) -> Callable[..., Any]:
     """Makes a function that ranks the positives of C queries among D documents.
 
-    Its inputs are queries, `wanted` (per query, `keys` owners of positives and then the indices of
-    further positives, [C, keys + E]), documents and their owners. With P the number of positives
-    of a query (at most `most`), it returns the rank of the best positive, the number of positives
-    among the first P documents, and P, [C] each; and True for each of the first `FIRST` ranks that
-    has a positive, [C, min(FIRST, D)].
+    Its inputs are queries, the indices of their positives ([C, E], padded with -1) and documents.
+    With P the number of positives of a query, it returns the rank of the best positive, the number
+    of positives among the first P documents, and P, [C] each; and True for each of the first
+    `FIRST` ranks that has a positive, [C, min(FIRST, D)].
     """
 
-    def rank(queries: jax.Array, wanted: jax.Array, documents: jax.Array, owners: jax.Array):
+    def rank(queries: jax.Array, wanted: jax.Array, documents: jax.Array):
         scores = score(queries, documents)  # [C, D]
-        right = answers(wanted[:, :keys], owners)  # [C, D]
-        further = jnp.where(wanted[:, keys:] < 0, len(owners), wanted[:, keys:])  # [C, E]
-        right = right.at[jnp.arange(len(right))[:, None], further].set(True, mode="drop")
+        right = positive_mask(wanted, scores.shape[1])  # [C, D]
         best = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1, keepdims=True)  # [C, 1]
         # Not "scores >= best": a NaN compares false both ways and must count against the model.
         ahead = ~right & ~(scores < best)
         count = jnp.sum(right, axis=1)  # [C]
         first = 1 + jnp.sum(ahead, axis=1)  # [C]
-        places = jnp.arange(1, 1 + min(FIRST, len(owners)))
+        places = jnp.arange(1, 1 + min(FIRST, scores.shape[1]))
+        most = min(wanted.shape[1], scores.shape[1])
         if most <= 1:
             hits = (first[:, None] == places) & (count > 0)[:, None]
             return first, jnp.where(first == 1, count, 0), count, hits
@@ -75,17 +74,18 @@ def _ranker(score: Score, most: int, keys: int = 1) -> Callable[..., Any]:
     return rank
 
 
-def answers(wanted: Any, owners: Any) -> Any:
-    """Returns True for each query's positives, bool [Q, D].
+def positive_mask(wanted: jax.Array, documents: int) -> jax.Array:
+    """Returns True for each query's positives, bool [C, D].
 
     Args:
-      wanted: owners of the positives, [Q] or [Q, K].
-      owners: owners of the documents, [D]; or keys [D, L], where one in common is enough.
-        Negative ones are padding.
+      wanted: indices of the positives, [C, E], padded with -1.
+      documents: D.
     """
-    if owners.ndim == 1:
-        return (wanted if wanted.ndim == 2 else wanted[:, None]) == owners[None, :]
-    return share_key(wanted, owners)
+    if wanted.shape[1] == 1:
+        return wanted == jnp.arange(documents)
+    columns = jnp.where(wanted < 0, documents, wanted)
+    right = jnp.zeros((len(wanted), documents), bool)
+    return right.at[jnp.arange(len(wanted))[:, None], columns].set(True, mode="drop")
 
 
 def _hits(scores: jax.Array, right: jax.Array, first: int) -> jax.Array:
@@ -123,11 +123,13 @@ class DocumentScorer:
     Args:
       documents: embeddings [D, M, N], or CSR [D, V].
       score: a topology's score on blocks; unused for CSR documents (inner products).
-      chunk: queries scored at a time; their scores against all documents are in memory.
+      chunk: maximum number of queries scored at a time. Their scores against all documents are in
+        memory: fewer at a time where there are more than `SCORES` of them.
     """
 
     def __init__(self, documents: Embeddings, *, score: Score, encoder: Encoder, chunk: int):
-        self._encoder, self._chunk, self._count = encoder, chunk, documents.shape[0]
+        self._encoder, self._count = encoder, documents.shape[0]
+        self._chunk = max(1, min(chunk, SCORES // max(1, self._count)))
         self._sparse = documents.T.tocsr() if scipy.sparse.issparse(documents) else None  # [V, D]
         dense = self._sparse is None
         self._whole = encoder.whole(documents) if dense else np.zeros(1, np.float32)
@@ -137,16 +139,17 @@ class DocumentScorer:
         self,
         make: Callable[[Score], Callable[..., Any]],
         queries: Embeddings,
-        query_ids: np.ndarray,
+        query_ids: np.ndarray | Callable[[slice], np.ndarray],
         *whole: Any,
     ) -> Any:
-        """Maps a function over the queries, `chunk` at a time, each against all documents.
+        """Maps a function over the queries, some at a time, each against all documents.
 
         Args:
           make: maps a score to a jit-able function of (embeddings [C, M, N], ids [C, ...],
             documents, *whole) that returns arrays [C, ...]; the same function for the same score.
           queries: embeddings [Q, M, N], or CSR [Q, V].
-          query_ids: [Q, ...]; padding rows get -1.
+          query_ids: [Q, ...], or a function that returns those of some queries; padding rows get
+            -1.
           *whole: arrays from `encoder.whole`.
 
         Returns:
@@ -157,8 +160,9 @@ class DocumentScorer:
         size = -(-min(self._chunk, rows) // multiple) * multiple
         out = []
         for start in range(0, rows, size):
-            part: Any = queries[start : start + size]
-            ids = query_ids[start : start + size]
+            chosen = slice(start, min(start + size, rows))
+            part: Any = queries[chosen]
+            ids = query_ids(chosen) if callable(query_ids) else query_ids[chosen]
             if self._sparse is not None:
                 part = (part @ self._sparse).toarray()  # [C, D]
             missing = size - len(part)
@@ -200,46 +204,36 @@ class DocumentScorer:
             indices = tied[start : start + self._chunk]
             rows = self.map(_all, queries[indices], ids[indices])  # [C, D]
             for query, row in zip(indices.tolist(), rows, strict=True):
-                first = order(row[None], relevance(query)[None])[0, :depth]
+                among = np.flatnonzero(row >= scores[query, -1])
+                of_query = relevance(query)[among]
+                first = among[order(row[among][None], of_query[None])[0, :depth]]
                 found[query], scores[query] = first, row[first]
         return found, scores
 
 
 def ranks(
     queries: Embeddings,
-    query_ids: np.ndarray,
     documents: Embeddings,
-    document_ids: np.ndarray,
+    positives: Positives,
     *,
     score: Score,
     encoder: Encoder,
     chunk: int,
-    further: np.ndarray | None = None,
 ) -> Ranks:
     """Ranks all documents for each query.
 
     Among equal scores, negatives come first: a model with constant scores is no better than chance.
-    The scores of `chunk` queries against all documents are in memory, sharded over the devices.
+    The scores of some queries against all documents are in memory, sharded over the devices.
 
     Args:
       queries: embeddings [Q, M, N], or CSR [Q, V].
-      query_ids: [Q]; positives have the same id. Or [Q, K], padded with -1; positives have an id in
-        common.
       documents: embeddings [D, M, N], or CSR [D, V].
-      document_ids: [D], or [D, L] padded with -1.
+      positives: of the queries among the documents.
       score: a topology's score on blocks.
-      further: indices of further positives, int64 [Q, E], padded with -1; None for none.
+      chunk: maximum number of queries scored at a time.
     """
     scorer = DocumentScorer(documents, score=score, encoder=encoder, chunk=chunk)
-    wanted = np.asarray(query_ids).reshape(len(query_ids), -1)  # [Q, K]
-    keys, several = wanted.shape[1], document_ids.ndim == 2
-    if further is not None:
-        wanted = np.concatenate([wanted, further.astype(wanted.dtype)], axis=1)  # [Q, 1 + E]
-    counts = np.unique(document_ids, return_counts=True)[1]
-    most = most_answers(wanted[:, :keys], document_ids) if several else int(counts.max(initial=1))
-    most = max(most, 1) + wanted.shape[1] - keys
-    make = partial(_ranker, most=min(most, len(document_ids)), keys=keys)
-    best, found, count, hits = scorer.map(make, queries, wanted, encoder.whole(document_ids))
+    best, found, count, hits = scorer.map(_ranker, queries, positives.padded)
     ideal = np.arange(FIRST) < count[:, None]  # [Q, FIRST]
     ndcg = graded_metrics(hits, ideal, [NDCG])[NDCG]
     return Ranks(best.astype(np.int64), found / np.maximum(count, 1), ndcg, count > 0)

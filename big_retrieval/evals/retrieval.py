@@ -14,7 +14,13 @@ from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.data.duplicates import OFF, Duplicates, SharedValues
 from big_retrieval.evals.bags import bags_of_texts, in_mode, words_shared
 from big_retrieval.evals.evaluators import EvaluatorContext
-from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
+from big_retrieval.evals.groups import (
+    FieldItems,
+    check_group,
+    encode_items,
+    group_numbers,
+    positives_of,
+)
 from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.modes import SIDES, check_modes, parse_mode
 from big_retrieval.evals.rankings import write_values
@@ -31,7 +37,7 @@ class RetrievalResult(NamedTuple):
 
     Attributes:
       directions: queries, documents, and the rank of each query's best positive, [Q].
-      chunk: queries scored at a time.
+      chunk: maximum number of queries scored at a time.
       weights: of the model.
     """
 
@@ -63,7 +69,7 @@ class Retrieval(Evaluator):
     # of lexical models, further ways to search: "bag" (queries as bags of words, without a
     # network), "binary" (documents), "top_k=64" or "top_k=64/128" (see evals/modes.py)
     modes: tuple[str, ...] = ()
-    chunk: AtLeast1 = 1024  # queries scored at a time
+    chunk: AtLeast1 = 1024  # maximum number of queries scored at a time
     rankings: bool = False  # at the end, write each query's metrics to rankings/
     every: int | None = None  # None for `eval_every`; 0 evaluates only at the end
 
@@ -164,10 +170,8 @@ class Retrieval(Evaluator):
         """Ranks all items of the second field for each item of the first."""
         return ranks(
             first.embeddings,
-            first.ids,
             second.embeddings,
-            second.ids,
-            further=first.further,
+            positives_of(first, second),
             score=context.topology.score,
             encoder=context.encoder,
             chunk=self.chunk,

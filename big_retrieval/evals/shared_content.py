@@ -5,25 +5,20 @@ both. If two records have the same caption, both images are positives of it; if 
 image, all their captions are. This is not transitive: two images with one caption in common do not
 share their other captions.
 
-Keys represent the positives. They are value indices of one of the fields: an item of this field has
-the key of its value, an item of the other field has the keys of all values that share a record with
-it. Two items are positives of each other if they have a key in common.
+Keys represent the positives: the values of the first field. An item of this field has the key of
+its value, an item of the other field the keys of all values that share a record with its own. Two
+items are positives of each other if they have a key in common (`evals/positives.py`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
 from big_retrieval.data.duplicates import FieldContents, field_contents
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.sources import RecordSource
-
-NO_KEY = -1  # padding; all negative keys are padding
 
 
 @dataclass(frozen=True)
@@ -32,28 +27,23 @@ class FieldKeys:
 
     Attributes:
       contents: values of all records.
-      keys: int64 [values, K], padded with -1.
+      keys: CSR [values, K] with an entry for each key of a value.
     """
 
     contents: FieldContents
-    keys: np.ndarray
+    keys: Any
 
-    def of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the keys [n, K] and value ids [n] of items [n, 2] (record, index in it)."""
+    def of(self, items: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Returns the keys, CSR [n, K], and value ids [n] of items [n, 2] (record, index in it)."""
         values = self.contents.values[self.contents.starts[items[:, 0]] + items[:, 1]]
         return self.keys[values], values
 
 
 def keys_of(first: FieldContents, second: FieldContents) -> tuple[FieldKeys, FieldKeys]:
-    """Computes the keys of two fields of the same records.
-
-    The keys are the values of the field that gives the items of the other field fewer keys.
-    """
+    """Computes the keys of two fields of the same records."""
     shared = _incidence(first).T @ _incidence(second)  # [values of first, values of second]
-    of_first, of_second = padded_columns(shared), padded_columns(shared.T)
-    if of_first.shape[1] <= of_second.shape[1]:
-        return FieldKeys(first, of_first), FieldKeys(second, np.arange(len(of_second))[:, None])
-    return FieldKeys(first, np.arange(len(of_first))[:, None]), FieldKeys(second, of_second)
+    own = scipy.sparse.eye_array(shared.shape[0], format="csr")
+    return FieldKeys(first, own), FieldKeys(second, scipy.sparse.csr_array(shared.T))
 
 
 def contents_of(source: RecordSource, reader: FieldReader) -> FieldContents | None:
@@ -86,33 +76,3 @@ def _incidence(contents: FieldContents) -> Any:
     values = contents.values
     shape = len(contents.starts) - 1, int(values.max(initial=-1)) + 1
     return scipy.sparse.csr_array((np.ones(len(values)), (contents.records, values)), shape=shape)
-
-
-def padded_columns(matrix: Any) -> np.ndarray:
-    """Returns the columns of each row's entries, int64 [n, K], padded with -1."""
-    matrix = scipy.sparse.csr_array(matrix)
-    counts = np.diff(matrix.indptr)
-    out = np.full((len(counts), int(counts.max(initial=1))), NO_KEY, np.int64)
-    row = np.repeat(np.arange(len(counts)), counts)
-    out[row, np.arange(len(row)) - matrix.indptr[row]] = matrix.indices
-    return out
-
-
-def share_key(first: Any, second: Any) -> Any:
-    """Returns True for rows with a key in common: keys [..., Q, K] and [..., D, L] -> [..., Q, D].
-
-    Negative keys are padding. Works on numpy and jax arrays.
-    """
-    find: Callable[..., Any] = jnp.any if isinstance(first, jax.Array) else np.any
-    pairs = first[..., :, None, :, None] == second[..., None, :, None, :]
-    return find(pairs & (first >= 0)[..., :, None, :, None], axis=(-2, -1))
-
-
-def most_answers(first: np.ndarray, second: np.ndarray) -> int:
-    """Returns an upper bound of the positives that a row of keys [Q, K] has in keys [D, L]."""
-    keys, counts = np.unique(second[second >= 0], return_counts=True)
-    if not len(keys):
-        return 0
-    index = np.minimum(np.searchsorted(keys, first), len(keys) - 1)
-    hits = np.where((keys[index] == first) & (first >= 0), counts[index], 0)
-    return int(hits.sum(axis=1).max(initial=0))

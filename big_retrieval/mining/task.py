@@ -153,8 +153,7 @@ def judged_task(source: JudgedSource, query: FieldReader, document: FieldReader)
     """The task of judged pairs: documents with a relevance above 0 are right."""
     count = len(source.queries)
     right: list[Sequence[int]] = []
-    for start in range(0, count, 4096):
-        numbers = np.arange(start, min(start + 4096, count))
+    for numbers in source.qrels.blocks(np.arange(count)):
         documents, scores = source.qrels.of(numbers)  # [q, J] each
         right += [
             row[(relevance > 0) & (row >= 0)].tolist()

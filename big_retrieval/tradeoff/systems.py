@@ -19,8 +19,10 @@ from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
 from big_retrieval.evals.evaluators import EvaluatorContext, make_evaluators
 from big_retrieval.evals.graded import mean_metrics, order
+from big_retrieval.evals.groups import positives_of
 from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import SIDES, Mode, Side
+from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.ranking import (
     Ranking,
     average_side,
@@ -30,7 +32,6 @@ from big_retrieval.evals.ranking import (
     weights_of,
 )
 from big_retrieval.evals.retrieval import Retrieval, bags_of_items
-from big_retrieval.evals.shared_content import share_key
 from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.tradeoff.gates import WHOLE, Gates
@@ -202,26 +203,21 @@ def paired_system(
         max(part.recall_at),
         len(queries.owners), len(documents.owners),
     )  # fmt: skip
-    scorer = recall_scorer(part.recall_at, queries.ids, documents.ids)
+    scorer = recall_scorer(part.recall_at, positives_of(queries, documents))
     samples = {part.query: _texts(queries.source, queries.reader, queries.items.tolist())}
     return System(task, plain_topology(config), gates, rows, scorer, samples)
 
 
-def recall_scorer(recall_at: Sequence[int], queries: np.ndarray, documents: np.ndarray) -> Scorer:
+def recall_scorer(recall_at: Sequence[int], positives: Positives) -> Scorer:
     """The share of queries that find a right document; of equal scores wrong documents come first.
 
     Args:
       recall_at: the k of R@k.
-      queries: the record of each query, [Q], or its keys [Q, K].
-      documents: the record of each document, [D], or its keys [D, L]; right for queries with one of
-        the same.
+      positives: of the queries among the documents.
     """
-    queries, documents = (x.reshape(len(x), -1) for x in (queries, documents))
 
     def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-        same = share_key(queries[:, None, :], documents[found])[:, 0]  # [Q, depth]
-        right = (found >= 0) & same
-        right = ties_against(right.astype(np.float64), scores) > 0
+        right = ties_against(positives.contain(found).astype(np.float64), scores) > 0
         return {f"R@{k}": float(right[:, :k].any(axis=1).mean()) for k in recall_at}
 
     return scorer

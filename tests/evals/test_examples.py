@@ -18,6 +18,7 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems
+from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.ranks import ranks
 from big_retrieval.evals.zeroshot import ZeroShotResult
 from big_retrieval.inference.encoder import Encoder
@@ -148,7 +149,7 @@ def test_choices_are_those_of_plain_loops(
     how: dict[str, Any] = {
         "score": TOPOLOGIES["euclidean"].score, "encoder": Preset(devices), "chunk": 16
     }  # fmt: skip
-    found = ranks(first.embeddings, ids, second.embeddings, owners, **how).best
+    found = ranks(first.embeddings, second.embeddings, Positives(ids, owners), **how).best
     chosen = retrieval.select_direction(first, second, found, names=(), **how)
 
     scores = -np.linalg.norm(a[:, None, 0] - b[None, :, 0], axis=-1)  # [Q, D]

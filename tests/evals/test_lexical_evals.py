@@ -19,6 +19,7 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.evals.encoding import SourceEncoder
+from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.rankings import read_values
 from big_retrieval.evals.ranks import DocumentScorer, ranks
 from big_retrieval.evals.zeroshot import class_scores
@@ -115,11 +116,12 @@ def test_ranks_of_sparse_embeddings(seed: int, chunk: int, devices: int) -> None
     ids, owners = np.arange(7) % 4, rng.integers(0, 4, 12)
     owners[:4] = range(4)
     how: Any = {"score": INNER.score, "encoder": ENCODERS[devices], "chunk": chunk}
-    found = ranks(sparse(queries), ids, sparse(documents), owners, **how)
+    positives = Positives(ids, owners)
+    found = ranks(sparse(queries), sparse(documents), positives, **how)
     best, precision, ndcg = plain(queries @ documents.T, ids, owners)
     assert (found.best.tolist(), found.precision.tolist()) == (best, precision)
     np.testing.assert_allclose(found.ndcg, ndcg, rtol=1e-12)  # more than ten documents, with ties
-    dense = ranks(queries[:, None], ids, documents[:, None], owners, **how)
+    dense = ranks(queries[:, None], documents[:, None], positives, **how)
     np.testing.assert_array_equal(found, dense)
 
 

@@ -21,6 +21,7 @@ from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import make_bm25_evaluators
 from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import parse_mode
+from big_retrieval.evals.positives import Positives
 from big_retrieval.inference.saved import find, read_config
 from big_retrieval.tradeoff import average, latency, measure, page, systems
 from big_retrieval.tradeoff.gates import WHOLE
@@ -115,7 +116,7 @@ def test_quality_is_the_weighted_average_of_several_evaluators(
                 systems.SearchTask(str(number), names, 5, 7, 9), "inner",
                 {**some, "document": {"all": WHOLE}},
                 lambda side, mode, rows=rows: in_mode(rows[side], mode, side, None),
-                systems.recall_scorer(recall_at, np.arange(7), np.arange(9)), {},
+                systems.recall_scorer(recall_at, Positives(np.arange(7), np.arange(9))), {},
             )
         )  # fmt: skip
         (tmp_path / str(number)).mkdir()
@@ -166,7 +167,8 @@ def test_what_is_not_found_and_what_ties() -> None:
     metrics = systems.judged_scores(judged, found, scores)
     assert metrics["MRR"] == pytest.approx((1 / 2 + 1 + 0) / 3)
     found, scores[2] = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]]), [3, 2, 1]
-    scorer = systems.recall_scorer((1, 2), np.array([7, 8, 9]), np.array([7, 5, 8]))
+    positives = Positives(np.array([7, 8, 9]), np.array([7, 5, 8]))
+    scorer = systems.recall_scorer((1, 2), positives)
     assert scorer(found, scores) == {"R@1": pytest.approx(1 / 3), "R@2": pytest.approx(2 / 3)}
 
 

@@ -4,7 +4,7 @@ Scores are from 0 (does not fit) on, higher is better. Ranks and clicks become s
 s = s_max + 1 - rank, so that of a hundred ranks the first one scores 100 (GCL, Section 3).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
@@ -17,6 +17,7 @@ from big_retrieval.errors import UserError
 # For a pair with different scores: an error, or which score counts.
 DuplicatePolicy = Literal["refuse", "max", "min", "mean", "first"]
 Place = Callable[[int], str]  # where a pair stands, for messages
+QUERIES, CELLS = 4096, 2**22  # of a block
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,24 @@ class Qrels:
         """How many documents were judged for each query: int64 [Q], up to the last judged query."""
         return np.diff(self._by_query[2])
 
+    def blocks(self, queries: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields at most `QUERIES` queries at a time, whose lists have at most `CELLS` places."""
+        starts = self._by_query[2]
+        lengths = np.maximum(starts[queries + 1] - starts[queries], 1)
+        first = longest = 0
+        for place, length in enumerate(lengths.tolist()):
+            longest = max(longest, length)
+            count = place + 1 - first
+            if count > 1 and (count > QUERIES or count * longest > CELLS):
+                yield queries[first:place]
+                first, longest = place, length
+        if len(queries):
+            yield queries[first:]
+
     def of(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The judged documents of some queries, best first, padded to the longest list J.
+
+        For many queries take `blocks` of them: one may have a long list.
 
         Args:
           queries: their numbers, [q].

@@ -15,8 +15,9 @@ import numpy as np
 
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.evals.evaluators import EvaluatorContext
-from big_retrieval.evals.groups import FieldItems
-from big_retrieval.evals.ranks import DocumentScorer, Score, answers
+from big_retrieval.evals.groups import FieldItems, positives_of
+from big_retrieval.evals.positives import Positives
+from big_retrieval.evals.ranks import DocumentScorer, Score, positive_mask
 from big_retrieval.evals.retrieval import RetrievalResult
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report import gradcam
@@ -45,6 +46,7 @@ class SelectedQueries:
     Attributes:
       first: side of the queries.
       second: side of the documents.
+      positives: of the queries among the documents.
       ranks: rank of the best positive of every query, [Q].
       groups: name, rule and query indices of each group.
       scores: query index -> scores of all documents, [D].
@@ -53,6 +55,7 @@ class SelectedQueries:
 
     first: FieldItems
     second: FieldItems
+    positives: Positives
     ranks: np.ndarray
     groups: Sequence[tuple[str, str, np.ndarray]]
     scores: dict[int, np.ndarray]
@@ -71,10 +74,7 @@ class SelectedQueries:
 
     def _example(self, query: int) -> dict[str, Any]:
         scores = self.scores[query]  # [D]
-        is_positive = answers(self.first.ids[[query]], self.second.ids)[0]  # [D]
-        if self.first.further is not None:
-            further = self.first.further[query]
-            is_positive[further[further >= 0]] = True
+        is_positive = self.positives.mask(query)  # [D]
         top = best_first(scores, is_positive, TOP)
         example: dict[str, Any] = {
             "place": query,
@@ -156,10 +156,13 @@ def select_direction(
       chunk: maximum number of queries scored at a time.
     """
     scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
-    owners = encoder.whole(second.ids)
+    positives = positives_of(first, second)
 
     def compute(make: Callable[[Score], Callable[..., Any]], queries: np.ndarray) -> np.ndarray:
-        return scorer.map(make, first.embeddings[queries], first.ids[queries], owners)
+        def wanted(chosen: slice) -> np.ndarray:
+            return positives.padded(queries[chosen])
+
+        return scorer.map(make, first.embeddings[queries], wanted)
 
     failed = np.flatnonzero(ranks > 1)
     deepest = worst(np.where(ranks > 1, ranks, np.nan), first.different, DEEPEST)
@@ -191,12 +194,12 @@ def select_direction(
     scores = dict(zip(queries.tolist(), compute(_scores, queries), strict=True))  # [D] each
     readers = first.reader, second.reader
     words = term_names(encoder, first.field, first.embeddings, readers)
-    return SelectedQueries(first, second, ranks, groups, scores, words)
+    return SelectedQueries(first, second, positives, ranks, groups, scores, words)
 
 
 @lru_cache(maxsize=32)
 def _scores(score: Score) -> Callable[..., jax.Array]:
-    def scores(queries: jax.Array, ids: jax.Array, documents: jax.Array, owners: jax.Array):
+    def scores(queries: jax.Array, wanted: jax.Array, documents: jax.Array) -> jax.Array:
         return score(queries, documents)  # [C, D]
 
     return scores
@@ -204,10 +207,10 @@ def _scores(score: Score) -> Callable[..., jax.Array]:
 
 @lru_cache(maxsize=32)
 def _margin(score: Score) -> Callable[..., jax.Array]:
-    def margin(queries: jax.Array, ids: jax.Array, documents: jax.Array, owners: jax.Array):
+    def margin(queries: jax.Array, wanted: jax.Array, documents: jax.Array) -> jax.Array:
         scores = score(queries, documents)  # [C, D]
-        is_positive = answers(ids, owners)  # [C, D]
-        best = jnp.max(jnp.where(is_positive, scores, -jnp.inf), axis=1)  # [C]
-        return jnp.max(jnp.where(is_positive, -jnp.inf, scores), axis=1) - best  # [C]
+        right = positive_mask(wanted, scores.shape[1])  # [C, D]
+        best = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1)  # [C]
+        return jnp.max(jnp.where(right, -jnp.inf, scores), axis=1) - best  # [C]
 
     return margin
