@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from big_retrieval.data.formats.folders import IMAGES
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
 from big_retrieval.explain.pages import Drawing, Listing
@@ -39,7 +40,6 @@ READING = (  # text on a page of explanations
     "patches are where a word comes from: the redder, the larger its value there. Words that the "
     "picture hardly has stay pale."
 )
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) 
     kind = "image" if Path(value).is_file() and images else "text"
     if field is not None and field in model.config.encoded:
         kind = model.config.fields[field].modality
-    elif kind == "text" and images and Path(value).suffix.lower() in ENDINGS:
+    elif kind == "text" and images and Path(value).suffix.lower() in IMAGES:
         raise UserError(
             f"--with {value} is called like an image, but there is no such file; give one that is "
             "there, or --with_field for a text."

@@ -308,7 +308,7 @@ def test_mistakes_in_the_configuration_name_the_remedy(folder):
         ({"path": folder / "*.csv"}, r"\*\.csv is not on this machine"),
         ({"path": write(folder, ["", "  "], "empty.jsonl")}, r"empty\.jsonl has no rows"),
         ({"path": folder / "pictures" / "0.png"}, "of no known kind; known: .jsonl"),
-        ({"path": folder / "empty"}, "is a folder without .* shards, and without pictures"),
+        ({"path": folder / "empty"}, "is a folder without .* shards and without pictures"),
         ({"path": folder / "pictures"}, "pictures has no column 'captions'; it has folder, id, "),
         ({"path": path, "where": ("split=val",)}, "no column 'split'"),
         ({"path": path, "where": ("split",)}, "write column=value"),

@@ -9,8 +9,11 @@ RUN_FILE = "metrics.jsonl"  # a folder with it is a run, whose pictures are no d
 
 
 def is_folder_of_shards(folder: Path) -> bool:
-    """Whether `convert` has written shards into a folder, or begun to."""
-    return (folder / INDEX).exists() or any(folder.glob("part-*.array_record*"))
+    """Returns True if `convert` has written shards into a folder, or begun to.
+
+    A file called dataset.json alone may be a Karpathy split file.
+    """
+    return any(folder.glob("part-*.array_record*"))
 
 
 def walk(folder: Path, leave_out: Path | None = None) -> list[Path]:

@@ -28,7 +28,7 @@ def open_pictures(folder: Path) -> Rows:
     images = [file for file in files if file.suffix.lower() in IMAGES]
     if not images:
         raise UserError(
-            f"{folder} is a folder without dataset.json and shards, and without pictures; give "
+            f"{folder} is a folder without array_record shards and without pictures; give "
             "files (.csv, .tsv, .jsonl, .parquet, .npz, .tar), a folder of pictures, or one that "
             "`big-retrieval data convert` made."
         )
