@@ -27,6 +27,8 @@ from big_retrieval.data.sources import (
 from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
+ROWS = 2**16  # averaged at a time
+
 
 @dataclass(frozen=True)
 class EncodedFields:
@@ -112,7 +114,12 @@ class SourceEncoder:
 
 
 def placed(embeddings: Embeddings, records: np.ndarray, rows: int) -> Embeddings:
-    """Copies embeddings [n, ...] to the rows `records` [n] of an array of `rows` zero rows."""
+    """Returns an array of `rows` rows with embeddings [n, ...] at `records` [n], and 0 elsewhere.
+
+    These are the embeddings themselves if they are those of all records, in order.
+    """
+    if len(records) == rows and np.array_equal(records, np.arange(rows)):
+        return embeddings
     if isinstance(embeddings, np.ndarray):
         out = np.zeros((rows, *embeddings.shape[1:]), embeddings.dtype)
         out[records] = embeddings
@@ -145,9 +152,13 @@ def average(
     shares = [np.float32(weights[name]) * present.get(name, everywhere) for name in names]
     if scipy.sparse.issparse(embeddings[names[0]]):
         return _sparse_average([embeddings[name] for name in names], np.stack(shares))
-    fields = [jnp.asarray(embeddings[name]) for name in names]
-    mixed = topology.combine(fields, jnp.asarray(shares))
-    return np.asarray(topology.project(mixed), np.float32)
+    out = np.empty(embeddings[names[0]].shape, np.float32)
+    for start in range(0, len(out), ROWS):
+        rows = slice(start, start + ROWS)
+        fields = [jnp.asarray(embeddings[name][rows]) for name in names]
+        mixed = topology.combine(fields, jnp.asarray([share[rows] for share in shares]))
+        out[rows] = topology.project(mixed)
+    return out
 
 
 def _sparse_average(embeddings: Sequence[Any], weights: np.ndarray) -> scipy.sparse.csr_array:

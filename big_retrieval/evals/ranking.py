@@ -205,7 +205,7 @@ class Ranking(Evaluator):
         mixed = average(context.topology, documents.embeddings, weighting, documents.present)
         present = np.flatnonzero(documents.any(weighting))  # documents with at least one field
         scorer = DocumentScorer(
-            mixed[present],
+            mixed if len(present) == mixed.shape[0] else mixed[present],
             score=context.topology.score,
             encoder=context.encoder,
             chunk=self.chunk,
