@@ -16,16 +16,10 @@ from big_retrieval.data.formats.folders import IMAGES, is_folder_of_shards, walk
 from big_retrieval.data.formats.open_files import READERS, expand, table_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.own_data.layouts import (
-    COCO,
-    KARPATHY,
-    has_layout,
-    karpathy_sources,
-    write_coco,
-)
+from big_retrieval.own_data import layouts
 
 TAR = ".tar"
-TABLES = {*READERS, ".npz"} - {TAR, ".json"}  # tools write .json next to data
+TABLES = {*READERS, ".npz"} - {TAR}
 SPLITS = {  # word in the name of a file or folder, or in a column -> split
     **dict.fromkeys(("train", "training", "restval"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
@@ -37,16 +31,16 @@ KNOWN = (
     ".jsonl, .parquet, .npz, .tar shards, COCO's captions, a Karpathy split file, and folders in "
     "BEIR's form"
 )
-AS_PARQUET = "write it as Parquet first, such as with to_parquet() of pandas or datasets"
-REMEDIES = {  # ending -> what to do with such a file
-    **dict.fromkeys(
-        (".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"),
-        "unpack it first, and give the folder of its files",
+REMEDIES = {  # what to do with files -> their endings
+    "unpack it first, and give the folder of its files": (
+        ".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"
     ),
-    **dict.fromkeys((".xlsx", ".xls", ".ods", ".db", ".sqlite"), "save it as CSV"),
-    **dict.fromkeys((".arrow", ".feather", ".h5", ".hdf5", ".pkl", ".pickle"), AS_PARQUET),
-    ".json": "write JSON lines (.jsonl), an object per line",
-}
+    "save it as CSV": (".xlsx", ".xls", ".ods", ".db", ".sqlite"),
+    "write it as Parquet first, such as with to_parquet() of pandas or datasets": (
+        ".arrow", ".feather", ".h5", ".hdf5", ".pkl", ".pickle"
+    ),
+    "write JSON lines (.jsonl), an object per line": (".json",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,17 +100,17 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
     pictures = {file.stem for file in files if file.suffix.lower() in IMAGES}
     others = [file for file in files if file.stem not in pictures]
     for file in others:
-        if has_layout(file, KARPATHY):
+        if layouts.has_layout(file, layouts.KARPATHY):
             splits = {}
-            for name, source in karpathy_sources(file, images).items():
+            for name, source in layouts.karpathy_sources(file, images).items():
                 built: Any = source.build()
                 splits[name] = DataSplit(str(file), built.table, source=source)
             return FoundData("a Karpathy split file", splits)
-    coco = [file for file in others if has_layout(file, COCO)]
+    coco = [file for file in others if layouts.has_layout(file, layouts.COCO)]
     if coco:
         written = [scratch.absolute() / f"{file.stem}.jsonl" for file in coco]
         for file, out in zip(coco, written, strict=True):
-            write_coco(file, images, out)
+            layouts.write_coco(file, images, out)
         return replace(_of_files(written, scratch.absolute(), ""), form="captions of COCO")
     if is_folder:
         return _by_column(_folder(folder, files))
@@ -127,8 +121,9 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
 
 
 def _remedy(files: Sequence[Path]) -> str:
-    """Returns what to do with the first file for which that is known, else the known forms."""
-    return next((REMEDIES[x.suffix.lower()] for x in files if x.suffix.lower() in REMEDIES), KNOWN)
+    """Returns what to do with one of the files, else the known forms."""
+    endings = {file.suffix.lower() for file in files}
+    return next((remedy for remedy, own in REMEDIES.items() if not endings.isdisjoint(own)), KNOWN)
 
 
 def _folder(folder: Path, files: Sequence[Path]) -> FoundData:

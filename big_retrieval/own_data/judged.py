@@ -28,9 +28,9 @@ def judged_sources(
 
     Args:
       splits: of the data.
-      roles: query, score, and document, document_id or image.
-      images: folder that image paths start from; empty: that of their file.
-      folder: of the run, for the files of the split.
+      roles: of its columns.
+      images: folder that image paths start from; empty for that of their file.
+      folder: takes the files of the split.
 
     Raises:
       UserError: pairs without an id or a score, or too few to split.
