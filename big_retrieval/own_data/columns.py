@@ -9,11 +9,11 @@ from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
 
 ENDINGS = tuple(ending.removeprefix(".") for ending in IMAGES)  # of members of tar shards
-PATHS = ("filename", "file_name", "filepath", "file", "path", "url", "image_url")
 CLICKS, RANKS = ("clicks", "click_count", "purchases"), ("rank", "position")
 NAMES = {  # role -> names of columns that have it, in any case; the first one counts
     "image": ("image", "img", "picture", "photo", "images", "pictures", "photos", "image_path",
-              "image_file", "image_name", *ENDINGS, *PATHS),
+              "image_file", "image_name", "filename", "file_name", "filepath", "file", "path",
+              *ENDINGS),
     "text": ("captions", "caption", "text", "txt", "sentences", "sentence", "title", "description",
              "alt_text", "alt", "name", "product_name", "prompt", "comment", "keywords", "tags",
              "label", "query", "question", "search_query"),
@@ -120,19 +120,17 @@ class ColumnChooser:
             return "clicks"
         if flags["image"] or flags["text"]:
             return "captions"
-        images, query = self._candidates("image"), self._query()
-        documents = [name for name in self._candidates("document") if name != query]
-        are_paths = bool(images) and plain(images[0]) in PATHS  # perhaps of the source of a text
-        is_text = flags["query"] or flags["document"] or (are_paths and query and documents)
-        return "captions" if images and not is_text else "answers"
+        is_text = flags["query"] or flags["document"] or not self._candidates("image")
+        return "answers" if is_text else "captions"
 
     def is_judged(self) -> bool:
         """Returns True for judged pairs: a score, and queries that several rows have."""
         if self._flags["score"] is not None:
             return bool(self._flags["score"])
-        query, values = self._query(), []
-        if self._flags["text"] or not query or not self._candidates("score"):
+        queries = [x for x in self._candidates("query") if plain(x) not in ("title", "prompt")]
+        if self._flags["text"] or not queries or not self._candidates("score"):
             return False
+        query, values = queries[0], []
         for index in range(min(FIRST_ROWS, len(self._table))):
             try:
                 values.append(str(self._table.row(index, (query,)).get(query)))
@@ -188,12 +186,6 @@ class ColumnChooser:
             return [self._preferred[role]]
         by_name = {plain(name): name for name in reversed(free)}
         return [by_name[name] for name in NAMES[role] if name in by_name]
-
-    def _query(self) -> str:
-        """Returns the column of queries, or an empty string; not one of titles, or of captions."""
-        names = self._candidates("query")
-        titles = () if self._flags["query"] else ("title", "prompt")
-        return next((name for name in names if plain(name) not in titles), "")
 
     def _choose(self, role: str, taken: Collection[str]) -> str:
         """Returns the column of a role, or an empty string if all fitting columns are taken."""

@@ -125,22 +125,12 @@ class SplitRecords:
         if not keys.rows:
             raise UserError(
                 f"none of {len(rows):,} records for {name} can be used, the first: {keys.first}. "
-                f"{self._remedy()}"
+                "--images=FOLDER is where image paths start; --image, --text, --query and "
+                "--document name other columns."
             )
         if keys.dropped and count is None:
             log.info(f"{keys.dropped:,} records for {name} left out, the first: {keys.first}")
         return keys
-
-    def _remedy(self) -> str:
-        """Returns what to do if no record can be read."""
-        config = self.config
-        if not self.roles["image"]:
-            return "--query=COLUMN and --document=COLUMN name other columns."
-        flags = "--image=COLUMN and --text=COLUMN name other columns."
-        if not isinstance(config, Pairs):
-            return flags
-        folder = config.root or files_of(config.path, "")[0].parent
-        return f"Image paths start from {folder}; --images=FOLDER names another. {flags}"
 
     def chosen(
         self, name: str, rows: np.ndarray, keys: RecordKeys, folder: Path

@@ -270,7 +270,7 @@ def test_img2datasets_files() -> None:
         ("t.jsonl.gz", "x", ["unpack it first"]),
         ("a.xlsx", "PK", ["save it as CSV"]),
         ("data-00000-of-00001.arrow", "x", ["to_parquet()"]),
-        ("t.csv", "url,caption\nhttp://x.org/1.jpg,a cat\n", ["is an address; download it first"]),
+        ("t.csv", "file,caption\nhttp://x.org/1.jpg,a cat\n", ["is an address; download it"]),
         ("t.csv", "file,caption\na.png,a cat\n", ["'a.png' cannot be read", "--images=FOLDER"]),
         ("t.csv", "a cat.png,a cat\nb.png,b\n", ["it has a cat, a cat.png", "--image=COLUMN"]),
         ("t.jsonl", '{"question": "a", "positive_ctxs": [{"text": "x"}]}\n', ["config.Dpr"]),

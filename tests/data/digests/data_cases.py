@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "data_archive": ("data/a.zip", "PK"),
     "data_too_few": ("data/t.csv", "question,answer\na b,c d\ne f,g h i\n"),
     "data_names_of_missing_images": ("data/t.csv", "file,text\n" + "a.png,a cat\n" * 30),
-    "data_addresses": ("data/t.csv", "url,text\n" + "http://x.org/a.png,a cat\n" * 30),
+    "data_addresses": ("data/t.csv", "image,text\n" + "http://x.org/a.png,a cat\n" * 30),
     "data_passages_of_dpr": ("data/t.jsonl", '{"question": "a", "positive_ctxs": [{}]}\n' * 30),
     "data_odd_coco": ("data/t.json", '{"annotations": [{"image_id": 1, "caption": 2}]}'),
     "data_one_text": ("data/t.csv", "question,answer\n" + "a b,c d\n" * 30),
