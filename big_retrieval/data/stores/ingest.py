@@ -35,6 +35,7 @@ from big_retrieval.runtime.progress import ProgressCounter
 
 VERSION = 3  # raise it when a reader gives other rows for the same file
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
+MOST_BYTES = 2**30  # of a part, except one block; offsets of texts have 32 bits
 ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
 MOST_NOTES = 5  # that are printed
 MIB = 2**20
@@ -214,7 +215,8 @@ def _parts(
         for block in reader.blocks(Path(files[index][0])):
             empty &= not block.places
             notes.extend(block.notes)
-            if rows and block.types != blocks[-1][1].types:
+            large = size + block.bytes_held > MOST_BYTES
+            if rows and (large or block.types != blocks[-1][1].types):
                 yield blocks
                 blocks, rows, size = [], 0, 0
             blocks.append((index, block))
