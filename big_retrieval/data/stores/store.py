@@ -154,4 +154,6 @@ class _Part:
             return None
         index = len(OWN_COLUMNS) + list(self.names).index(name)
         field, array = self._batch.schema.field(index), self._batch.column(index)
-        return None if is_json(field) or pa.types.is_nested(field.type) else array
+        kind = field.type
+        is_content = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)  # read one by one
+        return None if is_json(field) or is_content or pa.types.is_nested(kind) else array

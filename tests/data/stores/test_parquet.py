@@ -59,3 +59,10 @@ def test_files_of_other_types_are_one_store(tmp_path: Path) -> None:
     assert [store.row(n) for n in range(3)] == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"a": "1"}]
     assert store.place(2) == f"{tmp_path / '1.parquet'}, row 1"
     assert store.column("a") is store.column("b") is None
+
+
+def test_contents_are_not_a_column(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [b"x"], "b": [1]}), tmp_path / "a.parquet")
+    store = open_store([tmp_path / "a.parquet"], PARQUET)
+    assert store.column("a") is None
+    assert store.column("b") is not None
