@@ -40,6 +40,7 @@ REMEDIES = {  # what to do with files -> their endings
         ".arrow", ".feather", ".h5", ".hdf5", ".pkl", ".pickle"
     ),
     "write JSON lines (.jsonl), an object per line": (".json",),
+    "if it is a table, call it .csv or .tsv, with a line of column names": (".txt", ".token"),
 }  # fmt: skip
 
 

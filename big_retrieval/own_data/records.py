@@ -34,15 +34,18 @@ class RecordSample:
     Attributes:
       words: column -> words of each text.
       sides: short sides of the images, in pixels; 0 for an image that cannot be decoded.
+      lists: number of texts that are lists written as text, such as '["a", "b"]'.
     """
 
     words: dict[str, list[int]] = field(default_factory=dict)
     sides: list[int] = field(default_factory=list)
+    lists: int = 0
 
     def add(self, texts: Mapping[str, Sequence[str]], image: Any) -> None:
         """Adds a record: its texts by column, and its image or None."""
         for name, own in texts.items():
             self.words.setdefault(name, []).extend(len(text.split()) for text in own)
+            self.lists += sum(text.strip().startswith(("['", '["')) for text in own)
         if image is not None:
             try:
                 self.sides.append(min(picture(image).shape[:2]))

@@ -128,6 +128,11 @@ class SplitRecords:
                 "--images=FOLDER is where image paths start; --image, --text, --query and "
                 "--document name other columns."
             )
+        if keys.sample.lists:
+            log.warning(
+                f"some texts for {name} are lists written as one text, with brackets. For several "
+                "texts per record, write JSON lines with lists"
+            )
         if keys.dropped and count is None:
             log.info(f"{keys.dropped:,} records for {name} left out, the first: {keys.first}")
         return keys

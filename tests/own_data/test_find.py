@@ -278,6 +278,7 @@ def test_img2datasets_files() -> None:
         ("t.json", '{"images": [], "sentences": 1, "filename": 2}', ["train, val or test"]),
         ("squad.json", '{"data": [{"paragraphs": []}]}', ["write JSON lines"]),
         ("a.pdf", "%PDF", ["known forms are"]),
+        ("Flickr8k.token.txt", "a.png#0\ta cat\n", ["call it .csv or .tsv"]),
     ],
 )  # fmt: skip
 def test_what_is_refused_with_what_to_do(name: str, content: str, words: Sequence[str]) -> None:

@@ -226,6 +226,15 @@ def test_texts_that_are_cut_and_few_records_are_reported(said: list[str]) -> Non
     assert any("only 3 records for validation" in line for line in said)
 
 
+@pytest.mark.parametrize("write", [json.dumps, str])
+def test_lists_written_into_cells_are_reported(write: Any, said: list[str]) -> None:
+    pictures("data", TRAIN)
+    rows = [(f"{n}.png", write([caption(n), f"another {n}"])) for n in TRAIN]
+    table("data/t.csv", ["file", "captions"], rows)
+    run()
+    assert any("for train are lists written as one text" in line for line in said)
+
+
 def test_steps_of_the_command_line_are_logged(said: list[str]) -> None:
     table("a.csv", ["question", "answer"], [(question(n), answer(n)) for n in TRAIN])
     prepare(TrainingRequest("a.csv", DataFlags()), Path("run"), ["--config.total_steps=20"])
