@@ -58,7 +58,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
     )  # fmt: skip
     sources: dict[str, Source] = {"train": train}
     if "validation" not in splits:
-        held, rest = _divided(read_qrels(given / "qrels" / f"{splits['train']}.tsv"), SHARE)
+        held, rest = _divided(read_qrels(given / "qrels" / f"{splits['train']}.tsv", "max"), SHARE)
         path = _write_judgments(folder / "train.tsv", rest)
         sources["train"] = dataclasses.replace(train.judged_pairs(), path=path, how_to_get="")
         sources["validation"] = _ranked(train, documents, folder, "validation", held)
@@ -66,7 +66,7 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
         if name != "train":
             source, judgments = dataclasses.replace(train, split=stem), None
             if len(documents) > RANKED[machine.here().is_small]:
-                judgments, _ = _divided(read_qrels(given / "qrels" / f"{stem}.tsv"), 1.0)
+                judgments, _ = _divided(read_qrels(given / "qrels" / f"{stem}.tsv", "max"), 1.0)
             sources[name] = _ranked(source, documents, folder, name, judgments)
     words = {"query": _words(queries), "text": _words(documents)}
     title = "title" if has_titles(given) else ""
@@ -156,7 +156,7 @@ def _from_marco(given: Path, out: Path) -> Path:
     durable.make_folder(out / "qrels")
     for file in given.glob("qrels*.tsv"):
         stem = file.stem.removeprefix("qrels").strip(".-_") or "train"
-        _write_judgments(out / "qrels" / f"{stem}.tsv", read_qrels(file))
+        _write_judgments(out / "qrels" / f"{stem}.tsv", read_qrels(file, "max"))
     for name, pattern in (("corpus", "collection.tsv"), ("queries", "queries*.tsv")):
         with (out / f"{name}.jsonl").open("w", encoding="utf-8") as written:
             for file in sorted(given.glob(pattern)):

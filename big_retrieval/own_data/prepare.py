@@ -108,7 +108,7 @@ def _check_same(request: TrainingRequest, workdir: Path) -> None:
     try:
         saved = json.loads((workdir / MADE_FROM).read_text())
         named = {"data": saved["data"], **saved["flags"], "init": saved["init"] or None}
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         saved, named = None, {}
     if saved != _plain(request):
         flags = " ".join(f"--{key}={x}" for key, x in named.items() if x is not None)
