@@ -55,7 +55,11 @@ class View(Table):
     def column(self, name: str) -> pa.ChunkedArray | None:
         """See `Table`."""
         found = self._table.column(self._own.get(name, name))
-        return found if found is None or self._rows is None else found.take(pa.array(self._rows))
+        if found is None or self._rows is None:
+            return found
+        if pa.types.is_string(found.type):
+            found = found.cast(TEXT)  # Arrow takes rows of no more than 2 GiB of `pa.string`
+        return found.take(pa.array(self._rows))
 
     @functools.cached_property
     def fingerprint(self) -> str:
