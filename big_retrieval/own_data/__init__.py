@@ -1,1 +1,1 @@
-"""Training on data as they lie there: what they are, what is trained on them, and the config."""
+"""Training and evaluation on users' files: `train --data` and `evaluate --data`."""

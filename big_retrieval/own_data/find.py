@@ -89,7 +89,7 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
       leave_out: a folder whose files do not count, such as the run folder.
 
     Raises:
-      UserError: nothing is there, or nothing of a known form.
+      UserError: no file exists at the path, or none has a known form.
     """
     given, missing = expand(data)
     if missing:
@@ -208,7 +208,7 @@ def _path_of(files: Sequence[Path], given: str) -> str:
             return pattern
     raise UserError(
         f"--data: no pattern leads to {files[0].name} and {files[1].name} without other files. Put "
-        "the tables of each split into a folder of its own, or give one of them."
+        "the tables of each split into a separate folder, or give one of them."
     )
 
 

@@ -130,7 +130,7 @@ def _init(request: TrainingRequest, roles: Roles) -> Path | None:
     if not request.init:
         return machine.text_weights() if roles.kind == "answers" else None
     if not Path(request.init).exists():
-        raise UserError(f"--init: there is no folder {request.init!r}. Check the path.")
+        raise UserError(f"--init: folder {request.init!r} does not exist. Check the path.")
     if roles.kind == "clicks":
         raise UserError(
             "--init is for images with captions and for questions with answers. For judged pairs, "

@@ -1,4 +1,4 @@
-"""Tasks: what is trained on which data."""
+"""Training tasks: data, and published weights to start from."""
 
 import math
 from collections.abc import Mapping, Sequence
