@@ -102,7 +102,7 @@ def test_shards_keep_order_bytes_and_columns(folder):
 
 def test_a_folder_that_nothing_was_converted_into(tmp_path):
     (tmp_path / "cat.txt").touch()
-    with pytest.raises(UserError, match="without array_record shards and without pictures; give files"):
+    with pytest.raises(UserError, match="without array_record shards and without pictures"):
         make_source(config.Pairs(path=str(tmp_path)))
 
 

@@ -1,7 +1,7 @@
 """A folder of pictures, perhaps with captions in text files of the same name, as rows."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ MOST_CAPTION = 2**16  # bytes of a text file; longer ones are no captions
 
 
 def open_pictures(folder: Path) -> Rows:
-    """All pictures below a folder, as `picture_rows`; paths start from the folder that it is in.
+    """Returns a row for each picture below a folder.
 
-    Args:
-      folder: of the pictures.
+    The columns are `image` (path from the folder that contains `folder`), `captions`, `name`,
+    `folder`, and `id` (path in `folder`). The captions of a picture are the lines of the text file
+    of its name, next to it or else in another folder whose path ends alike (images/a/cat.jpg,
+    texts/a/cat.txt). Without any caption, rows lack this column.
 
     Raises:
-      UserError: it has none.
+      UserError: the folder has no picture.
     """
     whole = folder.absolute()
     files = walk(whole)
@@ -33,58 +35,28 @@ def open_pictures(folder: Path) -> Rows:
             "`big-retrieval data convert` made."
         )
     texts = [file for file in files if file.suffix.lower() in CAPTIONS]
-    rows, _ = picture_rows(images, texts, whole)
-    for row in rows:
-        row["image"] = f"{whole.name}/{row['id']}"
-    return Rows(rows, folder.name)
-
-
-def picture_rows(
-    images: Sequence[Path], texts: Sequence[Path], folder: Path
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each picture: its path, captions, name, folder, and as "id" the path in `folder`.
-
-    The captions of a picture are the lines of the text file of its name, beside it or, where none
-    is there, in another folder whose path below ends alike (images/a/cat.jpg, texts/a/cat.txt).
-
-    Args:
-      images: paths of pictures.
-      texts: paths of text files.
-      folder: that all are in.
-
-    Returns:
-      The rows, with "captions" where some picture has a text file, and what to say about them.
-    """
     beside = {file.with_suffix(""): file for file in reversed(texts)}
     beside |= {file.with_suffix("").with_suffix(""): file for file in texts if _double(file)}
     by_name: dict[str, list[Path]] = {}
     for file in texts:
         by_name.setdefault(file.stem, []).append(file)
-    rows, without, elsewhere = [], 0, 0
+    rows: list[dict[str, Any]] = []
     for image in images:
-        own = beside.get(image.with_suffix(""))
-        if own is None:
-            own = _elsewhere(image, by_name, folder)
-            elsewhere += own is not None
-        captions = read_captions(own) if own else []
-        without += not captions
+        own = beside.get(image.with_suffix("")) or _elsewhere(image, by_name)
+        path = image.relative_to(whole).as_posix()
         rows.append(
             {
-                "image": str(image),
-                "captions": captions,
+                "image": f"{whole.name}/{path}",
+                "captions": read_captions(own) if own else [],
                 "name": " ".join(image.stem.replace("_", " ").replace("-", " ").split()),
                 "folder": " ".join(image.parent.name.replace("_", " ").split()),
-                "id": image.relative_to(folder).as_posix(),
+                "id": path,
             }
         )
-    if without == len(rows):
+    if not any(row["captions"] for row in rows):
         for row in rows:
             del row["captions"]
-        return rows, []
-    notes = [f"{len(rows):,} pictures, {len(rows) - without:,} with a text file of their name"]
-    if elsewhere:
-        notes.append(f"{elsewhere:,} of these text files are in another folder than the picture")
-    return rows, notes
+    return Rows(rows, folder.name)
 
 
 def _double(file: Path) -> bool:
@@ -92,7 +64,7 @@ def _double(file: Path) -> bool:
     return file.with_suffix("").suffix.lower() in IMAGES
 
 
-def _elsewhere(image: Path, by_name: Mapping[str, list[Path]], folder: Path) -> Path | None:
+def _elsewhere(image: Path, by_name: Mapping[str, list[Path]]) -> Path | None:
     """The only text file of the picture's name, or that whose folders are the same from below."""
     found = by_name.get(image.stem, [])
     if len(found) < 2:
