@@ -31,7 +31,7 @@ def tab_reader(path: Path, names: Sequence[str], least: int | None = None) -> Re
     if cells <= HEADER:
         return delimited("\t")
     options = {"names": list(names), "least": len(names) if least is None else least}
-    return Reader(read_tabs, "line", options=options)
+    return Reader(read_tabs, "line", copied_share=2, options=options)
 
 
 def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
@@ -42,7 +42,7 @@ def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
     """
     cells = split_columns(_first_line(path), (3, 4))
     if len(cells) in (3, 4) and _is_number(cells[-1]):
-        return Reader(read_qrels, "line", options={"names": list(names)})
+        return Reader(read_qrels, "line", copied_share=2, options={"names": list(names)})
     return delimited("\t")
 
 
