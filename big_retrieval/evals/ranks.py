@@ -204,7 +204,8 @@ class DocumentScorer:
             indices = tied[start : start + self._chunk]
             rows = self.map(_all, queries[indices], ids[indices])  # [C, D]
             for query, row in zip(indices.tolist(), rows, strict=True):
-                among = np.flatnonzero(row >= scores[query, -1])
+                # Not scores[query, -1]: rows of another number of queries are rounded otherwise.
+                among = np.flatnonzero(row >= np.partition(row, -depth)[-depth])
                 of_query = relevance(query)[among]
                 first = among[order(row[among][None], of_query[None])[0, :depth]]
                 found[query], scores[query] = first, row[first]

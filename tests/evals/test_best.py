@@ -35,3 +35,17 @@ def test_not_all_documents_are_sorted() -> None:
     program = jax.jit(best_of(score, 10)).lower(*shapes).compile().as_text()
     assert "TopK" in program
     assert " sort(" not in program
+
+
+def test_ties_are_ordered_by_the_scores_that_are_computed_for_them() -> None:
+    """Scores of fewer queries at a time may be rounded otherwise."""
+    documents = np.linspace(0, 1, 30, dtype=np.float32).repeat(2)[:, None, None]  # pairs are equal
+
+    def score(queries: jax.Array, documents: jax.Array) -> jax.Array:
+        return queries[:, 0] @ documents[:, 0].T * (1 + 1e-6 * len(queries))
+
+    scorer = DocumentScorer(documents, score=score, encoder=ENCODERS[1], chunk=8)
+    queries = np.ones((9, 1, 1), np.float32)
+    queries[1:8] = -1
+    found, _ = scorer.best(queries, 5, lambda query: np.arange(60))
+    assert found[8].tolist() == [58, 59, 56, 57, 54]

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config
+from big_retrieval.config import Config, registry
 from big_retrieval.errors import UserError
 from big_retrieval.plan import compiling, memory, report
 from big_retrieval.plan.plan import Target, make, run, target
@@ -204,7 +204,10 @@ def cli(tmp_path: Path, *flags: str, config: str = "configs/oblique_b16.py") -> 
         (["--suggest"], "--suggest is for --plan"),
     ],
 )
-def test_mistakes_are_one_sentence(tmp_path: Path, flags: list[str], sentence: str) -> None:
+def test_mistakes_are_one_sentence(
+    tmp_path: Path, flags: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_imported", {})  # plugins of other tests
     where = f"--workdir={tmp_path / 'run'}"
     found = in_process("main", "--config=configs/oblique_b16.py", where, *flags)
     assert found.returncode == 2
