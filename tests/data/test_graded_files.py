@@ -18,6 +18,8 @@ from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import Chain, Rows
 from big_retrieval.data.formats.views import View, selected
 from big_retrieval.data.images.decoding import picture
+from big_retrieval.data.stores.headerless import qrels_reader
+from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.errors import UserError
 
 PAIRS = [("q1", "10", 3.0), ("q1", "11", 1.0), ("q2", "12", 2.0)]
@@ -144,7 +146,7 @@ def test_a_pair_is_found_in_its_file(folder, form):
         ("a.json", '{"q": {"d": "x"}}', "a.json, query q: 'score' is 'x', not a number"),
         ("a.json", '{"q1": {"10": 1}, "q2": {}}', "1 of 2 pairs have no document_id, .*q2;"),
         ("a.json", "[3]", "entry 1, not a JSON object with keys"),
-        ("a.qrels", "q1 0 10 3\nq1 10 3\n", "line 2: the line has 3 cells; the first line has 4"),
+        ("a.qrels", "q1 0 10 3\nq1 10 3\n", "line 2: the line has 3 cells; lines before have 4"),
         ("a.qrels", "q1 0 10 3\n\nq1 0 11 x\n", "line 3: 'score' is 'x', not a number"),
         ("a.qrels", "q1 0 10 -1\n", "line 1: 'score' is -1; it must be 0 or more, and finite"),
         ("a.csv", "query_id,document_id,score\nq1,10,3\nq1,11,x\n", "line 3: 'score' is 'x'"),
@@ -292,3 +294,13 @@ def test_texts_are_numbered_found_and_compared():
     assert [keys.find(key) for key in ("b", "a", "\U0001f600", "é", "c", "")] == [
         0, 1, 2, 3, None, None
     ]  # fmt: skip
+
+
+def test_lines_of_qrels_may_end_with_a_carriage_return(tmp_path):
+    path = tmp_path / "a.qrels"
+    path.write_bytes(b"q1 0 d1 1\rq2 0 d3 1\r")
+    store = open_store([path], qrels_reader(path, ("q", "d", "s")))
+    assert [store.row(i) for i in range(len(store))] == [
+        {"q": "q1", "d": "d1", "s": "1"},
+        {"q": "q2", "d": "d3", "s": "1"},
+    ]

@@ -158,7 +158,7 @@ def test_triples_of_texts(tmp_path: Path) -> None:
     assert of[0] == {
         **record, "negatives": [{"title": "", "text": "wrong one"}], "id": "triples-000000",
     }  # fmt: skip
-    with pytest.raises(Damaged, match=r"triples.tsv, line 3: the line has 2 cells, not"):
+    with pytest.raises(Damaged, match=r"triples.tsv, line 3: the line has 2 cells; 3 are"):
         of[2]
     assert pickle.loads(pickle.dumps(of))[1] == of[1]
 
@@ -272,10 +272,20 @@ def test_header_of_triples_is_not_a_record(tmp_path: Path) -> None:
     assert (len(of), of[0]["query"], of[0]["text"]) == (2, "q", "r")
     with pytest.raises(UserError, match="no column 'query'; it has negative, positive, qid"):
         make_source(Triples(path=path, by_query=2))
-    with pytest.raises(UserError, match="no column 'query'; it has Neg, Pos, Query"):
-        make_source(
-            Triples(path=write(tmp_path / "b.tsv", "Query\tPos\tNeg\n", "q\tr\tw\n"), by_query=1)
-        )
+    path = write(tmp_path / "b.tsv", "Query\tPos\tNeg\n", "q\tr\tw\n", " q\tr\tv\n")
+    assert len(make_source(Triples(path=path, by_query=2))) == 1  # blanks make no other query
+
+
+def test_collection_with_a_damaged_line_and_blanks_around_ids(tmp_path: Path) -> None:
+    lines = "1 \tone\n", "no tab\n", " 2\ttwo\n"
+    found = Collection(write(tmp_path / "c.tsv", *lines))
+    assert (len(found), found.find("2", "here")["text"], found.find(" 1", "here")["text"]) == (
+        2,
+        "two",
+        "one",
+    )
+    with pytest.raises(Damaged, match="'no tab' is not in c"):
+        found.find("no tab", "here")
 
 
 def folder(root: Path, relevance: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from big_retrieval.data.catalogue.entries import DataSet, Expected
 from big_retrieval.data.stores.ingest import open_store
-from big_retrieval.data.stores.json_files import JSON_LIST
+from big_retrieval.data.stores.json_files import JSON_LIST, json_reader
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
@@ -91,9 +91,7 @@ def _lines(path: Path) -> int:
 
 def _records(path: Path) -> int:
     """Objects of a JSON file: of its list, or of the list `images` of its object."""
-    with path.open("rb") as file:
-        is_list = file.read(1024).lstrip().startswith(b"[")
-    if is_list:
+    if json_reader(path) is JSON_LIST:
         return len(open_store([path], JSON_LIST))
     try:
         return len(json.loads(path.read_bytes())["images"])

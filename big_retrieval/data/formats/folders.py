@@ -27,8 +27,3 @@ def walk(folder: Path, leave_out: Path | None = None) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
         out += [here / name for name in sorted(names) if not name.startswith(".")]
     return out
-
-
-def pictures_in(folder: Path) -> list[Path]:
-    """All pictures below a folder, in order."""
-    return [file for file in walk(folder) if file.suffix.lower() in IMAGES]

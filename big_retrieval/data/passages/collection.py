@@ -1,15 +1,21 @@
 """Texts by id: queries or documents that files of triples name by their ids."""
 
 from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
 
 from big_retrieval.data.formats.columns import Keys, check_ids, scan
 from big_retrieval.data.formats.open_files import file_table, files_of
 from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.views import View
 from big_retrieval.data.sources import as_utf8
 from big_retrieval.data.stores.headerless import tab_reader
 from big_retrieval.data.stores.ingest import open_store
+from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import Damaged, UserError
 
+_compute: Any = pc  # its functions are made when it is imported, which types cannot see
 ID_NAMES = ("_id", "id", "docid", "pid", "qid")  # of JSON lines; the first that a line has counts
 
 
@@ -30,8 +36,10 @@ class Collection:
         files = files_of(path, how_to_get or "write a file with an id and a text a line")
         self.table = _open(files[0])
         self.name = self.table.name
+        if isinstance(self.table, Store) and self.table.damaged:
+            self.table = View(self.table, self.table.whole_rows())
         key = _key(self.table)
-        ids = scan(self.table, (key,)).texts[key]
+        ids = _compute.utf8_trim_whitespace(scan(self.table, (key,)).texts[key])
         check_ids(ids, key, self.table.place)
         self.ids, self._keys = ids, Keys(ids)
 
@@ -48,7 +56,7 @@ class Collection:
         Raises:
           Damaged: there is no such id, or it has no text.
         """
-        row = self._keys.find(number)
+        row = self._keys.find(number.strip())
         if row is None:
             raise Damaged(place, f"{number!r:.60} is not in {self.name}")
         return self.read(row)

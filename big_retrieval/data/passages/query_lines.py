@@ -40,7 +40,7 @@ class QueryLines(Table):
             )
         if column.null_count:
             column = _compute.fill_null(column, "")  # records of an empty query are damaged
-        codes, queries = encode(column)
+        codes, queries = encode(_compute.utf8_trim_whitespace(column))
         self.name, self.columns = table.name, table.columns
         self._table, self._limit = table, limit
         self._lines = np.argsort(codes, kind="stable")  # [lines], those of a query together

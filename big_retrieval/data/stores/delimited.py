@@ -28,12 +28,15 @@ def delimited(delimiter: str) -> Reader:
     return Reader(read_delimited, "line", options={"delimiter": delimiter})
 
 
-def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:
+def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[RowBlock]:
     """Yields the rows of a file with a header line; all values are str.
 
     The file is UTF-8, UTF-16 with a mark, or Windows-1252. The cells of a CSV file whose header has
     no comma may be separated by semicolons, tabs or bars. Empty lines are skipped. In a TSV file
     that does not follow the rules of quotes, quotes are letters.
+
+    Args:
+      lower: True to take the names of columns in lower case, without blanks around them.
 
     Raises:
       UserError: two columns of the header have one name.
@@ -45,7 +48,7 @@ def read_delimited(path: Path, delimiter: str) -> Iterator[RowBlock]:
     if delimiter == "\t" and not _quotes_fit(path, encoding):
         buffer.notes.append(f"{path}: quotes are letters, as some of its cells have only one")
         quoting = csv.QUOTE_NONE
-    yield from _blocks(buffer, encoding, delimiter, quoting)
+    yield from _blocks(buffer, encoding, delimiter, quoting, lower)
 
 
 def _delimiter_of(path: Path, encoding: str, delimiter: str, notes: list[str]) -> str:
@@ -86,7 +89,7 @@ def encoding_of(path: Path, notes: list[str]) -> str:
 
 
 def _blocks(
-    buffer: RowBuffer, encoding: str, delimiter: str, quoting: Quoting
+    buffer: RowBuffer, encoding: str, delimiter: str, quoting: Quoting, lower: bool
 ) -> Iterator[RowBlock]:
     path, header = buffer.path, None
     with path.open(encoding=encoding, newline="", errors="replace") as file:
@@ -94,6 +97,7 @@ def _blocks(
             if header is None:
                 if reason is not None:
                     raise UserError(f"{path}: its header cannot be read, {reason}.")
+                cells = [cell.strip().lower() for cell in cells] if lower else cells
                 header = checked_header(cells, path)
                 continue
             if reason is None and len(cells) != len(header):

@@ -4,13 +4,14 @@ A first line whose cells are all in `HEADER` is a header: `tab_reader` leaves it
 TSV files, and so does `qrels_reader` with one whose last cell is not a number.
 """
 
+import codecs
 import contextlib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
-from big_retrieval.data.stores.delimited import delimited, encoding_of
+from big_retrieval.data.stores.delimited import delimited, encoding_of, read_delimited
 from big_retrieval.io.regular import check_regular
 
 IDS = {"id", "_id", "docid", "doc_id", "pid", "qid", "query_id"}
@@ -29,7 +30,7 @@ def tab_reader(path: Path, names: Sequence[str], least: int | None = None) -> Re
     """
     cells = {cell.strip().lower() for cell in _first_line(path).split("\t")}
     if cells <= HEADER:
-        return delimited("\t")
+        return Reader(read_delimited, "line", options={"delimiter": "\t", "lower": True})
     options = {"names": list(names), "least": len(names) if least is None else least}
     return Reader(read_tabs, "line", copied_share=2, options=options)
 
@@ -49,12 +50,12 @@ def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
 def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[RowBlock]:
     """Yields the cells of lines under their names; last cells that a line lacks are missing."""
     buffer, most = RowBuffer(path), len(names)
-    for number, line in _lines(buffer):
+    for number, line in _lines(buffer, "\n"):
         cells = line.split("\t")
         if least <= len(cells) <= most:
             buffer.add(dict(zip(names, cells, strict=False)), number, None, len(line))
         else:
-            reason = f"the line has {len(cells)} cells, not those of {', '.join(names)}"
+            reason = f"the line has {len(cells)} cells; {most} are expected: {', '.join(names)}"
             buffer.add({}, number, reason, len(line))
         if buffer.is_full():
             yield buffer.take()
@@ -64,14 +65,17 @@ def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[RowBlock
 def read_qrels(path: Path, names: Sequence[str]) -> Iterator[RowBlock]:
     """Yields query, document and score of lines with as many cells as the first line."""
     buffer, counts = RowBuffer(path), (3, 4)
-    for number, line in _lines(buffer):
+    for number, line in _lines(buffer, None):
         cells = split_columns(line, counts)
-        counts = counts if len(counts) == 1 else (len(cells),)
         if len(cells) in counts:
+            counts = (len(cells),)
             row = dict(zip(names, (cells[0], *cells[-2:]), strict=True))
             buffer.add(row, number, None, len(line))
         else:
-            reason = f"the line has {len(cells)} cells; the first line has {counts[0]}"
+            expected = (
+                "3 or 4 are expected" if len(counts) > 1 else f"lines before have {counts[0]}"
+            )
+            reason = f"the line has {len(cells)} cells; {expected}"
             buffer.add({}, number, reason, len(line))
         if buffer.is_full():
             yield buffer.take()
@@ -94,19 +98,25 @@ def split_columns(line: str, counts: Collection[int]) -> list[str]:
     return _SPACES.split(line.strip(SPACE))
 
 
-def _lines(buffer: RowBuffer) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a file that are not empty, with their numbers, from 1."""
+def _lines(buffer: RowBuffer, newline: str | None) -> Iterator[tuple[int, str]]:
+    """Yields the lines of a file that are not empty, with their numbers, from 1.
+
+    Args:
+      newline: end of a line; None for any.
+    """
     encoding = encoding_of(buffer.path, buffer.notes)
-    with buffer.path.open(encoding=encoding, errors="replace", newline="\n") as file:
+    with buffer.path.open(encoding=encoding, errors="replace", newline=newline) as file:
         for number, line in enumerate(file, 1):
-            if not line.isspace():
+            if line.strip(" \r\n"):
                 yield number, line.rstrip("\r\n")
 
 
 def _first_line(path: Path) -> str:
     check_regular(path)
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        return next((line for line in file if not line.isspace()), "")
+    with path.open("rb") as file:
+        is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    with path.open(encoding="utf-16" if is_utf16 else "utf-8-sig", errors="replace") as file:
+        return next((line for line in file if line.strip(" \r\n")), "")
 
 
 def _is_number(text: str) -> bool:

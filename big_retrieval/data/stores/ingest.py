@@ -33,7 +33,7 @@ from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
 
-VERSION = 3  # raise it when a reader gives other rows for the same file
+VERSION = 4  # raise it when a reader gives other rows for the same file
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 MOST_BYTES = 2**30  # of a part, except one block; offsets of texts have 32 bits
 ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
@@ -122,8 +122,7 @@ def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
     if shutil.disk_usage(folder.parent).free + copied < size * reader.copied_share:
         raise UserError(
             f"{folder.parent} has too little space for {size / MIB:,.0f} MiB of files. Set "
-            "BIG_RETRIEVAL_STORES to a folder on a larger disk; `big-retrieval data convert` makes "
-            "shards there that need no copy."
+            "BIG_RETRIEVAL_STORES to a folder on a larger disk."
         )
     partial.mkdir(exist_ok=True)
     if size > ANNOUNCED:
@@ -189,7 +188,8 @@ def _lane(
     parts, notes = list[dict[str, Any]](), list[str]()
     for blocks in _parts(lane, files, reader, progress, notes):
         path = folder / f"{number:05d}-{len(parts):05d}.arrow"
-        check_names({name for _, block in blocks for name in block.columns}, files[blocks[0][0]][0])
+        names = {name for _, block in blocks for name in block.columns.keys() - block.types.keys()}
+        check_names(names, files[blocks[0][0]][0])
         parts.append(write_part(path, blocks, reader.unit))
         locks.check()
     found = {"parts": parts, "notes": notes}

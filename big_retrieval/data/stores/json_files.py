@@ -188,13 +188,15 @@ def _entries(file: IO[str]) -> Iterator[tuple[Any, int]]:
             more = file.read(max(WINDOW, len(text) - start))
             if not more or len(text) - start > LARGEST_ENTRY:
                 early = isinstance(error, IndexError)
-                raise ValueError("it ends too early" if early else str(error)) from None
+                reason = "the file ends inside the list; fetch or write it again"
+                # Without its place, which is not that in the file.
+                raise ValueError(reason if early else getattr(error, "msg", error)) from None
             text, start = text[start:] + more, 0
             continue
-        if separator not in ",]":
-            raise ValueError(f"{separator!r} instead of a comma")
         if end > place:
             yield value, end - start
+        if separator not in ",]":
+            raise ValueError(f"{separator!r} instead of a comma")
         start = end + 1
     if (text[start:] + file.read(WINDOW)).strip():
         raise ValueError("there is more after its end")

@@ -28,7 +28,8 @@ def read_parquet(path: Path) -> Iterator[RowBlock]:
         stop = row + info.num_rows
         try:
             for batch in file.iter_batches(size, [group], use_threads=False):
-                columns = dict(zip(batch.schema.names, map(_plain, batch.columns), strict=True))
+                pairs = zip(batch.schema.names, map(_plain, batch.columns), strict=True)
+                columns = dict(reversed(list(pairs)))  # the first one without a name counts
                 places = range(row, row := row + batch.num_rows)
                 yield RowBlock(columns, places, [None] * len(places), int(mean * len(places)))
         except Exception as error:  # Arrow's, or whatever the bytes lead to
@@ -39,7 +40,8 @@ def read_parquet(path: Path) -> Iterator[RowBlock]:
 
 def _open(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
+        # Buffered: else all of a row group would be in memory.
+        return pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
     except Exception as error:  # Arrow's, or whatever the bytes of the footer lead to
         raise UserError(f"{path} is no readable Parquet file ({first_line(error)}).") from None
 
@@ -48,11 +50,14 @@ def _plain(array: pa.Array) -> pa.Array:
     """Returns an array with its values written out."""
     if pa.types.is_dictionary(array.type):
         return array.dictionary_decode()
-    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+    if pa.types.is_binary_view(array.type):
+        return array.cast(pa.large_binary())
+    is_text = pa.types.is_null(array.type) or pa.types.is_string_view(array.type)
+    return array.cast(pa.string()) if is_text else array
 
 
 def _decoded_size(path: Path) -> int:
-    """Returns the bytes of the columns of a file, not compressed."""
+    """Returns the bytes of the columns of a file, encoded but not compressed."""
     meta = _open(path).metadata
     return sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.formats.tables import Table
@@ -83,6 +84,8 @@ class Store(Table):
                     row[name] = value
         except RecursionError:
             raise Damaged(self.place(index), "JSON that is nested too deeply") from None
+        except (ValueError, OverflowError) as error:  # such as a date that Python cannot hold
+            raise Damaged(self.place(index), f"a value that cannot be read ({error})") from None
         return row
 
     def _content(self, pointer: Pointer, file: int, index: int) -> bytes:
@@ -122,6 +125,11 @@ class Store(Table):
             return None
         return pa.chunked_array(arrays)
 
+    def whole_rows(self) -> np.ndarray:
+        """Returns the indices of the rows that can be read, int64 [n]."""
+        is_damaged = np.concatenate([part.is_damaged() for part in self._parts])
+        return np.flatnonzero(~is_damaged)
+
     def arrays(self, name: str) -> list[pa.Array]:
         """Returns the values of a column in the parts that have texts or numbers there."""
         arrays = (part.array(name) for part in self._parts)
@@ -147,6 +155,10 @@ class _Part:
         self.own = dict(zip(OWN_COLUMNS, (column for _, column in columns), strict=False))
         self.names = dict(columns[count:])
         self.has_damaged = self._batch.column(2).null_count < self.rows
+
+    def is_damaged(self) -> np.ndarray:
+        """Returns True for rows that cannot be read, bool [rows]."""
+        return self._batch.column(2).is_valid().to_numpy(zero_copy_only=False)
 
     def array(self, name: str) -> pa.Array | None:
         """Returns a column of texts or numbers; None for another one."""

@@ -139,8 +139,22 @@ def _add(out: Any, array: pa.Array) -> None:
         _add(out, array.flatten())
     elif kind in FORMATS or pa.types.is_boolean(kind):
         out.update(array.to_numpy(zero_copy_only=False).tobytes())
+    elif _has_fixed_width(kind):
+        width = kind.bit_width // 8
+        content = memoryview(array.buffers()[1])
+        out.update(content[array.offset * width : (array.offset + len(array)) * width])
     else:
         out.update(repr(array.to_pylist()).encode())
+
+
+def _has_fixed_width(kind: pa.DataType) -> bool:
+    """Returns True for types such as dates, some of whose values Python cannot hold."""
+    return (
+        pa.types.is_temporal(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_float16(kind)
+    )
 
 
 class StoredColumn:

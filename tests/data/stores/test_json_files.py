@@ -58,9 +58,9 @@ def test_entries_of_a_list(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[{"a": 1}', "what follows entry 0 .it ends too early"),
-        ('[{"a": 1}, ', "what follows entry 1 .it ends too early"),
-        ('[{"a": 1} {}]', "what follows entry 0 .'{' instead of a comma"),
+        ('[{"a": 1}', "what follows entry 0 .the file ends"),
+        ('[{"a": 1}, ', "what follows entry 1 .the file ends"),
+        ('[{"a": 1} {}]', "what follows entry 1 .'{' instead of a comma"),
         ('[{"a": 1}]]', "what follows entry 1 .there is more after its end"),
         ('["a", 3]', "none of 2 rows can be read: entry 1, not a JSON object"),
     ],

@@ -13,6 +13,7 @@ import pytest
 from big_retrieval.data.stores import ingest
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.data.stores.parquet import PARQUET
+from big_retrieval.errors import Damaged
 
 TYPES: list[tuple[pa.DataType, list[Any]]] = [
     *((kind, [1, None, 7]) for kind in (pa.int8(), pa.uint16(), pa.int32(), pa.uint64())),
@@ -25,6 +26,7 @@ TYPES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.null(), [None, None, None]),
     (pa.date32(), [datetime.date(1969, 1, 2), None, datetime.date(2020, 1, 1)]),
     (pa.timestamp("us", "UTC"), [datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), None, None]),
+    (pa.time64("ns"), [datetime.time(1, 2, 3), None, datetime.time(4)]),
     (pa.decimal128(9, 2), [decimal.Decimal("1.50"), None, decimal.Decimal("-2.00")]),
     (pa.list_(pa.string()), [["a", "b"], None, []]),
     (pa.list_(pa.string()), [["a", None], None, []]),
@@ -66,3 +68,14 @@ def test_contents_are_not_a_column(tmp_path: Path) -> None:
     store = open_store([tmp_path / "a.parquet"], PARQUET)
     assert store.column("a") is None
     assert store.column("b") is not None
+
+
+def test_a_date_that_python_cannot_hold_damages_its_row(tmp_path: Path) -> None:
+    column = pa.array([2**40, 1], pa.int64()).cast(pa.timestamp("s"))
+    texts = pa.array(["x", "y"], pa.string_view())
+    pq.write_table(pa.table({"a": column, "b": [1, 2], "c": texts}), tmp_path / "a.parquet")
+    store = open_store([tmp_path / "a.parquet"], PARQUET)
+    with pytest.raises(Damaged, match="a value that cannot be read"):
+        store.row(0)
+    assert store.row(0, ("b",)) == {"b": 1}
+    assert store.row(1) == {"a": datetime.datetime(1970, 1, 1, 0, 0, 1), "b": 2, "c": "y"}
