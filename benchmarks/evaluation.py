@@ -94,9 +94,8 @@ def main() -> None:
         "more_bytes": peak() - before,
     }
     peer = measure.optional("sentence_transformers.util") if args.case == "ranks" else None
-    if peer is not None:
-        import torch
-
+    torch = measure.optional("torch") if peer is not None else None
+    if peer is not None and torch is not None:
         sides = [torch.from_numpy(side[:, 0]) for side in (queries, corpus)]
         before, start = peak(), time.process_time()
         peer.semantic_search(*sides, top_k=10, score_function=peer.dot_score)
