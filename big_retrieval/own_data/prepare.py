@@ -114,7 +114,7 @@ def _check_same(request: TrainingRequest, workdir: Path) -> None:
         flags = " ".join(f"--{key}={x}" for key, x in named.items() if x is not None)
         raise UserError(
             f"{workdir} holds another run{flags and f' of {flags}'}. Give another --workdir, or "
-            "the same flags to resume that run."
+            f"the same flags to resume that run, or --config={workdir / CONFIG}."
         )
 
 

@@ -67,6 +67,8 @@ def check_content(
     """Raises if a checkpoint was trained with other `fingerprints`; warns if evaluators' differ."""
     if jax.process_index() == 0:
         warn_of_other_evals(saved, now)
+    if all(saved.get(x) == now[x] for x in now):
+        return
     files = changed_files(folder, config)
     contents = {
         ROWS: f"rows than config.data gives now: restore {files}",
@@ -88,8 +90,10 @@ def check_content(
 
 def changed_files(folder: Path, config: Config) -> str:
     """Returns the files of config.data that changed after a checkpoint; if none, all of them."""
-    patterns = [getattr(source, "path", "") for source in config.data.inside()]
-    paths = [path for pattern in filter(None, patterns) for path in expand(pattern)[0]]
+    keys = ("path", "join", "queries", "documents")
+    patterns = [getattr(source, key, "") for source in config.data.inside() for key in keys]
+    patterns = [pattern for pattern in patterns if isinstance(pattern, str) and pattern]
+    paths = [path for pattern in patterns for path in expand(pattern)[0]]
     written = (folder / "meta.json").stat().st_mtime
     names = [str(path) for path in paths if path.stat().st_mtime > written] or [*map(str, paths)]
     more = f" (and {len(names) - 1:,} other files)" if len(names) > 1 else ""

@@ -10,6 +10,7 @@ import pytest
 
 from big_retrieval.config import Pairs, Triples
 from big_retrieval.data.formats.open_files import table_of
+from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.views import save_rows
 from big_retrieval.data.sources import fingerprint_of, make_source, texts_of
 from big_retrieval.errors import UserError
@@ -77,3 +78,18 @@ def test_fingerprint_of_triples_notices_a_text_of_their_documents(tmp_path: Path
             source = Triples(path=str(tmp_path / "triples.tsv"), by_query=by_query, **paths)
             found.add(fingerprint_of(source.build()))
     assert len(found) == 4
+
+
+def test_tables_of_users_may_raise_anything_and_hold_any_objects() -> None:
+    class Own(Table):
+        name = "own"
+
+        def __len__(self) -> int:
+            return 3
+
+        def row(self, index: int, columns: Any = None) -> dict[str, Any]:
+            if index == 1:
+                raise OSError("gone")
+            return {"object": object(), "keys": {1: "a", "b": 2}}
+
+    assert Own().fingerprint == Own().fingerprint

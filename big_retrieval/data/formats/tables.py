@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from big_retrieval.data.damage import record_at
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 
@@ -64,7 +65,8 @@ class Table:
 
     def _row_or_none(self, index: int) -> Record | None:
         try:
-            return self.row(index)
+            with record_at(self.place(index)):  # whatever a user's own table raises
+                return self.row(index)
         except Damaged:
             return None
 
@@ -73,7 +75,10 @@ def digest_of(values: Iterable[Any]) -> str:
     """Returns the SHA-256 of values that rows may hold, such as dicts, texts, bytes and arrays."""
     out = hashlib.sha256()
     for value in values:
-        text = json.dumps(value, sort_keys=True, default=_as_json)
+        try:
+            text = json.dumps(value, sort_keys=True, default=_as_json)
+        except TypeError:  # dicts with keys of several types
+            text = json.dumps(type(value).__name__)
         out.update(f"{len(text)} {text}".encode())
     return out.hexdigest()
 
@@ -83,7 +88,8 @@ def _as_json(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return [str(value.dtype), value.shape, _as_json(np.ascontiguousarray(value).tobytes())]
-    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else repr(value)
+    # Not the repr of other objects, which may have their address.
+    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else type(value).__name__
 
 
 class Rows(Table):

@@ -110,9 +110,11 @@ def numbered(table: Table, file: str, data: str) -> View:
       UserError: the file cannot be read, is empty, or was made for other rows.
     """
     fingerprint = None
-    if file.endswith(".npz"):
+    if file.lower().endswith(".npz"):
         arrays = read_npz(Path(file))
         rows, fingerprint = (arrays.get(key, np.empty(0)) for key in ("rows", "fingerprint"))
+        if not fingerprint.size:
+            raise UserError(f"{file} has no `fingerprint`: write it with `save_rows`, or as .npy.")
     else:
         try:
             rows = np.load(file, allow_pickle=False)

@@ -1,6 +1,8 @@
 """Stores of the cache: their sizes, sources and last uses, and which ones are not needed."""
 
+import contextlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from big_retrieval.runtime import locks
 DAY = 24 * 3600.0  # seconds
 UNUSED_DAYS = 30
 MIB = 2**20
+NAME = re.compile(r".+-[0-9a-f]{20}(\.partial)?")  # of a store, as `ingest` gives it
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,11 @@ class CachedStore:
 
 
 def cached_stores(cache: Path) -> Iterator[CachedStore]:
-    """Yields the stores and incomplete stores of a folder, by name."""
+    """Yields the stores and incomplete stores of a folder, by name; no other folders."""
     for folder in sorted(cache.iterdir() if cache.is_dir() else ()):
-        if folder.is_dir():
-            yield _look_at(folder)
+        if NAME.fullmatch(folder.name) and folder.is_dir():
+            with contextlib.suppress(OSError):  # another process gives it its name, or deletes it
+                yield _look_at(folder)
 
 
 def _look_at(folder: Path) -> CachedStore:
@@ -101,8 +105,8 @@ def delete_stores(cache: Path, every: bool) -> None:
             try:
                 delete_store(store)
                 deleted.append(store)
-            except UserError as error:
-                print(f"kept: {error}")
+            except UserError:
+                print(f"kept: {store.folder} is being written by another process; repeat later")
     print(f"deleted {_count(deleted)} of {_count(found)} in {cache}")
 
 

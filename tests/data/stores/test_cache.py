@@ -36,7 +36,9 @@ def test_command_lists_stores_and_deletes_those_not_needed(cache: Path, tmp_path
             path.unlink()
         elif name == "changed":
             path.write_text("a,b\n3,4\n")
-    (cache / "killed.partial").mkdir()
+    (cache / f"killed-{'0' * 20}.partial").mkdir()
+    (cache / "thesis").mkdir()  # not ours, and older than a day
+    os.utime(cache / "thesis", (0, time.time() - 40 * DAY))
     reasons = {x.folder.name.partition("-")[0]: x.reason for x in cached_stores(cache)}
     assert {name for name, reason in reasons.items() if reason} == {"gone", "changed", "old"}
     listed = in_process("data", "stores").stdout
@@ -46,9 +48,10 @@ def test_command_lists_stores_and_deletes_those_not_needed(cache: Path, tmp_path
     assert "--delete deletes 3 stores (0.0 MiB)" in listed
     assert in_process("data", "stores", "--delete").stdout.startswith("deleted 3 stores")
     names = {path.name.partition("-")[0] for path in cache.iterdir()}
-    assert names == {"new", "just_gone", "killed.partial"}
+    assert names == {"new", "just_gone", "killed", "thesis"}
     in_process("data", "stores", "--delete", "--all")
     assert in_process("data", "stores").stdout == f"0 stores (0.0 MiB) in {cache}\n"
+    assert [path.name for path in cache.iterdir()] == ["thesis"]
 
 
 def test_every_process_prints_notes_and_renews_the_last_use(
