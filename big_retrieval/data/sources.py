@@ -32,7 +32,7 @@ class RecordSource(Protocol):
     * `title(index, column)`, of a source of single texts (`title_of`)
     * `place(index) -> str`, the location of a record for messages (`place_of`)
     * `order(seed) -> Order`, of a source that is not shuffled as a whole (`build.make_order`)
-    * `fingerprint: str`, a digest of all records; "" if the config determines them
+    * `fingerprint: str`, a digest of all records; "" if not known, or if the config determines them
       (`fingerprint_of`)
     """
 

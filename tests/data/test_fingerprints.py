@@ -10,7 +10,7 @@ import pytest
 
 from big_retrieval.config import Pairs, Triples
 from big_retrieval.data.formats.open_files import table_of
-from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.views import save_rows
 from big_retrieval.data.sources import fingerprint_of, make_source, texts_of
 from big_retrieval.errors import UserError
@@ -80,7 +80,7 @@ def test_fingerprint_of_triples_notices_a_text_of_their_documents(tmp_path: Path
     assert len(found) == 4
 
 
-def test_tables_of_users_may_raise_anything_and_hold_any_objects() -> None:
+def test_tables_and_objects_of_users_have_no_fingerprint() -> None:
     class Own(Table):
         name = "own"
 
@@ -88,8 +88,14 @@ def test_tables_of_users_may_raise_anything_and_hold_any_objects() -> None:
             return 3
 
         def row(self, index: int, columns: Any = None) -> dict[str, Any]:
-            if index == 1:
-                raise OSError("gone")
-            return {"object": object(), "keys": {1: "a", "b": 2}}
+            raise AssertionError("no row is read for it")
 
-    assert Own().fingerprint == Own().fingerprint
+    for table in (
+        Own(),
+        Rows([{"object": object()}], "own"),
+        Rows([{"a": {1: "a", "b": 2}}], "own"),
+    ):
+        assert (
+            table.fingerprint == Chain([Rows([{"a": 1}], "one"), table], "both").fingerprint == ""
+        )
+    assert Rows([{"a": 1}], "one").fingerprint != Rows([{"a": 2}], "one").fingerprint

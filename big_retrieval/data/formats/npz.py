@@ -1,5 +1,6 @@
 """Arrays of npz files as a table in memory."""
 
+import functools
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.tables import Table, digest_of
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 from big_retrieval.io.npy import read_npz
@@ -53,3 +54,8 @@ class Arrays(Table):
         if found is None or found.ndim != 1 or found.dtype.kind not in "iufUb":
             return None
         return pa.chunked_array([pa.array(found)])
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """See `Table`."""
+        return digest_of(sorted(self._columns.items(), key=lambda pair: pair[0]))

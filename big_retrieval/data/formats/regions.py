@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.fields.stores import open_store
-from big_retrieval.data.formats.tables import Table, digest_of
+from big_retrieval.data.formats.tables import Table, combined_digest
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
@@ -55,7 +55,7 @@ class WithRegions(Table):
     @functools.cached_property
     def fingerprint(self) -> str:
         """Digest of the table and of the rows, without the contents of the files."""
-        return digest_of((self._table.fingerprint, self._rows))
+        return combined_digest([self._table.fingerprint], self._rows)
 
 
 def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray, dict[str, str]]:

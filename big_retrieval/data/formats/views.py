@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from big_retrieval.data.formats.columns import TEXT, Keys, as_text, check_ids, scan
-from big_retrieval.data.formats.tables import Table, check_columns, digest_of
+from big_retrieval.data.formats.tables import Table, check_columns, combined_digest
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.npy import read_npz
@@ -64,7 +64,7 @@ class View(Table):
     @functools.cached_property
     def fingerprint(self) -> str:
         """See `Table`."""
-        return digest_of((self._table.fingerprint, self._rows, self._new))
+        return combined_digest([self._table.fingerprint], self._rows, self._new)
 
 
 def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> View:
@@ -269,4 +269,4 @@ class Joined(Table):
     @functools.cached_property
     def fingerprint(self) -> str:
         """See `Table`."""
-        return digest_of((self._table.fingerprint, self._other.fingerprint, self._on))
+        return combined_digest([self._table.fingerprint, self._other.fingerprint], self._on)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from big_retrieval.data.formats.columns import as_text, scan
 from big_retrieval.data.formats.records import IMAGE
-from big_retrieval.data.formats.tables import Table, digest_of
+from big_retrieval.data.formats.tables import Table, combined_digest
 from big_retrieval.data.formats.views import View
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
@@ -224,7 +224,7 @@ class GradedPairs(BaseSource):
         """Digest of queries, documents and judged pairs."""
         files = (self.queries.file, self.documents.file, self.file)
         pairs = (self.qrels.query, self.qrels.document, self.qrels.score, *self.qrels.missing)
-        return digest_of([*(file.fingerprint for file in files if file is not None), *pairs])
+        return combined_digest((x.fingerprint for x in files if x is not None), *pairs)
 
     def captions(self) -> Iterator[str]:
         """The texts of all queries, then of all documents; opens no image."""

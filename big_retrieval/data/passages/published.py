@@ -10,7 +10,7 @@ from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, not_empty
 from big_retrieval.data.formats.open_files import file_table, files_of, table_of
-from big_retrieval.data.formats.tables import Table, digest_of
+from big_retrieval.data.formats.tables import Table, combined_digest
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.negatives import read_negatives
@@ -84,7 +84,7 @@ class Passages(BaseSource):
     @property
     def fingerprint(self) -> str:
         """Digest of all tables."""
-        return digest_of(table.fingerprint for table in (self._table, *self._others))
+        return combined_digest(table.fingerprint for table in (self._table, *self._others))
 
     def captions(self) -> Iterator[str]:
         """All texts, in order; skips damaged records."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from big_retrieval.data.formats.columns import encode
-from big_retrieval.data.formats.tables import Table, digest_of
+from big_retrieval.data.formats.tables import Table, combined_digest
 from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import UserError
@@ -70,4 +70,4 @@ class QueryLines(Table):
     @functools.cached_property
     def fingerprint(self) -> str:
         """Digest of the lines of the table, and of how many are read."""
-        return digest_of([self._table.fingerprint, self._limit])
+        return combined_digest([self._table.fingerprint], self._limit)
