@@ -1,7 +1,6 @@
 """Documents and queries of files: what is encoded, and the text that results show."""
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from big_retrieval.data.formats.tables import Table, check_columns
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.sources import Record, as_texts, is_absent
 from big_retrieval.data.stores.blocks import Reader
-from big_retrieval.data.stores.headerless import tab_reader
+from big_retrieval.data.stores.headerless import read_first_line, tab_reader
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
 SHOWN = 120  # characters of a text that are kept to be shown
@@ -95,7 +93,7 @@ class DocumentRow:
                 row["image"] = value.path
             elif value is not None:
                 row["inside"] = True
-        return row | ({"text": "\n".join(texts)} if texts else {})
+        return row | ({"text": "\n".join(dict.fromkeys(texts))} if texts else {})
 
 
 def open_records(
@@ -119,9 +117,13 @@ def open_records(
     image = tuple(dict.fromkeys(reader.images.values()))
     if len(image) > 1:
         raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
-    opening = functools.partial(_open, reader=reader)
-    table, _ = open_files.table_of(paths, opening, "".join(image))
-    asked, reader = reader.id, _fitting(reader, table)
+    cells = {path: _headerless_cells(path, reader) for path in paths}
+
+    def form_of(path: Path) -> Table | Reader:
+        return tab_reader(path, cells[path]) if cells[path] else open_files.by_ending(path)
+
+    table, _ = open_files.table_of(paths, form_of, "".join(image))
+    asked, reader = reader.id, _fitting(reader, table, tell=not any(cells.values()))
     image = tuple(dict.fromkeys(reader.images.values()))
     if image and asked in (*image, IMAGE):  # which records hold images under
         raise UserError(
@@ -135,28 +137,30 @@ def open_records(
     return Records(table, image=image, text="", root=paths[0].parent), reader
 
 
-def _open(path: Path, reader: DocumentReader) -> Table | Reader:
-    """The rows of a file, or the reader of its store.
+def _headerless_cells(path: Path, reader: DocumentReader) -> tuple[str, ...]:
+    """Returns the names of the cells of a .tsv file without a header; () for other files.
 
-    A .tsv file without a header line, such as MS MARCO's, has the columns `HEADERLESS`.
+    Files of MS MARCO are such.
     """
-    if path.suffix.lower() == ".tsv" and reader.own and reader.texts and not reader.id:
-        check_regular(path)
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            cells = [cell.strip() for cell in file.readline().rstrip("\r\n").split("\t")]
-        named = {*reader.columns, *IDS, TEXT, reader.show} & set(cells)
-        numbered = any(letter.isdigit() for letter in cells[0])  # as ids are, and names are not
-        if not named and numbered and len(cells) in (2, 3):
-            names = HEADERLESS[: len(cells)]
-            log.info(f"{path} has no header line: it is read as {', '.join(names)}")
-            return tab_reader(path, names)
-    return open_files.by_ending(path)
+    if path.suffix.lower() != ".tsv" or not reader.own or not reader.texts or reader.id:
+        return ()
+    cells = [cell.strip() for cell in read_first_line(path).rstrip("\r\n").split("\t")]
+    named = {*reader.columns, *IDS, TEXT, reader.show} & set(cells)
+    numbered = any(letter.isdigit() for letter in cells[0])  # as ids are, and names are not
+    if named or not numbered or len(cells) not in (2, 3):
+        return ()
+    names = HEADERLESS[: len(cells)]
+    log.info(f"{path} has no header line: it is read as {', '.join(names)}")
+    return names
 
 
-def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
+def _fitting(reader: DocumentReader, table: Table, *, tell: bool) -> DocumentReader:
     """A reader with the columns of texts and ids that a table has, as far as its first row tells.
 
     The column of ids is chosen here, because `Records` adds an id to rows without one.
+
+    Args:
+      tell: log the column of the text if it is not the reader's.
     """
     try:
         with record_at(table.place(0)):
@@ -168,7 +172,8 @@ def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
     if reader.own and len(texts) == 1 and not reader.images:
         ((field, columns),) = texts.items()
         if len(columns) == 1 and columns[0] not in known and TEXT in known:
-            log.info(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read")
+            if tell:
+                log.info(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read")
             texts[field] = (TEXT,)
     images = dict(reader.images)
     if reader.own_image and IMAGE in known and not known & set(images.values()):

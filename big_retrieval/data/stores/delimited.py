@@ -18,6 +18,7 @@ from big_retrieval.errors import UserError
 CHUNK = 2**24
 LARGEST_RECORD = 2**24  # characters; the end of a longer record is looked for no further
 OTHER_DELIMITERS = (";", "\t", "|")  # of CSV files
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MOST_REREAD = 2**31  # characters that are read again after quotes that are not closed
 
 Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE: quotes are letters
@@ -69,8 +70,7 @@ def encoding_of(path: Path, notes: list[str]) -> str:
     """
     decoder, is_ascii, place = codecs.getincrementaldecoder("utf-8")(), True, 0
     with path.open("rb") as file:
-        start = file.read(2)
-        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        if file.read(2) in UTF16_MARKS:
             return "utf-16"
         file.seek(0)
         try:

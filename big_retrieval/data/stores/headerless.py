@@ -4,14 +4,13 @@ A first line whose cells are all in `HEADER` is a header: `tab_reader` leaves it
 TSV files, and so does `qrels_reader` with one whose last cell is not a number.
 """
 
-import codecs
 import contextlib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
-from big_retrieval.data.stores.delimited import delimited, encoding_of, read_delimited
+from big_retrieval.data.stores.delimited import UTF16_MARKS, delimited, encoding_of, read_delimited
 from big_retrieval.io.regular import check_regular
 
 IDS = {"id", "_id", "docid", "doc_id", "pid", "qid", "query_id"}
@@ -28,7 +27,7 @@ def tab_reader(path: Path, names: Sequence[str], least: int | None = None) -> Re
       names: of the cells, if there is no header.
       least: minimum number of cells of a line; None if each line has all.
     """
-    cells = {cell.strip().lower() for cell in _first_line(path).split("\t")}
+    cells = {cell.strip().lower() for cell in read_first_line(path).split("\t")}
     if cells <= HEADER:
         return Reader(read_delimited, "line", options={"delimiter": "\t", "lower": True})
     options = {"names": list(names), "least": len(names) if least is None else least}
@@ -41,7 +40,7 @@ def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
     Args:
       names: columns of query, document and score, if there is no header.
     """
-    cells = split_columns(_first_line(path), (3, 4))
+    cells = split_columns(read_first_line(path), (3, 4))
     if len(cells) in (3, 4) and _is_number(cells[-1]):
         return Reader(read_qrels, "line", copied_share=2, options={"names": list(names)})
     return delimited("\t")
@@ -111,11 +110,12 @@ def _lines(buffer: RowBuffer, newline: str | None) -> Iterator[tuple[int, str]]:
                 yield number, line.rstrip("\r\n")
 
 
-def _first_line(path: Path) -> str:
+def read_first_line(path: Path) -> str:
+    """Returns the first line of a text file that is not empty, with its end."""
     check_regular(path)
     with path.open("rb") as file:
-        is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    with path.open(encoding="utf-16" if is_utf16 else "utf-8-sig", errors="replace") as file:
+        encoding = "utf-16" if file.read(2) in UTF16_MARKS else "utf-8-sig"
+    with path.open(encoding=encoding, errors="replace") as file:
         return next((line for line in file if line.strip(" \r\n")), "")
 
 
