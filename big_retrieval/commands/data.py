@@ -49,8 +49,9 @@ SIZES = flags.DEFINE_list("sizes", [], "regions: COCO's files with the images' s
 def main(*words: str) -> None:
     """Reads the configuration and does what the word says."""
     actions = {"inspect": inspect, "convert": convert, "split": split}
-    if words in (("regions",), ("stores",)):
-        regions() if words == ("regions",) else stores()
+    without_config = {"regions": regions, "stores": stores}
+    if len(words) == 1 and words[0] in without_config:
+        without_config[words[0]]()
         return
     word, *names = words or ("",)
     if word == "get" or (word == "check" and names):
