@@ -15,7 +15,7 @@ from big_retrieval.data.text.normalize import find_words
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.evaluators import BoundEvaluator, EvaluatorContext
 from big_retrieval.evals.graded import mean_metrics
-from big_retrieval.evals.judged import lacking
+from big_retrieval.evals.judged import joined, lacking
 from big_retrieval.evals.modes import SIDES
 from big_retrieval.evals.ranking import Ranking
 from big_retrieval.evals.rankings import Rankings
@@ -180,22 +180,20 @@ class Bm25Ranking(Ranking):
             )
         depth = min(judged.search_depth, len(documents))
         found, scores, _ = Bm25(documents).search(queries, depth)
-        parts, start, lost = [], 0, 0
+        parts, lost = [], 0
         with Rankings(context.rankings, source, context.extras) as writer:
-            for asked in source.qrels.blocks(judged.asked):
-                rows = slice(start, start := start + len(asked))
-                ranked = judged.ranked(asked, found[rows], scores[rows])
+            for ranked in judged.blocks(found, scores):
                 parts.append(judged.values(ranked))
                 lost += int(np.sum(ranked.found[:, 0] < 0))
                 writer.add_values(parts[-1])
-                writer.add_run(asked, ranked.found, ranked.scores)
+                writer.add_run(ranked.queries, ranked.found, ranked.scores)
         notes = {
             "queries without text": sum(not text for text in queries),
             "documents without text": sum(not text for text in documents),
             "queries without any result": lost,
         }
         log.info(judged.summary(" by BM25", lacking(notes)))
-        return mean_metrics({x: np.concatenate([part[x] for part in parts]) for x in parts[0]})
+        return mean_metrics(joined(parts))
 
 
 def make_bm25_evaluators(

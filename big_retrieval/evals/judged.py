@@ -6,6 +6,7 @@ evaluator skips such documents; the qrels remain unchanged.
 
 import json
 import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,18 @@ class JudgedQueries:
         documents, judged = self.source.qrels.of(queries)  # [q, J] each
         return Ranked(queries, found, scores, relevance_of(found, documents, judged), judged)
 
+    def blocks(self, found: np.ndarray, scores: np.ndarray) -> Iterator[Ranked]:
+        """Yields the rankings of some of the queries in `asked` at a time (`Qrels.blocks`).
+
+        Args:
+          found: document indices for all of `asked`, best first, [q, any size]; -1 for none.
+          scores: scores of these documents, of the same shape.
+        """
+        start = 0
+        for queries in self.source.qrels.blocks(self.asked):
+            rows = slice(start, start := start + len(queries))
+            yield self.ranked(queries, found[rows], scores[rows])
+
     def values(self, ranked: Ranked) -> dict[str, np.ndarray]:
         """Computes the metrics of each query, [q], by name."""
         c = self.part
@@ -114,6 +127,11 @@ class JudgedQueries:
             f"{len(self.asked):,} queries against {len(source.documents):,} documents{by}, "
             f"{len(source.qrels):,} qrels{lost if missing else ''}{notes}{same if count else ''}"
         )
+
+
+def joined(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Joins the metrics of blocks of queries, [q] by name."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def lacking(counts: dict[str, int]) -> str:

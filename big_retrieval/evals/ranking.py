@@ -20,7 +20,7 @@ from big_retrieval.evals.encoding import EncodedFields, average, placed
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.graded import mean_metrics, parse_metric
 from big_retrieval.evals.intervals import few_queries_note
-from big_retrieval.evals.judged import JudgedQueries, Ranked, lacking
+from big_retrieval.evals.judged import JudgedQueries, Ranked, joined, lacking
 from big_retrieval.evals.modes import SIDES, Mode, Side, check_modes, parse_mode, parse_weighting
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.ranks import DocumentScorer
@@ -153,8 +153,7 @@ class Ranking(Evaluator):
                         writer.add_run(ranked.queries, ranked.found, ranked.scores)
                     if result is None:
                         result = RankingResult(ranked, values, embeddings, documents, self.shown)
-                joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-                out |= mean_metrics(joined)
+                out |= mean_metrics(joined(parts))
         first = dict([*out.items()][:1])
         if note := few_queries_note(first, len(judged.asked)):
             log.info(note)

@@ -20,7 +20,7 @@ from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
 from big_retrieval.evals.evaluators import EvaluatorContext, make_evaluators
 from big_retrieval.evals.graded import mean_metrics, order
 from big_retrieval.evals.groups import positives_of
-from big_retrieval.evals.judged import JudgedQueries
+from big_retrieval.evals.judged import JudgedQueries, joined
 from big_retrieval.evals.modes import SIDES, Mode, Side
 from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.ranking import (
@@ -175,9 +175,11 @@ def judged_scores(judged: JudgedQueries, found: np.ndarray, scores: np.ndarray) 
       found: numbers of documents, [q, depth]; -1: none.
       scores: of the documents, [q, depth].
     """
-    ranked = judged.ranked(judged.asked, found, scores)
-    relevance = ties_against(ranked.relevance, ranked.scores)
-    return mean_metrics(judged.values(dataclasses.replace(ranked, relevance=relevance)))
+    parts: list[dict[str, np.ndarray]] = []
+    for ranked in judged.blocks(found, scores):
+        relevance = ties_against(ranked.relevance, ranked.scores)
+        parts.append(judged.values(dataclasses.replace(ranked, relevance=relevance)))
+    return mean_metrics(joined(parts))
 
 
 def paired_system(

@@ -238,7 +238,7 @@ def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
     os.mkfifo(path)
     reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
     with pytest.raises(UserError, match="named pipe"):
-        documents._open(path, reader)
+        documents.open_records("documents", str(path), reader)
 
 
 def test_two_columns_of_one_name(tmp_path: Path) -> None:
