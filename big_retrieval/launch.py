@@ -13,7 +13,6 @@ On a host of a cluster, `--processes=1 -- --distributed ...` keeps that host's o
 """
 
 import argparse
-import contextlib
 import logging
 import os
 import shlex
@@ -27,7 +26,6 @@ from typing import NoReturn
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks, messages, screen
 from big_retrieval.runtime.distributed import RETRYABLE
-from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.processes import (
     LaunchOptions,
     ProcessGroup,
@@ -116,15 +114,15 @@ def check_free(command: Sequence[str]) -> None:
       command: of the run.
 
     Raises:
-      UserError: the folder is in use, and the command does not say --wait.
+      UserError: the folder is in use, and the command does not say --wait; or it cannot be written.
     """
     workdir = _value(command, "workdir")
     if workdir is None or {"--wait", "--wait=true"} & set(command):
         return
-    observer = Observer(locks.in_folder(Path(workdir)))
-    with contextlib.suppress(OSError):  # the run says what is wrong with the folder
-        if observer.look() == "alive" and observer.owner is not None:
-            raise UserError(locks.in_use(workdir, observer.owner, "--workdir"))
+    lock = locks.Lock(locks.in_folder(Path(workdir)), of=workdir, flag="--workdir")
+    if lock.attempt() == "alive":
+        raise UserError(lock.refusal)
+    lock.release()
 
 
 def supervise(options: LaunchOptions) -> int:

@@ -24,8 +24,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.report.table import cell
 from big_retrieval.runtime import clock
-from big_retrieval.runtime.lease import Observer
-from big_retrieval.runtime.locks import holding, in_folder
+from big_retrieval.runtime.locks import Lock, holding, in_folder
 from big_retrieval.runtime.processes import Signals
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
 from big_retrieval.sweep.check import check_all, configurations
@@ -287,7 +286,10 @@ def free(folder: Path) -> bool:
 
 def in_use(folder: Path) -> bool:
     """Whether a process that lives holds the lock of a run folder."""
-    return Observer(in_folder(folder)).look() == "alive"
+    lock = Lock(in_folder(folder), of=folder)
+    state = lock.attempt()
+    lock.release()
+    return state == "alive"
 
 
 @pytest.mark.usefixtures("stub")
