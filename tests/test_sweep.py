@@ -24,7 +24,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.report.table import cell
 from big_retrieval.runtime import clock
-from big_retrieval.runtime.locks import Lock, holding, in_folder
+from big_retrieval.runtime.locks import Lock, in_folder
 from big_retrieval.runtime.processes import Signals
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
 from big_retrieval.sweep.check import check_all, configurations
@@ -521,7 +521,7 @@ def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
         return len(looks) > 1 and look(*args)
 
     monkeypatch.setattr(runner, "_in_use", in_use)
-    with holding(in_folder(stubs.runs[0].folder), of="run"):
+    with Lock(in_folder(stubs.runs[0].folder), of="run"):
         assert stubs.run() == 1
     assert "left to the process that is running it" in capfd.readouterr().out
     assert "is in use by process" in (stubs.runs[0].folder / "log.txt").read_text()
@@ -675,7 +675,7 @@ def test_damaged_results_are_named_first(tmp_path: Path) -> None:
 def test_a_table_waits_for_the_one_who_writes_it(tmp_path: Path) -> None:
     stubs = Stubs(tmp_path, "finish")
     writer = threading.Thread(target=stubs.tables)
-    with holding(tmp_path / "results.lock", of=tmp_path):
+    with Lock(tmp_path / "results.lock", of=tmp_path):
         writer.start()
         writer.join(0.2)
         assert not (tmp_path / "results.csv").exists()

@@ -77,7 +77,7 @@ def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> 
     """
     with (
         unwinding_on_sigterm(),
-        locks.holding(lock, of=of, flag=flag, wait=wait or flags.FLAGS.wait, lost=fail),
+        locks.Lock(lock, of=of, flag=flag, wait=wait or flags.FLAGS.wait, lost=fail),
     ):
         try:
             yield

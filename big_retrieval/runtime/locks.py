@@ -1,6 +1,6 @@
 """Locks: an output folder or an output file has one owner at a time.
 
-    with holding(in_folder(folder), of=folder, flag="--out"):
+    with Lock(in_folder(folder), of=folder, flag="--out"):
         ...  # only this process writes into the folder
 
 A second process is refused with one sentence, or waits. The lock is a small file that its owner
@@ -19,9 +19,9 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from filelock import LeaseCompromise, OwnerRecord, SoftFileLease, Timeout
 
@@ -67,7 +67,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 class Lock:
-    """The right to write to one output.
+    """The right to write to one output; a context in which this process has it.
 
     Args:
       path: the lock's file, see `in_folder` and `beside`.
@@ -105,6 +105,13 @@ class Lock:
         self._seen: tuple[str | None, int] = ("", 0)  # claim and last heartbeat of another owner
         self._renewing = ""  # claim of an owner whose heartbeat was seen
         self._problem: UserError | None = None
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def acquire(self, broadcast: Callable[[str], str] = lambda word: word) -> None:
         """Takes the lock, at once or after waiting.
@@ -275,29 +282,6 @@ class Lock:
         with contextlib.suppress(OSError):
             for folder in self._made:
                 folder.rmdir()
-
-
-@contextlib.contextmanager
-def holding(
-    path: Path,
-    *,
-    of: Path | str,
-    flag: str = "--out",
-    wait: bool = False,
-    lost: Callable[[UserError], object] | None = None,
-    look: float = LOOK,
-) -> Iterator[Lock]:
-    """Returns a context in which this process owns an output; arguments as for `Lock`.
-
-    Raises:
-      UserError: another process is the owner, or the folder cannot be written.
-    """
-    lock = Lock(path, of=of, flag=flag, wait=wait, lost=lost, look=look)
-    lock.acquire()
-    try:
-        yield lock
-    finally:
-        lock.release()
 
 
 def follow(broadcast: Callable[[str], str]) -> None:

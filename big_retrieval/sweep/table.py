@@ -18,7 +18,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import complete_steps
 from big_retrieval.report.numbers import natural
 from big_retrieval.report.table import Results, TableRow, markdown, means_of_rows
-from big_retrieval.runtime.locks import holding
+from big_retrieval.runtime.locks import Lock
 from big_retrieval.sweep import spec
 from big_retrieval.sweep.spec import Entry, Sweep, SweepRun
 
@@ -79,7 +79,7 @@ def write_tables(sweep: Sweep, runs: Sequence[SweepRun], workdir: Path, title: s
     """
     workdir.mkdir(parents=True, exist_ok=True)
     # Of two writers the later one must not have read before the other's run was finished.
-    with holding(workdir / "results.lock", of=workdir, flag="--workdir", wait=True, look=LOOK):
+    with Lock(workdir / "results.lock", of=workdir, flag="--workdir", wait=True, look=LOOK):
         found = [(run, results) for run in runs if (results := read_results(run)) is not None]
         means = means_table(sweep, found)
         page = f"# {title}\n\n{means}\n{_configs_table(sweep.runs)}"

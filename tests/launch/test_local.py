@@ -87,7 +87,7 @@ def test_logs_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_second_launcher_writes_nothing_into_the_logs_of_the_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with locks.holding(locks.in_folder(tmp_path / "run"), of="run"):
+    with locks.Lock(locks.in_folder(tmp_path / "run"), of="run"):
         assert launch.main(["--", f"--workdir={tmp_path / 'run'}"]) == 2
         assert "run is in use by process" in capsys.readouterr().err
         assert not (tmp_path / "run" / "logs").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from big_retrieval.retrieval import open_index
-from big_retrieval.runtime.locks import beside, holding, in_folder
+from big_retrieval.runtime.locks import Lock, beside, in_folder
 from tests.helpers import ROOT, command, environment, lexical_texts, results, rows
 from tests.launch.running import SCRIPT, wait_for
 
@@ -107,7 +107,7 @@ def test_when_the_first_of_several_processes_is_refused_all_end_with_the_sentenc
     # The launcher itself refuses where the owner is a process of this machine, so it is another's.
     monkeypatch.setattr(socket, "gethostname", lambda: "node7")
     folder = tmp_path / "run"
-    with holding(in_folder(folder), of=folder):
+    with Lock(in_folder(folder), of=folder):
         group = start(SCRIPT, "--devices=2", "--", *SMALL, f"--workdir={folder}")
         output = group.communicate()[0]
         assert group.returncode == 2, output

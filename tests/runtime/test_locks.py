@@ -83,7 +83,7 @@ def take_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 def test_an_owner_is_named_and_the_second_is_refused(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path / "runs" / "a")
-    with locks.holding(path, of="runs/a", flag="--workdir"):
+    with locks.Lock(path, of="runs/a", flag="--workdir"):
         with pytest.raises(UserError) as problem:
             lock(path, flag="--workdir").acquire()
         assert re.fullmatch(
@@ -96,14 +96,14 @@ def test_an_owner_is_named_and_the_second_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_something_was_written_to_stays(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path / "a")
-    with locks.holding(path, of="a"):
+    with locks.Lock(path, of="a"):
         (tmp_path / "a" / "file").touch()
     assert [each.name for each in (tmp_path / "a").iterdir()] == ["file"]
 
 
 def test_an_error_releases_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    with pytest.raises(ZeroDivisionError), locks.holding(path, of="x"):
+    with pytest.raises(ZeroDivisionError), locks.Lock(path, of="x"):
         assert 1 / 0
     assert not path.exists()
 
@@ -258,7 +258,7 @@ def test_an_owner_without_its_lock_writes_nothing_more(tmp_path: Path) -> None:
 @LINUX
 def test_a_forked_child_neither_checks_nor_releases(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    with locks.holding(path, of="x") as mine:
+    with locks.Lock(path, of="x") as mine:
         content = path.read_bytes()
         child = os.fork()
         if not child:
@@ -302,7 +302,7 @@ def test_no_flock_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
     for name in ("flock", "lockf", "fcntl"):
         monkeypatch.setattr(fcntl, name, fail)
-    with locks.holding(tmp_path / "x.lock", of="x") as mine:
+    with locks.Lock(tmp_path / "x.lock", of="x") as mine:
         mine.check()
 
 
@@ -359,7 +359,7 @@ def test_the_other_processes_of_a_run_follow_the_first(tmp_path: Path, refused: 
 
 def test_a_renamed_folder_is_not_written_to(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with locks.holding(locks.in_folder(folder), of=folder, flag="--workdir"):
+    with locks.Lock(locks.in_folder(folder), of=folder, flag="--workdir"):
         locks.check()
         folder.rename(tmp_path / "moved")
         with pytest.raises(UserError, match=r"renamed or removed.*--workdir set to its new place"):

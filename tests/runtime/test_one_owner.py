@@ -92,7 +92,7 @@ def test_a_command_refuses_what_another_process_writes_to(
         words = (str(out.parent / "RUN"),)
     path = out.parent / lock
     with (
-        locks.holding(path, of="x"),
+        locks.Lock(path, of="x"),
         pytest.raises(UserError, match=r"is in use by process .*: wait for it with --wait, or"),
     ):
         command.main(*words)
@@ -119,7 +119,7 @@ def test_metrics_are_never_written_to_a_file_that_nobody_finds(tmp_path: Path) -
 
 def test_a_run_that_lost_its_folder_writes_no_more_rows(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path)
-    with locks.holding(path, of=tmp_path):
+    with locks.Lock(path, of=tmp_path):
         metrics = Metrics(tmp_path, restored_step=None)
         metrics.write(1, {"loss": 1.0})
         path.unlink()
@@ -135,6 +135,6 @@ def test_a_run_that_trains_can_be_evaluated(out: Path, monkeypatch: pytest.Monke
     (out / "checkpoints").mkdir(parents=True)
     done = []
     monkeypatch.setattr(evaluate, "_evaluate", lambda mode, folder: done.append(folder))
-    with flagsaver.flagsaver(run=str(out)), locks.holding(locks.in_folder(out), of=out):
+    with flagsaver.flagsaver(run=str(out)), locks.Lock(locks.in_folder(out), of=out):
         evaluate.main()
     assert done == [out]

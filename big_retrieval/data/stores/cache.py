@@ -83,7 +83,7 @@ def delete_store(store: CachedStore) -> None:
       UserError: another process reads files into it.
     """
     folder = store.folder.with_name(store.folder.name.removesuffix(".partial"))
-    with locks.holding(locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES"):
+    with locks.Lock(locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES"):
         (store.folder / INFO).unlink(missing_ok=True)  # a folder without it is never opened
         durable.remove(store.folder)
 

@@ -105,7 +105,7 @@ def _made(folder: Path, files: Sequence[File], reader: Reader) -> Path:
             "only. Set BIG_RETRIEVAL_STORES to a folder that keeps them."
         )
         folder = _temporary() / folder.name
-    owner = locks.holding(
+    owner = locks.Lock(
         locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES", wait=True, look=0.2
     )
     with owner:
