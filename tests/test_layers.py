@@ -24,7 +24,7 @@ LAYERS = (
     ("train",),
     ("plan", "retrieval", "mining", "sweep", "own_data"),
     ("explain",),
-    ("tradeoff", "exporting", "demo"),
+    ("exporting", "demo"),
     ("main", "launch"),
     ("commands",),
     ("__main__",),

@@ -58,7 +58,6 @@ COMMANDS = {
         "export", "Write a model for another library, and check it there.", ("verify",)
     ),
     "push": Command("push", "Export a model and upload it to a model hub."),
-    "tradeoff": Command("tradeoff", "Measure quality of retrieval against latency per query."),
     "data": Command(
         "data",
         "Inspect, convert or split data; say where published data sets are, and check them.",

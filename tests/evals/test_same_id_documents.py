@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 import pytrec_eval
 
+from benchmarks import tradeoff_systems
 from big_retrieval.config import Beir, Config, Ranking, TextField
 from big_retrieval.data.build import make_source
 from big_retrieval.evals.bm25 import Bm25Ranking, text_columns
 from big_retrieval.evals.judged import JudgedQueries, same_id_documents, without
 from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
-from big_retrieval.tradeoff import systems
-from big_retrieval.tradeoff.gates import gates_of
 from tests.evals.bound import Bound, bound
 from tests.evals.test_ranking_evaluator import TOKENIZER, Preset
+from tests.evals.test_tradeoff import searched
 from tests.readers import text_reader
-from tests.tradeoff.test_measure import searched
 
 DEPTH = 6
 FIELDS: dict[str, Any] = {
@@ -91,17 +90,14 @@ def test_a_query_does_not_find_itself(make: Any, tmp_path: Path, said: list[str]
         assert len(documents) == DEPTH
 
 
-def test_a_sweep_has_the_evaluators_numbers(tmp_path: Path) -> None:
+def test_the_tradeoff_has_the_evaluators_numbers(tmp_path: Path) -> None:
     evaluator = ranking(task(tmp_path))
     config = Config(fields=FIELDS, evals={"test": evaluator.part}, topology="inner")
-    gates = gates_of(config, "test", (), ())
-    subject = systems.judged_system(*evaluator, {}, config, gates)
-    assert subject.task.depth == DEPTH + 1
-    (tmp_path / "dense").mkdir()
+    subject = tradeoff_systems.judged_system(*evaluator, {}, tradeoff_systems.EXACT)
+    assert subject.depth == DEPTH + 1
     (found,) = searched(tmp_path / "dense", subject).values()
     assert found == pytest.approx(evaluator.run({}))
-    words = systems.bm25_system(config, "test")
-    (tmp_path / "words").mkdir()
+    words = tradeoff_systems.bm25_system(config, "test")
     (found,) = searched(tmp_path / "words", words).values()
     assert found == pytest.approx(bm25(evaluator.part).run({}))
 

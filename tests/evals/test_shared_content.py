@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.tradeoff_systems import recall_scorer
 from big_retrieval import config as configs
 from big_retrieval.data.duplicates import FieldContents
 from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.shared_content import fill_missing, keys_of
 from big_retrieval.similarity import TOPOLOGIES
-from big_retrieval.tradeoff.systems import recall_scorer
 from tests.evals.bound import Bound, bound
 from tests.evals.test_groups import SPECS, TOKENIZER, WORDS, Listed, Seen, embedding
 
