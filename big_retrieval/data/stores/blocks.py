@@ -1,5 +1,6 @@
 """Blocks: the rows that a reader yields, as columns, with the location of every row."""
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from big_retrieval.errors import UserError
 BLOCK_ROWS = 8192
 BLOCK_BYTES = 16 * 2**20
 MOST_COLUMNS = 2000
+
+# Values (none if damaged), location, reason why it cannot be read, and bytes of a row.
+FileRow = tuple[Record, int, str | None, int]
 
 
 @dataclass(frozen=True)
@@ -113,3 +117,21 @@ class RowBuffer:
         block = RowBlock(columns, self.places, self.reasons, self.size, self.notes)
         self.rows, self.places, self.reasons, self.size, self.notes = [], [], [], 0, []
         return block
+
+
+def in_blocks(read: Callable[..., Iterator[FileRow | str]]) -> Callable[..., Iterator[RowBlock]]:
+    """Decorates a function of a path that yields rows and notes; the result yields blocks."""
+
+    @functools.wraps(read)
+    def blocks(path: Path, *args: Any, **options: Any) -> Iterator[RowBlock]:
+        buffer = RowBuffer(path)
+        for row in read(path, *args, **options):
+            if isinstance(row, str):
+                buffer.notes.append(row)
+            else:
+                buffer.add(*row)
+                if buffer.is_full():
+                    yield buffer.take()
+        yield buffer.take()
+
+    return blocks

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Literal
 
-from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.data.stores.blocks import FileRow, Reader, in_blocks
 from big_retrieval.errors import UserError
 
 CHUNK = 2**24
@@ -29,7 +29,8 @@ def delimited(delimiter: str) -> Reader:
     return Reader(read_delimited, "line", options={"delimiter": delimiter})
 
 
-def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[RowBlock]:
+@in_blocks
+def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[FileRow | str]:
     """Yields the rows of a file with a header line; all values are str.
 
     The file is UTF-8, UTF-16 with a mark, or Windows-1252. The cells of a CSV file whose header has
@@ -42,14 +43,25 @@ def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[
     Raises:
       UserError: two columns of the header have one name.
     """
-    buffer = RowBuffer(path)
-    encoding = encoding_of(path, buffer.notes)
-    delimiter = _delimiter_of(path, encoding, delimiter, buffer.notes)
+    notes, header = list[str](), None
+    encoding = encoding_of(path, notes)
+    delimiter = _delimiter_of(path, encoding, delimiter, notes)
     quoting: Quoting = csv.QUOTE_MINIMAL
     if delimiter == "\t" and not _quotes_fit(path, encoding):
-        buffer.notes.append(f"{path}: quotes are letters, as some of its cells have only one")
+        notes.append(f"{path}: quotes are letters, as some of its cells have only one")
         quoting = csv.QUOTE_NONE
-    yield from _blocks(buffer, encoding, delimiter, quoting, lower)
+    yield from notes
+    with path.open(encoding=encoding, newline="", errors="replace") as file:
+        for number, size, cells, reason in _records(file, delimiter, quoting):
+            if header is None:
+                if reason is not None:
+                    raise UserError(f"{path}: its header cannot be read, {reason}.")
+                cells = [cell.strip().lower() for cell in cells] if lower else cells
+                header = checked_header(cells, path)
+                continue
+            if reason is None and len(cells) != len(header):
+                reason = f"{len(cells)} cells, but the header has {len(header)}"
+            yield {} if reason else _row(header, cells), number, reason, size
 
 
 def _delimiter_of(path: Path, encoding: str, delimiter: str, notes: list[str]) -> str:
@@ -86,27 +98,6 @@ def encoding_of(path: Path, notes: list[str]) -> str:
                 f"{path} has bytes that are not UTF-8, after byte {place:,}: U+FFFD instead"
             )
     return "utf-8-sig"
-
-
-def _blocks(
-    buffer: RowBuffer, encoding: str, delimiter: str, quoting: Quoting, lower: bool
-) -> Iterator[RowBlock]:
-    path, header = buffer.path, None
-    with path.open(encoding=encoding, newline="", errors="replace") as file:
-        for number, size, cells, reason in _records(file, delimiter, quoting):
-            if header is None:
-                if reason is not None:
-                    raise UserError(f"{path}: its header cannot be read, {reason}.")
-                cells = [cell.strip().lower() for cell in cells] if lower else cells
-                header = checked_header(cells, path)
-                continue
-            if reason is None and len(cells) != len(header):
-                reason = f"{len(cells)} cells, but the header has {len(header)}"
-            row = {} if reason else _row(header, cells)
-            buffer.add(row, number, reason, size)
-            if buffer.is_full():
-                yield buffer.take()
-    yield buffer.take()
 
 
 class RecordTooLong(Exception):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.data.stores.blocks import FileRow, Reader, in_blocks
 from big_retrieval.data.stores.delimited import UTF16_MARKS, delimited, encoding_of, read_delimited
 from big_retrieval.io.regular import check_regular
 
@@ -46,39 +46,36 @@ def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
     return delimited("\t")
 
 
-def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[RowBlock]:
+@in_blocks
+def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[FileRow | str]:
     """Yields the cells of lines under their names; last cells that a line lacks are missing."""
-    buffer, most = RowBuffer(path), len(names)
-    for number, line in _lines(buffer, "\n"):
+    notes, most = list[str](), len(names)
+    for number, line in _lines(path, notes, "\n"):
         cells = line.split("\t")
         if least <= len(cells) <= most:
-            buffer.add(dict(zip(names, cells, strict=False)), number, None, len(line))
+            yield dict(zip(names, cells, strict=False)), number, None, len(line)
         else:
             reason = f"the line has {len(cells)} cells; {most} are expected: {', '.join(names)}"
-            buffer.add({}, number, reason, len(line))
-        if buffer.is_full():
-            yield buffer.take()
-    yield buffer.take()
+            yield {}, number, reason, len(line)
+    yield from notes
 
 
-def read_qrels(path: Path, names: Sequence[str]) -> Iterator[RowBlock]:
+@in_blocks
+def read_qrels(path: Path, names: Sequence[str]) -> Iterator[FileRow | str]:
     """Yields query, document and score of lines with as many cells as the first line."""
-    buffer, counts = RowBuffer(path), (3, 4)
-    for number, line in _lines(buffer, None):
+    notes, counts = list[str](), (3, 4)
+    for number, line in _lines(path, notes, None):
         cells = split_columns(line, counts)
         if len(cells) in counts:
             counts = (len(cells),)
             row = dict(zip(names, (cells[0], *cells[-2:]), strict=True))
-            buffer.add(row, number, None, len(line))
+            yield row, number, None, len(line)
         else:
             expected = (
                 "3 or 4 are expected" if len(counts) > 1 else f"lines before have {counts[0]}"
             )
-            reason = f"the line has {len(cells)} cells; {expected}"
-            buffer.add({}, number, reason, len(line))
-        if buffer.is_full():
-            yield buffer.take()
-    yield buffer.take()
+            yield {}, number, f"the line has {len(cells)} cells; {expected}", len(line)
+    yield from notes
 
 
 def split_columns(line: str, counts: Collection[int]) -> list[str]:
@@ -97,14 +94,15 @@ def split_columns(line: str, counts: Collection[int]) -> list[str]:
     return _SPACES.split(line.strip(SPACE))
 
 
-def _lines(buffer: RowBuffer, newline: str | None) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, notes: list[str], newline: str | None) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file that are not empty, with their numbers, from 1.
 
     Args:
+      notes: takes what is unusual about the encoding.
       newline: end of a line; None for any.
     """
-    encoding = encoding_of(buffer.path, buffer.notes)
-    with buffer.path.open(encoding=encoding, errors="replace", newline=newline) as file:
+    encoding = encoding_of(path, notes)
+    with path.open(encoding=encoding, errors="replace", newline=newline) as file:
         for number, line in enumerate(file, 1):
             if line.strip(" \r\n"):
                 yield number, line.rstrip("\r\n")

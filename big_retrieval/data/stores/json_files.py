@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from big_retrieval.data.sources import Record, as_utf8
-from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.data.stores.blocks import FileRow, Reader, RowBlock, RowBuffer, in_blocks
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular, read_text
 
@@ -28,57 +28,49 @@ _BLANKS = re.compile(f"[{BLANKS}]*")
 _scan: Any = json.JSONDecoder().scan_once  # type: ignore
 
 
-def read_json_lines(path: Path) -> Iterator[RowBlock]:
+@in_blocks
+def read_json_lines(path: Path) -> Iterator[FileRow]:
     """Yields the objects of a file with one JSON object per line, UTF-8; skips empty lines."""
-    buffer = RowBuffer(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if line.isspace():
-                continue
-            row, reason = parse_object(line)
-            buffer.add(row, number, reason, len(line))
-            if buffer.is_full():
-                yield buffer.take()
-    yield buffer.take()
+            if not line.isspace():
+                row, reason = parse_object(line)
+                yield row, number, reason, len(line)
 
 
-def read_json_list(path: Path) -> Iterator[RowBlock]:
+@in_blocks
+def read_json_list(path: Path) -> Iterator[FileRow]:
     """Yields the objects of a file that is one JSON list, UTF-8.
 
     Raises:
       UserError: something other than a list, or cut short.
     """
-    buffer, number = RowBuffer(path), 0
+    number = 0
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         try:
             for number, (value, size) in enumerate(_entries(file), 1):
                 row, reason = checked_object(value)
-                buffer.add(row, number, reason, size)
-                if buffer.is_full():
-                    yield buffer.take()
+                yield row, number, reason, size
         except (ValueError, RecursionError) as error:
             raise UserError(
                 f"{path} is not a whole JSON list: see what follows entry {number:,} ({error})."
             ) from None
-    yield buffer.take()
 
 
-def read_json_object(path: Path, key: str) -> Iterator[RowBlock]:
+@in_blocks
+def read_json_object(path: Path, key: str) -> Iterator[FileRow]:
     """Yields the rows of an object: {id: {column: value}} or {id: "text"}.
 
     Args:
       key: the column that ids get; texts get `TEXT_COLUMN`.
     """
     entries = _load(path)
-    buffer, size = RowBuffer(path), path.stat().st_size // len(entries)
+    size = path.stat().st_size // len(entries)
     for number, (name, value) in enumerate(entries.items(), 1):
         row, reason = checked_object({TEXT_COLUMN: value} if isinstance(value, str) else value)
         if str(row.get(key, name)) != name:
             reason = f"its {key!r} is {row[key]!r:.60}, not its id {name!r:.60}"
-        buffer.add({} if reason else {**row, key: as_utf8(name)}, number, reason, size)
-        if buffer.is_full():
-            yield buffer.take()
-    yield buffer.take()
+        yield {} if reason else {**row, key: as_utf8(name)}, number, reason, size
 
 
 def read_qrels_object(path: Path, query: str, document: str, score: str) -> Iterator[RowBlock]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from big_retrieval.data.sources import Record, as_utf8
-from big_retrieval.data.stores.blocks import Reader, RowBlock, RowBuffer
+from big_retrieval.data.stores.blocks import FileRow, Reader, in_blocks
 from big_retrieval.data.stores.json_files import checked_object, parse_json
 from big_retrieval.data.stores.store import HEADER
 from big_retrieval.data.stores.values import Pointer, header_digest
@@ -23,7 +23,8 @@ MOST_ENDINGS = 64  # of a shard; more are parts of names with several dots
 FEW_MEMBERS = 8  # whose names may have as many endings, each with a dot
 
 
-def read_tar(path: Path) -> Iterator[RowBlock]:
+@in_blocks
+def read_tar(path: Path) -> Iterator[FileRow | str]:
     """Yields the samples of a shard.
 
     A row has the name of the sample as `__key__`, the members `txt` and `cls` as str, the keys of
@@ -34,20 +35,16 @@ def read_tar(path: Path) -> Iterator[RowBlock]:
     Raises:
       UserError: names of the files have several dots.
     """
-    buffer, samples = RowBuffer(path), _Samples(path)
+    samples = _Samples(path)
+    reason = "the shard has no sample; fetch it again or leave it out"
     try:
-        for row, place, reason, size in samples:
-            buffer.add(row, place, reason, size)
-            if buffer.is_full():
-                yield buffer.take()
+        yield from samples
     except tarfile.ReadError as error:
         reason = f"not a tar file ({error}); unpack compressed shards first"
-        buffer.add({}, 1, reason, 0)
     if samples.is_cut:
-        buffer.notes.append(f"{path} is cut short: its first {samples.count:,} samples are used")
-    if not samples.count and not buffer.rows:
-        buffer.add({}, 1, "the shard has no sample; fetch it again or leave it out", 0)
-    yield buffer.take()
+        yield f"{path} is cut short: its first {samples.count:,} samples are used"
+    if not samples.count:
+        yield {}, 1, reason, 0
 
 
 TAR = Reader(read_tar, "sample", key="__key__", copied_share=0)
@@ -67,7 +64,7 @@ class _Samples:
         self.count, self.is_cut = 0, False
         self._endings: dict[str, str] = {}  # and a name that has it
 
-    def __iter__(self) -> Iterator[tuple[Record, int, str | None, int]]:
+    def __iter__(self) -> Iterator[FileRow]:
         key, members = None, []
         for name, ending, member in self._members():
             if name != key and key is not None:
@@ -114,9 +111,7 @@ class _Samples:
             "name ends at the first dot, as in WebDataset: rename the files."
         )
 
-    def _row(
-        self, key: str, members: list[tuple[str, tarfile.TarInfo]]
-    ) -> tuple[Record, int, str | None, int]:
+    def _row(self, key: str, members: list[tuple[str, tarfile.TarInfo]]) -> FileRow:
         row: Record = {"__key__": key}
         size, reason = 0, None
         for ending, member in members:
