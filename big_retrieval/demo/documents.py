@@ -41,5 +41,8 @@ def open_documents(index: InvertedIndex | DenseIndex) -> tuple[Store | None, Rec
         reason = "have changed"
     except (UserError, OSError) as error:
         reason = f"cannot be read ({str(error).rstrip('.')})"
-    log.warning(f"no pictures: the files that {index.folder} was built from {reason}: {files}")
+    log.warning(
+        f"no pictures: the files that {index.folder} was built from {reason}: {files}. Put them "
+        "back, or build the index again."
+    )
     return store, None
