@@ -11,7 +11,7 @@ from pathlib import Path
 from big_retrieval.data.stores.store import INFO
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.io.handles import stamp_of
+from big_retrieval.io.handles import is_held, stamp_of
 from big_retrieval.runtime import locks
 
 DAY = 24 * 3600.0  # seconds
@@ -80,10 +80,12 @@ def delete_store(store: CachedStore) -> None:
     """Deletes a store.
 
     Raises:
-      UserError: another process reads files into it.
+      UserError: another process writes it or has it open.
     """
     folder = store.folder.with_name(store.folder.name.removesuffix(".partial"))
     with locks.Lock(locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES"):
+        if is_held(store.folder / INFO):
+            raise UserError(f"{store.folder} is in use.")
         (store.folder / INFO).unlink(missing_ok=True)  # a folder without it is never opened
         durable.remove(store.folder)
 
@@ -106,7 +108,7 @@ def delete_stores(cache: Path, every: bool) -> None:
                 delete_store(store)
                 deleted.append(store)
             except UserError:
-                print(f"kept: {store.folder} is being written by another process; repeat later")
+                print(f"kept: {store.folder} is in use by another process; repeat later")
     print(f"deleted {_count(deleted)} of {_count(found)} in {cache}")
 
 

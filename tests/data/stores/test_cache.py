@@ -1,6 +1,7 @@
 """The cache of stores: what is listed, what is deleted, and what is repeated at each open."""
 
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -52,6 +53,15 @@ def test_command_lists_stores_and_deletes_those_not_needed(cache: Path, tmp_path
     in_process("data", "stores", "--delete", "--all")
     assert in_process("data", "stores").stdout == f"0 stores (0.0 MiB) in {cache}\n"
     assert [path.name for path in cache.iterdir()] == ["thesis"]
+
+
+def test_store_that_is_open_is_kept(cache: Path, tmp_path: Path) -> None:
+    store = open_store([make_store(tmp_path, "old", 31)], delimited(","))
+    kept = in_process("data", "stores", "--delete", "--all").stdout
+    assert kept.startswith(f"kept: {store.folder} is in use by another process")
+    assert pickle.loads(pickle.dumps(store)).row(0) == {"a": "1", "b": "old"}  # as in a worker
+    del store
+    assert in_process("data", "stores", "--delete", "--all").stdout.startswith("deleted 1 store ")
 
 
 def test_every_process_prints_notes_and_renews_the_last_use(
