@@ -62,7 +62,11 @@ class Store(Table):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of all rows; equal for equal rows, wherever and whenever they were read."""
+        """Digest of all rows; equal for copies of the files, wherever and whenever they were read.
+
+        It covers values, their types, and the numbers of rows in parts. Equal rows in another
+        format, or in row groups of another size, may be cut into other parts.
+        """
         return self._fingerprint
 
     def _find(self, index: int) -> "tuple[_Part, int]":
