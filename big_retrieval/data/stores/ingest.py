@@ -119,11 +119,7 @@ def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
     partial = folder.with_name(f"{folder.name}.partial")
     size = sum(reader.size_of(Path(file[0])) if reader.size_of else file[1] for file in files)
     copied = sum(path.stat().st_size for path in partial.glob("*.arrow"))
-    if shutil.disk_usage(folder.parent).free + copied < size * reader.copied_share:
-        raise UserError(
-            f"{folder.parent} has too little space for {size / MIB:,.0f} MiB of files. Set "
-            "BIG_RETRIEVAL_STORES to a folder on a larger disk."
-        )
+    _check_space(partial, size * reader.copied_share - copied)
     partial.mkdir(exist_ok=True)
     if size > ANNOUNCED:
         log.info(f"reading {size / MIB:,.0f} MiB into {folder}, which later runs open at once")
@@ -143,6 +139,17 @@ def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
         if lacks_space(error):
             raise no_space(error, partial) from error
         raise
+
+
+def _check_space(folder: Path, size: float) -> None:
+    """Raises a UserError if the disk of a new folder has less free space than a number of bytes."""
+    free = shutil.disk_usage(folder.parent).free
+    if free < size:
+        raise UserError(
+            f"{folder.parent} has too little space: {size / MIB:,.1f} MiB are needed, and "
+            f"{free / MIB:,.1f} MiB are free. Set BIG_RETRIEVAL_STORES to a folder on a larger "
+            "disk."
+        )
 
 
 @contextlib.contextmanager
@@ -190,6 +197,8 @@ def _lane(
         path = folder / f"{number:05d}-{len(parts):05d}.arrow"
         names = {name for _, block in blocks for name in block.columns.keys() - block.types.keys()}
         check_names(names, files[blocks[0][0]][0])
+        held = sum(block.bytes_held for _, block in blocks)  # Parquet unpacks to any size
+        _check_space(folder, held * reader.copied_share)
         parts.append(write_part(path, blocks, reader.unit))
         locks.check()
     found = {"parts": parts, "notes": notes}

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from big_retrieval.data.stores import ingest
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.data.stores.parquet import PARQUET
-from big_retrieval.errors import Damaged
+from big_retrieval.errors import Damaged, UserError
 
 TYPES: list[tuple[pa.DataType, list[Any]]] = [
     *((kind, [1, None, 7]) for kind in (pa.int8(), pa.uint16(), pa.int32(), pa.uint64())),
@@ -61,6 +62,17 @@ def test_files_of_other_types_are_one_store(tmp_path: Path) -> None:
     assert [store.row(n) for n in range(3)] == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"a": "1"}]
     assert store.place(2) == f"{tmp_path / '1.parquet'}, row 1"
     assert store.column("a") is store.column("b") is None
+
+
+def test_columns_that_unpack_to_more_than_the_free_space_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": ["x" * 1000] * 5000}), path)
+    assert path.stat().st_size < 2**16
+    monkeypatch.setattr(ingest.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    with pytest.raises(UserError, match=r"too little space: 4\.8 MiB are needed, and 1\.0 MiB"):
+        open_store([path], PARQUET)
 
 
 def test_contents_are_not_a_column(tmp_path: Path) -> None:
