@@ -106,7 +106,8 @@ class Store(Table):
         """Returns the location of a row, such as `pairs.csv, line 9`."""
         part, inner = self._find(index)
         file, place = part.own["file"][inner], part.own["place"][inner]
-        key = part.names[self._key][inner] if self._key in part.names else None
+        has_key = self._key and self._key in part.names  # a column may have no name
+        key = part.names[self._key][inner] if has_key else None
         return f"{self._files[file]}, {self._unit} {place if key is None else key}"
 
     def first_damaged(self) -> str:
