@@ -213,7 +213,7 @@ def test_a_tar_with_odd_keys_and_names_loses_one_sample(tmp_path):
             shard.addfile(info, io.BytesIO(data))
     store = open_store([tmp_path / "a.tar"], TAR)
     assert (len(store), store.row(1)["json:a"], store.row(1)["?"]) == (2, 1, b"x")
-    with pytest.raises(Damaged, match=r"a\.tar, sample 0: its JSON is not JSON"):
+    with pytest.raises(Damaged, match=r"a\.tar, sample '0': its JSON is not JSON"):
         store.row(0)
 
 

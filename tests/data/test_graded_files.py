@@ -130,7 +130,7 @@ def test_every_form_gives_the_same_pairs(folder, form):
 def test_a_pair_is_found_in_its_file(folder, form):
     place = graded(folder, form(folder)).place(2)
     where = {as_csv: "line 4", as_jsonl: "line 3", as_parquet: "row 3", as_trec: "line 5"}
-    assert place.endswith(where.get(form, "query q2"))
+    assert place.endswith(where.get(form, "query 'q2'"))
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,13 @@ def test_a_pair_is_found_in_its_file(folder, form):
         ("a.json", '{"q": {"d": 1, "d": 2}}', "the key 'd' is there twice"),
         ("a.json", '{"q": {"d": 1}, "q": {}}', "the key 'q' is there twice"),
         ("a.json", '{"q": 3}', "query 1, not documents with scores, such as"),
-        ("a.json", '{"q": {"d": "x"}}', "a.json, query q: 'score' is 'x', not a number"),
-        ("a.json", '{"q1": {"10": 1}, "q2": {}}', "1 of 2 pairs have no document_id, .*q2;"),
-        ("a.json", "[3]", "entry 1, not a JSON object with keys"),
+        ("a.json", '{"q": {"d": "x"}}', "a.json, query .q.: 'score' is 'x', not a number"),
+        (
+            "a.json",
+            '{"q1": {"10": 1}, "q2": {}}',
+            "1 of 2 pairs have no document_id, .*query .q2.;",
+        ),
+        ("a.json", "[3]", "row 1, not a JSON object with keys"),
         ("a.qrels", "q1 0 10 3\nq1 10 3\n", "line 2: the line has 3 cells; lines before have 4"),
         ("a.qrels", "q1 0 10 3\n\nq1 0 11 x\n", "line 3: 'score' is 'x', not a number"),
         ("a.qrels", "q1 0 10 -1\n", "line 1: 'score' is -1; it must be 0 or more, and finite"),
@@ -163,13 +167,13 @@ def test_a_bad_file_of_pairs_is_named(folder, name, text, message):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ('{"10": 3}', "entry 1, not a JSON object with keys"),
-        ('["10"]', "entry 1, not a JSON object with keys"),
-        ('{"10": {"title": "a", "document_id": "7"}}', "entry 1, its 'document_id' is '7', not"),
+        ('{"10": 3}', "row 1, not a JSON object with keys"),
+        ('["10"]', "row 1, not a JSON object with keys"),
+        ('{"10": {"title": "a", "document_id": "7"}}', "row 1, its 'document_id' is '7', not"),
         ('{"10": {"title": "a"}, "10": {"title": "b"}}', "the key '10' is there twice"),
         (
             '[{"document_id": 10}, {"document_id": "10"}]',
-            r"entry 2: .*'10' is there already \(.*1",
+            r"row 2: .*'10' is there already \(.*1",
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_broken_images_and_rows_without_text_are_left_out(said: list[str]) -> No
     config = run()
     assert len(make_source(config.data)) + len(make_source(config.evals["validation"].data)) == 35
     (line,) = [x for x in said if "left out" in x]
-    assert line.startswith("5 records for train left out, the first: data, entry 1: 'captions'")
+    assert line.startswith("5 records for train left out, the first: data, row 1: 'captions'")
     assert config.loader.max_damaged > 0.01  # number 5, which opens but cannot be decoded
 
 

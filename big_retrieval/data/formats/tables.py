@@ -46,7 +46,7 @@ class Table:
 
     def place(self, index: int) -> str:
         """Where a row stands, for messages, such as `pairs.jsonl, line 7`."""
-        return f"{self.name}, entry {index + 1}"
+        return f"{self.name}, row {index + 1}"
 
     def column(self, name: str) -> pa.ChunkedArray | None:
         """The single values that all rows have in a column; None: read them row by row."""

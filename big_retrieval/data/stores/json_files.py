@@ -94,7 +94,7 @@ def read_qrels_object(path: Path, query: str, document: str, score: str) -> Iter
 
 
 JSON_LINES = Reader(read_json_lines, "line")
-JSON_LIST = Reader(read_json_list, "entry")
+JSON_LIST = Reader(read_json_list, "row")
 
 
 def json_reader(path: Path) -> Reader:
@@ -109,7 +109,7 @@ def json_object_reader(path: Path, key: str) -> Reader:
     """Returns the reader of a file that is a list or an object of rows, whose ids get a column."""
     if json_reader(path) is JSON_LIST:
         return JSON_LIST
-    return Reader(read_json_object, "entry", key=key, options={"key": key})
+    return Reader(read_json_object, "row", key=key, options={"key": key})
 
 
 def json_qrels_reader(path: Path, query: str, document: str, score: str) -> Reader:

@@ -103,12 +103,12 @@ class Store(Table):
         return content[HEADER:]
 
     def place(self, index: int) -> str:
-        """Returns the location of a row, such as `pairs.csv, line 9`."""
+        """Returns the location of a row: `pairs.csv, line 9`, or with its id `a.json, row 'd9'`."""
         part, inner = self._find(index)
         file, place = part.own["file"][inner], part.own["place"][inner]
         has_key = self._key and self._key in part.names  # a column may have no name
         key = part.names[self._key][inner] if has_key else None
-        return f"{self._files[file]}, {self._unit} {place if key is None else key}"
+        return f"{self._files[file]}, {self._unit} {place if key is None else repr(key)}"
 
     def first_damaged(self) -> str:
         """Returns location and reason of the first row that cannot be read."""

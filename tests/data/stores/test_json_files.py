@@ -62,7 +62,7 @@ def test_entries_of_a_list(
         ('[{"a": 1}, ', "what follows entry 1 .the file ends"),
         ('[{"a": 1} {}]', "what follows entry 1 .'{' instead of a comma"),
         ('[{"a": 1}]]', "what follows entry 1 .there is more after its end"),
-        ('["a", 3]', "none of 2 rows can be read: entry 1, not a JSON object"),
+        ('["a", 3]', "none of 2 rows can be read: row 1, not a JSON object"),
     ],
 )
 def test_bad_lists(text: str, message: str, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_bad_entry_of_a_list_is_a_damaged_row(tmp_path: Path) -> None:
     (tmp_path / "rows.json").write_text('[{"a": 1}, 12, {"a": 2},]')
     store = open_store([tmp_path / "rows.json"], JSON_LIST)
     assert (len(store), store.row(2)) == (3, {"a": 2})
-    with pytest.raises(Damaged, match="entry 2: not a JSON object with keys"):
+    with pytest.raises(Damaged, match="row 2: not a JSON object with keys"):
         store.row(1)
 
 
@@ -84,12 +84,12 @@ def test_rows_and_qrels_of_an_object(tmp_path: Path) -> None:
     path.write_text('{"d1": "text", "d2": {"id": "d2", "n": 2}, "d3": {"id": "d4"}, "d5": 3}')
     store = open_store([path], json_object_reader(path, "id"))
     assert [store.row(n) for n in (0, 1)] == [{"id": "d1", "text": "text"}, {"id": "d2", "n": 2}]
-    assert store.place(1) == f"{path}, entry d2"
+    assert store.place(1) == f"{path}, row 'd2'"
     for row, reason in ((2, "its 'id' is 'd4', not its id 'd3'"), (3, "not a JSON object")):
-        with pytest.raises(Damaged, match=f"entry {row + 1}: {reason}"):
+        with pytest.raises(Damaged, match=f"row {row + 1}: {reason}"):
             store.row(row)
     path.write_text('{"q1": {"d1": "2", "d2": 1.5}, "q2": {}}')
     store = open_store([path], json_qrels_reader(path, "q", "d", "s"))
     pairs = [{"q": "q1", "d": "d1", "s": "2"}, {"q": "q1", "d": "d2", "s": 1.5}]
     assert [store.row(n) for n in range(3)] == [*pairs, {"q": "q2", "s": 0}]
-    assert store.place(2) == f"{path}, query q2"
+    assert store.place(2) == f"{path}, query 'q2'"
