@@ -1,7 +1,6 @@
 """Open files that are read at any place: a process keeps a bounded number of them open."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import resource
@@ -137,26 +136,6 @@ class MappedFile:
     def check(self) -> None:
         """Raises a UserError if the file was changed since it was opened."""
         check_unchanged(self._path, self._stamp, self._file.number)
-
-
-def hold(path: str | os.PathLike[str]) -> Any:
-    """Marks a file as in use for as long as the result exists, if its file system has locks."""
-    file = _Descriptor(os.fspath(path))
-    with contextlib.suppress(OSError):
-        fcntl.flock(file.number, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return file
-
-
-def is_held(path: str | os.PathLike[str]) -> bool:
-    """Returns True if a file is in use by `hold`, in any process."""
-    try:
-        with open(path, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # there is no file, or no locks
-        pass
-    return False
 
 
 class _Descriptor:

@@ -1,23 +1,27 @@
 """Stores of the cache: their sizes, sources and last uses, and which ones are not needed."""
 
 import contextlib
+import fcntl
+import functools
 import json
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from big_retrieval.data.stores.store import INFO
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.io.handles import is_held, stamp_of
+from big_retrieval.io.handles import stamp_of
 from big_retrieval.runtime import locks
 
 DAY = 24 * 3600.0  # seconds
 UNUSED_DAYS = 30
 MIB = 2**20
 NAME = re.compile(r".+-[0-9a-f]{20}(\.partial)?")  # of a store, as `ingest` gives it
+OPENED = "opened"  # empty file next to the stores; processes lock a byte of it for each store
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,31 @@ def _is_there(path: str, stamp: list[int]) -> bool:
         return False
 
 
+def mark_opened(folder: Path) -> None:
+    """Marks a store as open until this process ends, if its disk has locks."""
+    with contextlib.suppress(OSError):
+        fcntl.lockf(_marks(folder.parent), fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _byte(folder))
+
+
+def is_opened(folder: Path) -> bool:
+    """Returns True if another process has a store open."""
+    try:
+        fcntl.lockf(_marks(folder.parent), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(folder))
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    return False
+
+
+@functools.cache
+def _marks(cache: Path) -> IO[bytes]:
+    """Opens `OPENED` once: closing it would remove all marks of this process."""
+    return (cache / OPENED).open("a+b")
+
+
+def _byte(folder: Path) -> int:
+    return int(folder.name[-20:-5], 16)
+
+
 def delete_store(store: CachedStore) -> None:
     """Deletes a store.
 
@@ -84,8 +113,8 @@ def delete_store(store: CachedStore) -> None:
     """
     folder = store.folder.with_name(store.folder.name.removesuffix(".partial"))
     with locks.Lock(locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES"):
-        if is_held(store.folder / INFO):
-            raise UserError(f"{store.folder} is in use.")
+        if is_opened(folder):
+            raise UserError(f"{folder} is in use.")
         (store.folder / INFO).unlink(missing_ok=True)  # a folder without it is never opened
         durable.remove(store.folder)
 

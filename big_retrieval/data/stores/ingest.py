@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.data.stores.blocks import Reader, RowBlock, check_names
+from big_retrieval.data.stores.cache import mark_opened
 from big_retrieval.data.stores.store import INFO, Store
 from big_retrieval.data.stores.writer import PART_BYTES, PART_ROWS, write_info, write_part
 from big_retrieval.errors import UserError
@@ -72,6 +73,7 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
         folder = _made(folder, files, reader)
     with contextlib.suppress(OSError):  # of another user
         os.utime(folder / INFO)  # the time of the last use
+    mark_opened(folder)  # worker processes open it later, too
     store = Store(folder)
     for note in store.notes[:MOST_NOTES]:
         _warn(note)
@@ -146,9 +148,8 @@ def _check_space(folder: Path, size: float) -> None:
     free = shutil.disk_usage(folder.parent).free
     if free < size:
         raise UserError(
-            f"{folder.parent} has too little space: {size / MIB:,.1f} MiB are needed, and "
-            f"{free / MIB:,.1f} MiB are free. Set BIG_RETRIEVAL_STORES to a folder on a larger "
-            "disk."
+            f"{folder.parent} has {free / MIB:,.1f} MiB of free space, not {size / MIB:,.1f} MiB. "
+            "Set BIG_RETRIEVAL_STORES to a folder on a larger disk."
         )
 
 

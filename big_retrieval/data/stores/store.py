@@ -15,7 +15,7 @@ from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.values import Pointer, StoredColumn, header_digest, is_json
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.io.handles import RandomAccessFile, hold
+from big_retrieval.io.handles import RandomAccessFile
 
 INFO = "store.json"
 HEADER = 512  # bytes of a member's header in a tar file, directly before its content
@@ -38,7 +38,6 @@ class Store(Table):
     def __init__(self, folder: Path):
         self.folder = folder
         try:
-            self._held = hold(folder / INFO)  # a later worker process opens it, too
             info = json.loads((folder / INFO).read_bytes())
             self._parts = [_Part(folder / name) for name in info["parts"]]
         except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:

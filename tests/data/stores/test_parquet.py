@@ -71,7 +71,7 @@ def test_columns_that_unpack_to_more_than_the_free_space_are_refused(
     pq.write_table(pa.table({"a": ["x" * 1000] * 5000}), path)
     assert path.stat().st_size < 2**16
     monkeypatch.setattr(ingest.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
-    with pytest.raises(UserError, match=r"too little space: 4\.8 MiB are needed, and 1\.0 MiB"):
+    with pytest.raises(UserError, match=r"has 1\.0 MiB of free space, not 4\.8 MiB"):
         open_store([path], PARQUET)
 
 
