@@ -27,12 +27,12 @@ def stamp_of(path: str | os.PathLike[str] | int) -> Stamp:
     return status.st_size, status.st_mtime_ns
 
 
-def ends_digest(path: str | os.PathLike[str]) -> str:
-    """Returns a digest of the first and last 64 KiB of a file, 16 hexadecimal digits."""
+def ends_digest(path: str | os.PathLike[str], size: int = END_BYTES) -> str:
+    """Returns a digest of the first and last `size` bytes of a file, 16 hexadecimal digits."""
     out = hashlib.blake2b(digest_size=8)
     with open(path, "rb") as file:
-        out.update(file.read(END_BYTES))
-        file.seek(-min(END_BYTES, file.tell()), os.SEEK_END)
+        out.update(file.read(size))
+        file.seek(-min(size, file.tell()), os.SEEK_END)
         out.update(file.read())
     return out.hexdigest()
 

@@ -29,7 +29,7 @@ from big_retrieval.data.stores.store import INFO, Store
 from big_retrieval.data.stores.writer import PART_BYTES, PART_ROWS, write_info, write_part
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.io.handles import ends_digest, stamp_of
+from big_retrieval.io.handles import END_BYTES, ends_digest, stamp_of
 from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
@@ -39,6 +39,8 @@ LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
 MOST_BYTES = 2**30  # of a part, except one block; offsets of texts have 32 bits
 ANNOUNCED = 50 * 2**20  # bytes above which reading is worth a message
 MOST_NOTES = 5  # that are printed
+MOST_SAMPLED = 2**26  # bytes of the ends of all files that each open reads,
+LEAST_END = 2**12  # unless this is more, of each end
 MIB = 2**20
 
 log = logging.getLogger(__name__)
@@ -67,7 +69,8 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
     Raises:
       UserError: a file is not of the format, changes while it is read, or no row can be read.
     """
-    files = [(str(path.absolute()), *stamp_of(path), ends_digest(path)) for path in paths]
+    size = max(LEAST_END, min(END_BYTES, MOST_SAMPLED // 2 // len(paths)))
+    files = [(str(path.absolute()), *stamp_of(path), ends_digest(path, size)) for path in paths]
     folder = stores_folder() / f"{paths[0].stem[:40]}-{_key(files, reader)}"
     if not _is_store(folder):
         folder = _made(folder, files, reader)

@@ -93,6 +93,16 @@ def test_fingerprint_depends_on_values_alone(tmp_path: Path) -> None:
         assert other.fingerprint != first.fingerprint
 
 
+def test_last_bytes_show_a_change_that_kept_size_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "MOST_SAMPLED", 1)  # as of very many files
+    for value in (1, 2):
+        path = write(tmp_path / "rows.jsonl", [*({"a": 0} for _ in range(2000)), {"a": value}])
+        os.utime(path, ns=(0, 0))
+        assert open_store([path], JSON_LINES).row(2000) == {"a": value}
+
+
 def interrupted(path: Path) -> Any:
     """A reader that fails at the third file for as long as a file `stop` is beside it."""
     with (path.parent / "read.txt").open("a") as log:
