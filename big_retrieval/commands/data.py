@@ -189,8 +189,7 @@ def regions() -> None:
 
 def stores() -> None:
     """Lists the stores, or deletes those that are not needed."""
-    from big_retrieval.data.stores.cache import delete_stores, print_stores
-    from big_retrieval.data.stores.ingest import stores_folder
+    from big_retrieval.data.stores.cache import delete_stores, print_stores, stores_folder
 
     if ALL.value and not DELETE.value:
         raise UserError("--all goes with --delete: give both, or neither to list the stores.")

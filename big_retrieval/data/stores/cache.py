@@ -1,10 +1,13 @@
-"""Stores of the cache: their sizes, sources and last uses, and which ones are not needed."""
+"""The folder of all stores: their sizes, sources and last uses, and which ones are not needed."""
 
+import atexit
 import contextlib
 import fcntl
 import functools
 import json
+import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,6 +47,22 @@ class CachedStore:
     sources: tuple[str, ...]
     used: float
     reason: str
+
+
+def stores_folder() -> Path:
+    """Returns the folder of all stores: $BIG_RETRIEVAL_STORES, or one in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    chosen = os.environ.get("BIG_RETRIEVAL_STORES") or f"{cache}/big_retrieval/stores"
+    folder = os.path.expanduser(chosen)  # unlike Path's, no error without a home
+    return temporary_folder() if folder.startswith("~") else Path(folder).absolute()
+
+
+@functools.cache
+def temporary_folder() -> Path:
+    """Returns a folder that is removed at the end of this process."""
+    folder = tempfile.TemporaryDirectory(prefix="big_retrieval_stores_", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def cached_stores(cache: Path) -> Iterator[CachedStore]:

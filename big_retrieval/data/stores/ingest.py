@@ -9,7 +9,6 @@ Files that were touched are read again, and give a store of the same fingerprint
 files; a process that was killed continues after its last complete lane.
 """
 
-import atexit
 import contextlib
 import functools
 import gc
@@ -18,13 +17,12 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.data.stores.blocks import Reader, RowBlock, check_names
-from big_retrieval.data.stores.cache import mark_opened
+from big_retrieval.data.stores.cache import mark_opened, stores_folder, temporary_folder
 from big_retrieval.data.stores.store import INFO, Store
 from big_retrieval.data.stores.writer import PART_BYTES, PART_ROWS, write_info, write_part
 from big_retrieval.errors import UserError
@@ -45,22 +43,6 @@ MIB = 2**20
 
 log = logging.getLogger(__name__)
 File = tuple[str, int, int, str]  # path, bytes, time of change in ns, `ends_digest`
-
-
-def stores_folder() -> Path:
-    """Returns the folder of all stores: $BIG_RETRIEVAL_STORES, or one in the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    chosen = os.environ.get("BIG_RETRIEVAL_STORES") or f"{cache}/big_retrieval/stores"
-    folder = os.path.expanduser(chosen)  # unlike Path's, no error without a home
-    return _temporary() if folder.startswith("~") else Path(folder).absolute()
-
-
-@functools.cache
-def _temporary() -> Path:
-    """Returns a folder that is removed at the end of this process."""
-    folder = tempfile.TemporaryDirectory(prefix="big_retrieval_stores_", ignore_cleanup_errors=True)
-    atexit.register(folder.cleanup)
-    return Path(folder.name)
 
 
 def open_store(paths: Sequence[Path], reader: Reader) -> Store:
@@ -106,10 +88,10 @@ def _made(folder: Path, files: Sequence[File], reader: Reader) -> Path:
             raise PermissionError
     except OSError:
         _warn(
-            f"{folder.parent} cannot be written: files are read into {_temporary()}, for this run "
-            "only. Set BIG_RETRIEVAL_STORES to a folder that keeps them."
+            f"{folder.parent} cannot be written: files are read into {temporary_folder()}, for "
+            "this run only. Set BIG_RETRIEVAL_STORES to a folder that keeps them."
         )
-        folder = _temporary() / folder.name
+        folder = temporary_folder() / folder.name
     owner = locks.Lock(
         locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES", wait=True, look=0.2
     )
