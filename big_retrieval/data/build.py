@@ -14,6 +14,7 @@ from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource, fingerprint_of, make_source
+from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.data.text.tokenizers import (
     FixedLengthTokenizer,
     load_tokenizer,
@@ -23,6 +24,7 @@ from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.data.text.words import learn_words, words_tokenizer
 
 EVALS = "config.evals."  # beginning of the keys of evaluators
+RULES = "config.data.rules"  # key of the version of the readers of files
 log = logging.getLogger(__name__)
 
 
@@ -76,6 +78,11 @@ def eval_fingerprints(sources: Mapping[str, RecordSource]) -> dict[str, str]:
     return {key: fingerprint for key, fingerprint in found.items() if fingerprint}
 
 
+def has_other_rules(saved: Mapping[str, str]) -> bool:
+    """Returns True if other rules read the files whose fingerprints a checkpoint has."""
+    return saved.get(RULES, str(VERSION)) != str(VERSION)
+
+
 def warn_of_other_evals(saved: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Warns of evaluators whose data are not those of a checkpoint.
 
@@ -85,9 +92,13 @@ def warn_of_other_evals(saved: Mapping[str, str], now: Mapping[str, str]) -> Non
     """
     for key in sorted(now):
         if key.startswith(EVALS) and saved.get(key, now[key]) != now[key]:
+            reason, remedy = "has changed since the checkpoint was written", "Restore its files"
+            if has_other_rules(saved):
+                reason = "is read by other rules than when the checkpoint was written"
+                remedy = "Use the version of big_retrieval that wrote it"
             log.warning(
-                f"{key} has changed since the checkpoint was written: its metrics cannot be "
-                "compared with those of the run. Restore its files to compare them."
+                f"{key} {reason}: its metrics cannot be compared with those of the run. {remedy} "
+                "to compare them."
             )
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import jax
 
 from big_retrieval.config import Config
-from big_retrieval.data.build import EVALS, warn_of_other_evals
+from big_retrieval.data.build import EVALS, RULES, has_other_rules, warn_of_other_evals
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.formats.open_files import expand
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.sources import RecordSource, evenly_spaced, fingerprint_of, place_of
+from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import distributed
 
@@ -58,7 +59,7 @@ def fingerprints(
                 f"process {jax.process_index()} reads other rows of config.data than process 0: "
                 "give all hosts the same files."
             )
-    return {name: value for name, value in hashes.items() if value}
+    return {RULES: str(VERSION), **{name: value for name, value in hashes.items() if value}}
 
 
 def check_content(
@@ -67,6 +68,7 @@ def check_content(
     """Raises if a checkpoint was trained with other `fingerprints`; warns if evaluators' differ."""
     if jax.process_index() == 0:
         warn_of_other_evals(saved, now)
+    now = {name: value for name, value in now.items() if name != RULES}
     if all(saved.get(x) == now[x] for x in now):
         return
     files = changed_files(folder, config)
@@ -80,12 +82,23 @@ def check_content(
     compared = [x for x in now if not x.startswith(EVALS) and (x in saved or x not in contents)]
     for name in sorted(compared, key=lambda name: name not in contents):
         if saved.get(name) != now[name]:
+            check_rules(folder, saved)
             content = contents.get(
                 name,
                 f"content of config.fields.{name}.file (or of the texts that it belongs to) than "
                 "there is now: restore the files",
             )
             raise UserError(f"{folder} was trained with other {content}, {ANEW}")
+
+
+def check_rules(folder: Path, saved: Mapping[str, str]) -> None:
+    """Raises if other rules read the data of a checkpoint, whose rows are not those of now."""
+    if has_other_rules(saved):
+        raise UserError(
+            f"{folder} was trained with other rows than config.data gives now, and this version "
+            "reads files by other rules: resume with the version of big_retrieval that wrote the "
+            f"checkpoint, {ANEW}"
+        )
 
 
 def changed_files(folder: Path, config: Config) -> str:

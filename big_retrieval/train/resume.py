@@ -18,7 +18,7 @@ from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.saved import read_config
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
-from big_retrieval.train.data_fingerprint import ANEW, changed_files, check_content
+from big_retrieval.train.data_fingerprint import ANEW, changed_files, check_content, check_rules
 
 log = logging.getLogger(__name__)
 RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
@@ -178,6 +178,7 @@ def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping
     saved, written = schema.as_saved(read_config(folder)), f"{folder} was written"
     _check_config(saved, config, f"{folder} was trained with", written, remedy)
     if any(meta[key] != expected[key] for key in ("records", "next_records")):
+        check_rules(folder, meta.get("beside", {}))
         raise UserError(
             f"{folder} goes on with other records than config.data gives now (it had "
             f"{meta['records']:,}, now {expected['records']:,}): restore "

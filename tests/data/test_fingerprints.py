@@ -37,6 +37,9 @@ def test_rows_of_a_changed_table_are_refused(tmp_path: Path) -> None:
     write(path, ["new.png,new", *LINES])
     with pytest.raises(UserError, match=r"t\.csv has changed since .*rows\.npz were chosen: res"):
         source.build()
+    np.savez(file, **{**np.load(file), "rules": 3})
+    with pytest.raises(UserError, match=r"t\.csv is read by other rules than when the rows in"):
+        source.build()
     np.save(tmp_path / "rows.npy", [4, 1])  # of an older version
     assert len(Pairs(path=str(path), rows=str(tmp_path / "rows.npy")).build()) == 2
 

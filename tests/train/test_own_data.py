@@ -15,14 +15,14 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
-from big_retrieval.data.build import make_source
+from big_retrieval.data import build
 from big_retrieval.data.formats.shards import write_folder
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.evals.systems import model_system
 from big_retrieval.inference.load import load
 from big_retrieval.io.manifest import read_meta, to_json, write_manifest
-from big_retrieval.train.data_fingerprint import ROWS
+from big_retrieval.train.data_fingerprint import ROWS, check_content
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, tiny
 
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     info = tarfile.TarInfo(f"{n:05d}.{ending}")
                     info.size = len(data)
                     shard.addfile(info, io.BytesIO(data))
-    source = make_source(configs.Pairs(path=str(place / "pairs.jsonl")))
+    source = build.make_source(configs.Pairs(path=str(place / "pairs.jsonl")))
     write_folder(source, place / "shards", shard_records=9, origin={}, skip=lambda *a: None)
     return place
 
@@ -109,6 +109,12 @@ def test_resume_and_evaluate_notice_changed_files(
     model = load(checkpoint)
     model_system(model, "", "", 1, read_meta(checkpoint)["beside"])
     assert any("config.evals.test.data has changed since the checkpoint" in x for x in said)
+    with pytest.MonkeyPatch.context() as patch:  # as a later version of the readers
+        patch.setattr(build, "VERSION", build.VERSION + 1)
+        model_system(model, "", "", 1, read_meta(checkpoint)["beside"])
+        with pytest.raises(UserError, match=r"this version reads files by other rules: resume wi"):
+            check_content(checkpoint, config, read_meta(checkpoint)["beside"], {ROWS: ""})
+    assert any("config.evals.test.data is read by other rules" in x for x in said)
 
     (index,) = sorted({*range(COUNT)} - {*evenly_spaced(COUNT, 32)})[:1]  # its text is no sample
     paths[0].write_text("\n".join([*lines[:index], lines[0], *lines[index + 1 :]]))

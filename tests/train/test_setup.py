@@ -16,8 +16,10 @@ from PIL import Image
 from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Config, ImageField, recipe
+from big_retrieval.data.build import RULES
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import chips, distributed
@@ -235,18 +237,17 @@ def test_one_process_reads_the_files_beside_the_records_for_all(
         )
         for name in ("a", "")
     }
-    source = SceneRecords("test", count=4)
+    source, rules = SceneRecords("test", count=4), {RULES: str(VERSION)}
     found = fingerprints(readers, source)
     assert found.pop(TEXTS)
-    assert found == {"a": "a"}
+    assert found == {"a": "a"} | rules
     assert len(reads) == 2
     heard: list[str] = []
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(distributed, "broadcast", lambda word: heard.append(word) or "of the first")
-    assert fingerprints(readers, source) == dict.fromkeys(
-        ("a", "", ROWS, TEXTS, IMAGES), "of the first"
-    )
+    names = ("a", "", ROWS, TEXTS, IMAGES)
+    assert fingerprints(readers, source) == dict.fromkeys(names, "of the first") | rules
     assert (len(reads), heard) == (2, [""] * 5)
     rows = Records(Rows([{"captions": "other rows than those of process 0"}], "rows"), image=())
     with pytest.raises(UserError, match=r"process 1 reads other rows of config\.data than process"):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from big_retrieval.data.formats.columns import TEXT, Keys, as_text, check_ids, scan
 from big_retrieval.data.formats.tables import Table, check_columns, combined_digest
 from big_retrieval.data.sources import Record
+from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.npy import read_npz
 
@@ -95,7 +96,7 @@ def save_rows(path: Path, rows: np.ndarray, table: Table) -> None:
       rows: the indices, from 0, int64 [n].
       table: all rows.
     """
-    np.savez(path, rows=rows, fingerprint=np.array(table.fingerprint))
+    np.savez(path, rows=rows, fingerprint=np.array(table.fingerprint), rules=VERSION)
 
 
 def numbered(table: Table, file: str, data: str) -> View:
@@ -109,12 +110,13 @@ def numbered(table: Table, file: str, data: str) -> View:
     Raises:
       UserError: the file cannot be read, is empty, or was made for other rows.
     """
-    fingerprint = None
+    fingerprint, rules = None, VERSION
     if file.lower().endswith(".npz"):
         arrays = read_npz(Path(file))
         rows, fingerprint = (arrays.get(key, np.empty(0)) for key in ("rows", "fingerprint"))
         if not fingerprint.size:
             raise UserError(f"{file} has no `fingerprint`: write it with `save_rows`, or as .npy.")
+        rules = arrays.get("rules", VERSION)
     else:
         try:
             rows = np.load(file, allow_pickle=False)
@@ -123,9 +125,12 @@ def numbered(table: Table, file: str, data: str) -> View:
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
         raise UserError(f"{file} is not a list of row indices; correct `rows` of the data.")
     if fingerprint is not None and str(fingerprint) != table.fingerprint:
+        reason, remedy = "has changed since", "restore it"
+        if rules != VERSION:
+            reason = "is read by other rules than when"
+            remedy = "use the version of big_retrieval that chose them"
         raise UserError(
-            f"{data} has changed since the rows in {file} were chosen: restore it, or train in "
-            "another folder."
+            f"{data} {reason} the rows in {file} were chosen: {remedy}, or train in another folder."
         )
     if rows.min() < 0 or rows.max() >= len(table):
         raise UserError(
