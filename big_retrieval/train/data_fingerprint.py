@@ -17,6 +17,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.formats.open_files import expand
 from big_retrieval.data.images.decoding import Encoded
+from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.sources import RecordSource, evenly_spaced, fingerprint_of, place_of
 from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.errors import Damaged, UserError
@@ -54,12 +55,21 @@ def fingerprints(
     hashes = {name: function() if first else "" for name, function in compute.items()}
     if jax.process_count() > 1:
         hashes = {name: distributed.broadcast(value) for name, value in hashes.items()}
-        if hashes[ROWS] != (rows := fingerprint_of(source)) and rows:
-            raise UserError(
-                f"process {jax.process_index()} reads other rows of config.data than process 0: "
-                "give all hosts the same files."
-            )
+        _check_rows(source)
     return {RULES: str(VERSION), **{name: value for name, value in hashes.items() if value}}
+
+
+def _check_rows(source: RecordSource) -> None:
+    """Raises a UserError for the first source whose rows are not those of the first process."""
+    parts = source.parts.values() if isinstance(source, MixedSource) else [source]
+    hashes = [(part, fingerprint_of(part)) for part in parts]
+    firsts = [distributed.broadcast(value) for _, value in hashes]
+    for (part, value), first in zip(hashes, firsts, strict=True):
+        if value not in ("", first):
+            raise UserError(
+                f"process {jax.process_index()} reads other rows of config.data than process 0, in "
+                f"the source of {place_of(part, 0)}: give all hosts the same files."
+            )
 
 
 def check_content(

@@ -19,6 +19,7 @@ from big_retrieval.config import Config, ImageField, recipe
 from big_retrieval.data.build import RULES
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
@@ -248,7 +249,8 @@ def test_one_process_reads_the_files_beside_the_records_for_all(
     monkeypatch.setattr(distributed, "broadcast", lambda word: heard.append(word) or "of the first")
     names = ("a", "", ROWS, TEXTS, IMAGES)
     assert fingerprints(readers, source) == dict.fromkeys(names, "of the first") | rules
-    assert (len(reads), heard) == (2, [""] * 5)
+    assert (len(reads), heard) == (2, [""] * 6)
     rows = Records(Rows([{"captions": "other rows than those of process 0"}], "rows"), image=())
-    with pytest.raises(UserError, match=r"process 1 reads other rows of config\.data than process"):
-        fingerprints({}, rows)
+    mixed = MixedSource({"a": source, "b": rows}, {"a": 1, "b": 1})
+    with pytest.raises(UserError, match=r"process 1 reads other rows .* the source of rows, row 1"):
+        fingerprints({}, mixed)
