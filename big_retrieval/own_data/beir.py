@@ -2,9 +2,10 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from big_retrieval.config.sources import Source
@@ -12,7 +13,8 @@ from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.passages.published import Beir, has_titles
-from big_retrieval.data.sources import evenly_spaced
+from big_retrieval.data.sources import Record, evenly_spaced
+from big_retrieval.data.stores.headerless import read_tabs
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.trec import read_qrels
 from big_retrieval.io import durable
@@ -159,10 +161,18 @@ def _from_marco(given: Path, out: Path) -> Path:
         _write_judgments(out / "qrels" / f"{stem}.tsv", read_qrels(file, "max"))
     for name, pattern in (("corpus", "collection.tsv"), ("queries", "queries*.tsv")):
         with (out / f"{name}.jsonl").open("w", encoding="utf-8") as written:
-            for file in sorted(given.glob(pattern)):
-                with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-                    for line in lines:
-                        key, _, text = line.rstrip("\r\n").partition("\t")
-                        row = {"_id": key, "text": text}
-                        written.write(json.dumps(row, ensure_ascii=False) + "\n")
+            for row in itertools.chain.from_iterable(map(_rows, sorted(given.glob(pattern)))):
+                written.write(json.dumps(row, ensure_ascii=False) + "\n")
     return out
+
+
+def _rows(file: Path) -> Iterator[Record]:
+    """Yields the ids and texts of a file of MS MARCO's."""
+    for block in read_tabs(file, ("_id", "text"), 2):
+        for line, reason in zip(block.places, block.reasons, strict=True):
+            if reason:
+                raise UserError(f"--data: {file}, line {line}: {reason}. Correct the line.")
+        for note in block.notes:
+            log.warning(note)
+        columns = (block.columns.get(name, ()) for name in ("_id", "text"))
+        yield from ({"_id": key, "text": text} for key, text in zip(*columns, strict=True))

@@ -234,6 +234,17 @@ def test_queries_documents_and_judgments(
     assert config.fields["answer"].title == ("title" if form == "beir" else "")
 
 
+@pytest.mark.parametrize("line", ["60", "60\ta\tb"])
+def test_line_of_a_collection_without_one_tab_is_named(line: str) -> None:
+    beir_folder({"train": range(40)}, "marco")
+    with Path("data/collection.tsv").open("a") as file:
+        file.write(line)
+    with pytest.raises(
+        UserError, match=r"data/collection\.tsv, line 61: the line has [13] cells; 2"
+    ):
+        run()
+
+
 def test_one_file_of_judgments_is_divided_by_queries() -> None:
     beir_folder({"test": range(40)})
     config = run()
