@@ -11,7 +11,6 @@ import numpy as np
 
 from big_retrieval.config import Karpathy, Pairs, Tar
 from big_retrieval.config.sources import Source
-from big_retrieval.data.formats.open_files import files_of
 from big_retrieval.data.formats.views import save_rows
 from big_retrieval.data.sources import cell_of, evenly_spaced, make_source, texts_of
 from big_retrieval.data.text.normalize import normalize_text
@@ -181,15 +180,13 @@ class SplitRecords:
 
     def _write(self, path: Path, groups: list[list[int]]) -> None:
         """Writes a record for each group of rows: its image, and the different captions."""
-        config: Any = self.config
-        root = Path(config.root or files_of(config.path, "")[0].parent).absolute()
         with path.open("w", encoding="utf-8", errors="replace") as out:
             for group in groups:
                 captions: dict[str, str] = {}
                 for row in group:
                     for text in texts_of(self.source, row, "captions"):
                         captions.setdefault(normalize_text(text), text.strip())
-                image = str(root / cell_of(self.source, group[0], "image"))
+                image = str(self.source.root / cell_of(self.source, group[0], "image"))
                 record = {"image": image, "captions": list(captions.values())}
                 out.write(json.dumps(record, ensure_ascii=False) + "\n")
 

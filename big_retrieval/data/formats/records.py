@@ -47,6 +47,10 @@ class Records(BaseSource):
       classes: label column -> names of its classes.
       name: the source's; "": the table's.
 
+    Attributes:
+      table: the rows.
+      root: the folder that image paths start from, absolute.
+
     Raises:
       UserError: the table has none of the columns.
     """
@@ -66,7 +70,7 @@ class Records(BaseSource):
         self.classes = dict(classes or {})
         self.table = table
         self._image, self._text, self._separator = tuple(image), text, separator
-        self._root = Path(root).absolute()
+        self.root = Path(root).absolute()
         columns = table.columns
         if columns is not None and self._image and not columns & set(self._image):
             check_columns(table, self._image[:1], "image")
@@ -137,7 +141,7 @@ class Records(BaseSource):
     def _image_of(self, index: int, row: Record) -> Any:
         """The image of a row, not decoded: `Encoded` or an array; None where it has none."""
         value = self._column(row, index, self._image_key(row))
-        return None if is_absent(value) else load_image(value, self._root, self.place(index))
+        return None if is_absent(value) else load_image(value, self.root, self.place(index))
 
     def _texts(self, row: Record, index: int) -> tuple[str, ...]:
         value = self._column(row, index, self._text)
