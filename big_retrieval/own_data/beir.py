@@ -59,17 +59,18 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
         skip_unknown_ids=True,
     )  # fmt: skip
     sources: dict[str, Source] = {"train": train}
+    ranked = dataclasses.replace(train, min_relevance=0.0)
     if "validation" not in splits:
         held, rest = _divided(read_qrels(given / "qrels" / f"{splits['train']}.tsv", "max"), SHARE)
         path = _write_judgments(folder / "train.tsv", rest)
         sources["train"] = dataclasses.replace(train.judged_pairs(), path=path, how_to_get="")
-        sources["validation"] = _ranked(train, documents, folder, "validation", held)
+        sources["validation"] = _ranked(ranked, documents, folder, "validation", held)
     for name, stem in splits.items():
         if name != "train":
-            source, judgments = dataclasses.replace(train, split=stem), None
+            sources[name] = dataclasses.replace(ranked, split=stem)
             if len(documents) > RANKED[machine.here().is_small]:
                 judgments, _ = _divided(read_qrels(given / "qrels" / f"{stem}.tsv", "max"), 1.0)
-            sources[name] = _ranked(source, documents, folder, name, judgments)
+                sources[name] = _ranked(ranked, documents, folder, name, judgments)
     words = {"query": _words(queries), "text": _words(documents)}
     title = "title" if has_titles(given) else ""
     columns = {"query": "query", "document": "text", "title": title}
@@ -115,20 +116,18 @@ def _write_judgments(path: Path, judgments: Judgments) -> str:
 
 
 def _ranked(
-    source: Beir, documents: Table, folder: Path, name: str, judgments: Judgments | None
+    source: Beir, documents: Table, folder: Path, name: str, judgments: Judgments
 ) -> Source:
-    """Returns the source of an evaluation.
+    """Returns the source of an evaluation with chosen judgments.
 
     Args:
       source: of the folder of the data.
       documents: all; of more than `RANKED`, a sample is ranked.
       folder: takes the judgments and the sample.
       name: of the split.
-      judgments: chosen ones; None for all of the source.
+      judgments: the chosen ones.
     """
-    source, most = dataclasses.replace(source, min_relevance=0.0), RANKED[machine.here().is_small]
-    if judgments is None:
-        return source
+    most = RANKED[machine.here().is_small]
     path = _write_judgments(folder / f"{name}.tsv", judgments)
     made = dataclasses.replace(source.judged_pairs(), path=path, how_to_get="")
     if len(documents) <= most:
