@@ -245,6 +245,7 @@ def main() -> None:
         index, seconds = build(folder / "inverted", args, documents)
         row["build_seconds"] = seconds
         row["index_bytes"] = sum(path.stat().st_size for path in index.folder.iterdir())
+        others = dense_searches(args, peers, folder / "dense")
         for kind, queries in asked.items():
             touched = lengths[queries.indices].sum() / args.queries
             row[f"{kind}_entries_touched"] = float(touched)
@@ -255,11 +256,12 @@ def main() -> None:
                 row |= built
             exact = exactness(searches, queries, documents, args.depth)
             row |= {f"{kind}_{name}": value for name, value in exact.items()}
-            if kind == "bag":
-                searches |= dense_searches(args, peers, folder / "dense")
+            if kind in ("bag", "weighted"):
+                searches |= others
             row |= percentiles(kind, timed(searches, args))
-        if "bag_faiss_p50_ms" in row:
-            row["faiss_by_ours_p50"] = row["bag_faiss_p50_ms"] / row["bag_ours_p50_ms"]
+            if f"{kind}_faiss_p50_ms" in row:
+                ratio = row[f"{kind}_faiss_p50_ms"] / row[f"{kind}_ours_p50_ms"]
+                row[f"{kind}_faiss_by_ours_p50"] = ratio
     measure.report(row, args.json)
 
 

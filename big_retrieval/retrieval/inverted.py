@@ -2,8 +2,9 @@
 
 A query's score of a document is the inner product of their rows of values; with a bag of words as
 the query, the sum of the document's values in the terms of its words (VDR, section 5). Only the
-lists of the query's terms are read, one after the other, and what they say is added up: documents
-that share no term with a query are never looked at, nor found.
+lists of the query's terms are read, in the order of the query, and added to an array of scores
+(`postings.py`). Documents that share no term with a query are never looked at, nor found. No list
+is skipped: upper bounds of lists and of blocks of documents are too high (docs/ARCHITECTURE.md).
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import StoredTexts, mapped_files, open_array
 from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
+from big_retrieval.retrieval.postings import add_list
 from big_retrieval.retrieval.runs import Part, Run, Runs, check_number, checked, merged
 
 MEMORY = 512 * 2**20  # bytes that building works with
@@ -156,8 +158,15 @@ class InvertedIndex:
         entries = len(self._documents)
         stored = entries if self._values is None else len(self._values)
         sizes = (len(self._pointers), self._pointers[-1], stored, entries, len(self.ids))
-        if sizes != (about.terms + 1, about.entries, about.entries, about.entries, len(self)):
+        lengths = np.diff(self._pointers, prepend=0)  # no list begins before 0
+        fit = lengths.min(initial=0) >= 0 and lengths.max(initial=0) <= len(self)
+        if not fit or sizes != (about.terms + 1, *[about.entries] * 3, len(self)):
             raise UserError(f"the files of the index {folder} do not fit together; {REBUILD}.")
+        self._ones = np.ones(lengths.max(initial=0) if self._values is None else 0, np.float32)
+        self._bounds = np.stack([self._pointers[:-1], self._pointers[1:]], axis=1)  # [V, 2]
+        self._ends = np.zeros((about.terms, 2), np.int32)  # 0 and the length of every list
+        self._ends[:, 1] = lengths[1:]
+        self._checked = np.zeros(about.terms, bool)  # lists whose documents exist
         self._local = threading.local()
 
     def __len__(self) -> int:
@@ -208,7 +217,8 @@ class InvertedIndex:
         """
         check_depth(depth)
         terms = np.asarray(terms, np.int64)
-        values = np.ones(len(terms)) if weights is None else np.asarray(weights, np.float32)
+        weights = np.ones(len(terms), np.float32) if weights is None else weights
+        values = np.asarray(weights, np.float32)
         if len(terms) and not 0 <= terms.min() <= terms.max() < self.about.terms:
             raise UserError(
                 f"a query has terms {terms.min()} to {terms.max()}, the index "
@@ -252,23 +262,23 @@ class InvertedIndex:
     ) -> tuple[np.ndarray, np.ndarray]:
         """`search_one` for a query that was checked."""
         self._check_files()
-        starts, stops = self._pointers[terms].tolist(), self._pointers[terms + 1].tolist()
-        lists = list(zip(starts, stops, weights.tolist(), strict=True))
+        self._check_lists(terms)
+        lists = self._bounds[terms].tolist()
+        products = zip(lists, self._ends[terms], weights[:, None], strict=True)
         scores = self._scores()
         try:
-            for start, stop, weight in lists:
-                self._add(scores, start, stop, weight)
+            for (start, stop), ends, weight in products:
+                documents, values = self._documents[start:stop], self._read_values(start, stop)
+                add_list(scores, documents, values, weight, ends)
             # Looking through all scores, and setting them to 0, costs more than to collect the few
             # documents of short lists.
-            short = SHORT * sum(stop - start for start, stop, _ in lists) < len(self)
+            short = SHORT * sum(stop - start for start, stop in lists) < len(self)
             numbers, found = self._few(scores, lists) if short else (None, scores)
             best = top(found, depth, numbers)
             if not short:
                 scores.fill(0)
-        except BaseException as problem:
+        except BaseException:
             self._local.scores = None  # they may hold half a query
-            if isinstance(problem, IndexError):
-                raise UserError(f"the index {self.folder} is damaged; {REBUILD}.") from None
             raise
         return best[0].astype(np.int64), best[1]
 
@@ -277,6 +287,15 @@ class InvertedIndex:
         for file in self._files:
             file.check()
 
+    def _check_lists(self, terms: np.ndarray) -> None:
+        """Raises a UserError if a list that was not read before has a document out of range."""
+        for term in terms[~self._checked[terms]].tolist():
+            documents = self._documents[slice(*self._bounds[term])]
+            # Without their signs, negative numbers are too large.
+            if documents.view(np.uint32).max(initial=0) >= max(len(self), 1):
+                raise UserError(f"the index {self.folder} is damaged; {REBUILD}.")
+            self._checked[term] = True
+
     def _scores(self) -> np.ndarray:
         """This thread's scores of all documents, float32, all 0."""
         scores = getattr(self._local, "scores", None)
@@ -284,31 +303,22 @@ class InvertedIndex:
             scores = self._local.scores = np.zeros(len(self), np.float32)
         return scores
 
-    def _add(self, scores: np.ndarray, start: int, stop: int, weight: float) -> None:
-        """Adds the products of a list to the scores."""
-        documents = self._documents[start:stop]
+    def _read_values(self, start: int, stop: int) -> np.ndarray:
+        """The values of a list, float32."""
         if self._values is None:
-            scores[documents] += np.float32(weight)  # a list has a document once
-            return
+            return self._ones[: stop - start]
         values = self._values[start:stop]
-        if values.dtype != np.float32:
-            values = values.astype(np.float32)
-        if weight != 1:
-            values = values * np.float32(weight)
-        # One loop over the list in C, where scores[documents] += values would make three.
-        np.add.at(scores, documents, values)
+        return values if self.about.values == "float32" else values.astype(np.float32)
 
-    def _few(
-        self, scores: np.ndarray, lists: list[tuple[int, int, float]]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _few(self, scores: np.ndarray, lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
         """The documents of the lists with their scores, which are set back to 0.
 
         A document of several lists keeps its score in the first one and has 0 in the others.
         """
         numbers, found = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
-        for start, stop, _ in lists:
+        for start, stop in lists:
             documents = self._documents[start:stop]
             numbers.append(documents)
-            found.append(scores[documents])
+            found.append(scores.take(documents))
             scores[documents] = 0
         return np.concatenate(numbers), np.concatenate(found)
