@@ -21,7 +21,7 @@ from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import StoredTexts, mapped_files, open_array
 from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
-from big_retrieval.retrieval.postings import add_list
+from big_retrieval.retrieval.postings import PostingLists, are_pointers
 from big_retrieval.retrieval.runs import Part, Run, Runs, check_number, checked, merged
 
 MEMORY = 512 * 2**20  # bytes that building works with
@@ -158,15 +158,10 @@ class InvertedIndex:
         entries = len(self._documents)
         stored = entries if self._values is None else len(self._values)
         sizes = (len(self._pointers), self._pointers[-1], stored, entries, len(self.ids))
-        lengths = np.diff(self._pointers, prepend=0)  # no list begins before 0
-        fit = lengths.min(initial=0) >= 0 and lengths.max(initial=0) <= len(self)
-        if not fit or sizes != (about.terms + 1, *[about.entries] * 3, len(self)):
+        fit = sizes == (about.terms + 1, about.entries, about.entries, about.entries, len(self))
+        if not (fit and are_pointers(self._pointers, len(self))):
             raise UserError(f"the files of the index {folder} do not fit together; {REBUILD}.")
-        self._ones = np.ones(lengths.max(initial=0) if self._values is None else 0, np.float32)
-        self._bounds = np.stack([self._pointers[:-1], self._pointers[1:]], axis=1)  # [V, 2]
-        self._ends = np.zeros((about.terms, 2), np.int32)  # 0 and the length of every list
-        self._ends[:, 1] = lengths[1:]
-        self._checked = np.zeros(about.terms, bool)  # lists whose documents exist
+        self._lists = PostingLists(self._pointers, self._documents, self._values, len(self))
         self._local = threading.local()
 
     def __len__(self) -> int:
@@ -262,14 +257,9 @@ class InvertedIndex:
     ) -> tuple[np.ndarray, np.ndarray]:
         """`search_one` for a query that was checked."""
         self._check_files()
-        self._check_lists(terms)
-        lists = self._bounds[terms].tolist()
-        products = zip(lists, self._ends[terms], weights[:, None], strict=True)
         scores = self._scores()
         try:
-            for (start, stop), ends, weight in products:
-                documents, values = self._documents[start:stop], self._read_values(start, stop)
-                add_list(scores, documents, values, weight, ends)
+            lists = self._lists.add(scores, terms, weights)
             # Looking through all scores, and setting them to 0, costs more than to collect the few
             # documents of short lists.
             short = SHORT * sum(stop - start for start, stop in lists) < len(self)
@@ -277,8 +267,10 @@ class InvertedIndex:
             best = top(found, depth, numbers)
             if not short:
                 scores.fill(0)
-        except BaseException:
+        except BaseException as problem:
             self._local.scores = None  # they may hold half a query
+            if isinstance(problem, IndexError):
+                raise UserError(f"the index {self.folder} is damaged; {REBUILD}.") from None
             raise
         return best[0].astype(np.int64), best[1]
 
@@ -287,28 +279,12 @@ class InvertedIndex:
         for file in self._files:
             file.check()
 
-    def _check_lists(self, terms: np.ndarray) -> None:
-        """Raises a UserError if a list that was not read before has a document out of range."""
-        for term in terms[~self._checked[terms]].tolist():
-            documents = self._documents[slice(*self._bounds[term])]
-            # Without their signs, negative numbers are too large.
-            if documents.view(np.uint32).max(initial=0) >= max(len(self), 1):
-                raise UserError(f"the index {self.folder} is damaged; {REBUILD}.")
-            self._checked[term] = True
-
     def _scores(self) -> np.ndarray:
         """This thread's scores of all documents, float32, all 0."""
         scores = getattr(self._local, "scores", None)
         if scores is None:
             scores = self._local.scores = np.zeros(len(self), np.float32)
         return scores
-
-    def _read_values(self, start: int, stop: int) -> np.ndarray:
-        """The values of a list, float32."""
-        if self._values is None:
-            return self._ones[: stop - start]
-        values = self._values[start:stop]
-        return values if self.about.values == "float32" else values.astype(np.float32)
 
     def _few(self, scores: np.ndarray, lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
         """The documents of the lists with their scores, which are set back to 0.

@@ -12,7 +12,7 @@ from scipy import sparse
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval import inverted, open_index, postings
+from big_retrieval.retrieval import open_index, postings
 from tests.retrieval.index_cases import make_inverted
 
 DOCUMENTS, TERMS = 2000, 60
@@ -57,7 +57,7 @@ def plain_search(
 def test_search_equals_plain_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: str, add_list: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(inverted, "add_list", add_list)
+    monkeypatch.setattr(postings, "add_list", add_list)
     rng = np.random.default_rng(0)
     rows = make_rows(rng)
     if values == "binary":
