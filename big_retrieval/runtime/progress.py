@@ -14,15 +14,17 @@ class ProgressCounter:
 
     Args:
       what: the name of what is counted, such as "documents".
-      total: how many there are.
+      total: how many there are; None if nobody knows.
       stream: None: standard error. On a terminal, one line is overwritten again and again.
+
+    As a context manager it writes the last line only if it wrote others.
     """
 
-    def __init__(self, what: str, total: int, stream: TextIO | None = None):
+    def __init__(self, what: str, total: int | None = None, stream: TextIO | None = None):
         self._what, self._total, self._stream = what, total, stream or sys.stderr
         self._started = self._said = time.monotonic()
         self._done = 0
-        self._shown, self._ends_if_said = True, False
+        self._shown, self._ends_if_said = True, True
 
     @classmethod
     def of_call(
@@ -56,10 +58,13 @@ class ProgressCounter:
           without: how many were skipped so far; they no longer count in the total.
         """
         self._done += count
-        total = self._total - without
         if time.monotonic() - self._said >= EVERY:
             self._said = time.monotonic()
             rate = self.rate()
+            if self._total is None:
+                self._write(f"{self._done:,} {self._what}  {rate:,.0f}/s")
+                return
+            total = self._total - without
             left = duration((total - self._done) / rate) if rate else "?"
             self._write(f"{self._done:,} of {total:,} {self._what}  {rate:,.0f}/s  eta {left}")
 

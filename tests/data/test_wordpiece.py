@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.data.text import wordpiece
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import SPECIALS, learn_wordpiece
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import progress
 
 
 def plainly(texts, size):
@@ -70,8 +72,9 @@ def test_size_is_an_upper_bound_and_rare_letters_go_first():
         assert len(found) <= size
         assert len(set(found)) == len(found)
     assert learn_wordpiece(texts, 6)[5:] == ["a"]
-    with pytest.raises(UserError, match="vocab_size 4"):
-        learn_wordpiece(texts, 4)
+    for wrong in (4, 2_000_000):
+        with pytest.raises(UserError, match=f"vocab_size {wrong}"):
+            learn_wordpiece(texts, wrong)
 
 
 def test_depends_on_the_multiset_of_texts_alone():
@@ -79,6 +82,28 @@ def test_depends_on_the_multiset_of_texts_alone():
     shuffled = texts.copy()
     random.Random(0).shuffle(shuffled)
     assert learn_wordpiece(iter(texts), 300) == learn_wordpiece(shuffled, 300)
+
+
+def test_blocks_of_texts_change_nothing(monkeypatch):
+    texts = [
+        *SceneRecords("train", count=30).captions(),
+        "Caf\u00e9 12 34\t12",
+        "a \u0301b",
+        "\u65e5\u672c",
+    ]
+    expected = learn_wordpiece(texts, 200)
+    monkeypatch.setattr(wordpiece, "_BLOCK", 1)
+    assert learn_wordpiece(texts, 200) == expected
+
+
+def test_only_long_work_shows_its_progress(monkeypatch, capsys):
+    learn_wordpiece(["low lower"] * 2, 100)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    learn_wordpiece(["low lower"] * 2, 100)
+    shown = capsys.readouterr().err
+    assert "2 texts of the vocabulary" in shown
+    assert "4 of 90 word pieces" in shown
 
 
 def test_is_the_same_whatever_the_hash_seed():

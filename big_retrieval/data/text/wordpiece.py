@@ -1,19 +1,23 @@
 """Learning a WordPiece vocabulary, the same on every machine and in every process."""
 
 import heapq
+import sys
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from tokenizers import normalizers, pre_tokenizers
 
 from big_retrieval.errors import UserError
+from big_retrieval.runtime.progress import ProgressCounter
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"  # of a piece that does not start a word
 
 _MAX_WORD = 100  # characters; the tokenizer makes longer words [UNK], so they teach nothing
 _MIN_PAIRS = 2  # a pair that occurs once is not worth an entry
+_BLOCK = 2**20  # characters that are counted before they are split into words
 
 
 def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> list[str]:
@@ -23,6 +27,8 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     word). The most frequent pair of neighbouring pieces is merged, again and again. Ties go to the
     pair whose (left, right) strings come first in code-point order, so that the result depends on
     the multiset of texts alone.
+
+    Memory is about 600 bytes per different word, whatever the number of texts.
 
     Order of the result: the five special tokens; the characters, the most frequent first (ties in
     code-point order), then the merged pieces as they were made. Where the vocabulary is full, the
@@ -37,99 +43,148 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
       The entries; id = place.
 
     Raises:
-      UserError: `vocab_size` has no room for the special tokens.
+      UserError: `vocab_size` has no room for the special tokens, or is above 1,114,111.
     """
     if vocab_size < len(SPECIALS):
         raise UserError(
             f"config.tokenizer.vocab_size {vocab_size} has no room for the {len(SPECIALS)} special "
             "tokens; use more."
         )
-    words = sorted(_count_words(texts, lowercase).items())
-    letters: Counter[str] = Counter()
-    spelt = []
-    for word, count in words:
-        symbols = [word[0], *(PREFIX + letter for letter in word[1:])]
-        spelt.append(symbols)
-        for symbol in symbols:
-            letters[symbol] += count
+    if vocab_size > sys.maxunicode:  # an entry is a character while pairs are merged
+        raise UserError(
+            f"config.tokenizer.vocab_size {vocab_size} is too large; use at most {sys.maxunicode}."
+        )
+    words = _count_words(texts, lowercase)
+    firsts: Counter[str] = Counter()
+    inner: Counter[str] = Counter()
+    for word, count in words.items():
+        firsts[word[0]] += count
+        for letter in word[1:]:
+            inner[letter] += count
+    letters = firsts | {PREFIX + letter: count for letter, count in inner.items()}
     ordered = sorted(letters, key=lambda symbol: (-letters[symbol], symbol))
     vocab = [*SPECIALS, *ordered][:vocab_size]
-    known = set(vocab)
-    kept = [
-        (symbols, count)
-        for symbols, (_, count) in zip(spelt, words, strict=True)
-        if known.issuperset(symbols)
-    ]
-    return vocab + _merge(kept, vocab_size - len(vocab), known)
+    spelt, counts = _spell(words, vocab)
+    merged = _Words(spelt, counts, vocab)
+    with ProgressCounter("word pieces", vocab_size - len(vocab)) as progress:
+        for _ in merged.merge(vocab_size):
+            progress.add(1)
+    return merged.names
 
 
 def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
-    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    splitter = pre_tokenizers.BertPreTokenizer()
-    chunks: Counter[str] = Counter()  # a space always splits, so that equal chunks split alike
-    for text in texts:
-        chunks.update(text.split(" "))
     words: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        clean = normalizer.normalize_str(chunk.encode("utf-8", "replace").decode())
-        for word, _ in splitter.pre_tokenize_str(clean):
-            if len(word) <= _MAX_WORD:
-                words[word] += count
+    chunks: Counter[str] = Counter()  # a space always splits, so that equal chunks split alike
+    read = size = 0
+    with ProgressCounter("texts of the vocabulary") as progress:
+        for text in texts:
+            chunks.update(text.split(" "))
+            read, size = read + 1, size + len(text)
+            if size >= _BLOCK:
+                _split(chunks, lowercase, words)
+                progress.add(read)
+                chunks.clear()
+                read = size = 0
+        _split(chunks, lowercase, words)
+        progress.add(read)
     return words
 
 
-def _merge(words: list[tuple[list[str], int]], room: int, known: set[str]) -> list[str]:
-    """Merges pairs until `room` new pieces are made; changes the words' symbols in place.
+def _split(chunks: Counter[str], lowercase: bool, words: Counter[str]) -> None:
+    """Adds the words of chunks to the counts of words, chunks of equal counts at a time."""
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    splitter = pre_tokenizers.BertPreTokenizer()
+    by_count: defaultdict[int, list[str]] = defaultdict(list)
+    for chunk, count in chunks.items():
+        by_count[count].append(chunk)
+    for count, group in by_count.items():
+        clean = normalizer.normalize_str(" ".join(group).encode("utf-8", "replace").decode())
+        for word, _ in splitter.pre_tokenize_str(clean):
+            if len(word) <= _MAX_WORD:
+                words[word] += count
 
-    Pair counts are kept up to date word by word. The heap holds (-count, left, right) and may be
-    stale: an entry counts only if it still tells the pair's number.
+
+def _spell(words: Counter[str], vocab: Sequence[str]) -> tuple[list[str], array]:
+    """Empties `words`; returns those whose characters are entries, a character per entry."""
+    ids = {name: chr(index) for index, name in enumerate(vocab)}
+    firsts, inner = defaultdict(str), defaultdict(str)  # other characters become nothing
+    for name in vocab[len(SPECIALS) :]:
+        (firsts if len(name) == 1 else inner)[ord(name[-1])] = ids[name]
+    spelt, counts = [], array("q")
+    while words:
+        word, count = words.popitem()
+        symbols = word[0].translate(firsts) + word[1:].translate(inner)
+        if len(symbols) == len(word):
+            spelt.append(symbols)
+            counts.append(count)
+    return spelt, counts
+
+
+class _Words:
+    """Words as strings of entries: the character chr(i) is entry i.
+
+    Args:
+      words: changed in place.
+      counts: occurrences of each word.
+      names: the entries; merged ones are appended.
     """
-    pairs: Counter[tuple[str, str]] = Counter()
-    homes: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
-    for place, (symbols, count) in enumerate(words):
-        for pair in pairwise(symbols):
-            pairs[pair] += count
-            homes[pair].add(place)
-    heap = [(-count, *pair) for pair, count in pairs.items()]
-    heapq.heapify(heap)
-    made: list[str] = []
-    while heap and len(made) < room:
-        count, left, right = heapq.heappop(heap)
-        if -count < _MIN_PAIRS:
-            break
-        if pairs[left, right] != -count:
-            continue
-        piece = left + right.removeprefix(PREFIX)
-        if piece not in known:  # "ab"+"##c" and "a"+"##bc" make the same piece
-            known.add(piece)
-            made.append(piece)
-        changed: set[tuple[str, str]] = set()
-        for place in homes.pop((left, right)):
-            symbols, times = words[place]
-            for sign, row in ((-times, symbols), (times, _join(symbols, left, right, piece))):
-                for pair in pairwise(row):
-                    pairs[pair] += sign
-                    changed.add(pair)
-                    homes[pair].add(place)
-            symbols[:] = _join(symbols, left, right, piece)
-        for pair in changed:
-            if pairs[pair] > 0:
-                heapq.heappush(heap, (-pairs[pair], *pair))
-            else:
-                del pairs[pair]
-                homes.pop(pair, None)
-    return made
 
+    def __init__(self, words: list[str], counts: array, names: list[str]):
+        self.names = names
+        self._words, self._counts = words, counts
+        self._pairs: defaultdict[str, int] = defaultdict(int)
+        # Words that have, or had, each pair: arrays, of which a number takes 4 bytes.
+        self._homes: defaultdict[str, array] = defaultdict(lambda: array("I"))
+        for place, (word, count) in enumerate(zip(words, counts, strict=True)):
+            for pair in map(str.__add__, word, word[1:]):
+                self._pairs[pair] += count
+                self._homes[pair].append(place)
+        # The heap's counts may be too large, as pairs get rarer; never too small.
+        self._heap: list[tuple[int, str, str, str]] = []
+        for pair in self._pairs:
+            self._push(pair)
 
-def _join(symbols: list[str], left: str, right: str, piece: str) -> list[str]:
-    """`symbols` with every neighbouring (left, right) made one, from the start on."""
-    joined: list[str] = []
-    place = 0
-    while place < len(symbols):
-        if symbols[place : place + 2] == [left, right]:
-            joined.append(piece)
-            place += 2
-        else:
-            joined.append(symbols[place])
-            place += 1
-    return joined
+    def _push(self, pair: str) -> None:
+        if self._pairs[pair] >= _MIN_PAIRS:
+            left, right = (self.names[ord(symbol)] for symbol in pair)
+            heapq.heappush(self._heap, (-self._pairs[pair], left, right, pair))
+
+    def merge(self, size: int) -> Iterator[str]:
+        """Merges pairs until there are `size` entries; yields the new ones."""
+        ids = {name: chr(index) for index, name in enumerate(self.names)}
+        while self._heap and len(self.names) < size:
+            count, left, right, pair = heapq.heappop(self._heap)
+            if pair in self._pairs and self._pairs[pair] < -count:
+                self._push(pair)
+            if self._pairs.get(pair) != -count:
+                continue
+            name = left + right.removeprefix(PREFIX)
+            if name not in ids:  # "ab"+"##c" and "a"+"##bc" make the same piece
+                ids[name] = chr(len(self.names))
+                self.names.append(name)
+                yield name
+            self._join(pair, ids[name])
+
+    def _join(self, pair: str, piece: str) -> None:
+        """Makes a pair one entry in all words, from the start of each on."""
+        pairs, homes, counts, words = self._pairs, self._homes, self._counts, self._words
+        left, right = pair
+        added: defaultdict[str, int] = defaultdict(int)
+        for place in homes.pop(pair):
+            parts, count = words[place].split(pair), counts[place]
+            for index, (before, after) in enumerate(pairwise(parts)):
+                if before or index:
+                    pairs[(before[-1] if before else right) + left] -= count
+                    new = (before[-1] if before else piece) + piece
+                    added[new] += count
+                    homes[new].append(place)
+                if after:
+                    pairs[right + after[0]] -= count
+                    new = piece + after[0]
+                    added[new] += count
+                    homes[new].append(place)
+            words[place] = piece.join(parts)
+        del pairs[pair]
+        for new, count in added.items():
+            pairs[new] += count
+            self._push(new)
