@@ -1,31 +1,82 @@
-"""Evaluation of many records: CPU seconds and memory beyond the embeddings.
+"""Evaluation of many records: CPU seconds and memory beyond the inputs, beside other libraries.
 
     python -m benchmarks.evaluation --case=faq
     python -m benchmarks.evaluation --case=ranks --queries=2048 --documents=250000
 
-`faq`: a twentieth of the questions and a twentieth of the answers are the same text. `caption`: a
-twentieth of the captions are. `ranks`: every query has one positive; the peer is the search for the
-best ten documents by sentence-transformers, where it is installed.
+- `faq`: a twentieth of the questions and a twentieth of the answers are the same text.
+- `caption`: a twentieth of the captions are the same text.
+- `ranks`: every query has one positive. Peers find the best ten documents (sentence-transformers,
+  faiss), or compute metrics of them (sentence-transformers' evaluator).
+- `judged`: one query has 30,000 judged documents, the others five; metrics, and the task of mining.
+- `ties`: the best documents where every document occurs twice, and where none does.
+- `metrics`: metrics of given rankings; the peer is pytrec_eval.
+
+Peers are measured where they are installed. Memory is the growth of the process's peak.
 """
 
 import argparse
-import resource
-import time
+from types import SimpleNamespace
 from typing import Any
 
-from benchmarks import measure
+from benchmarks import evaluation_peers, measure
+from benchmarks.evaluation_peers import measured
 
 SHARE = 20  # one of as many records shares its text
+HEAD = 30_000  # judged documents of the first query in `judged`
+JUDGED = 5  # and of the others
+DEPTH = 1000  # ranked documents per query
+# of graded_metrics -> of pytrec_eval
+METRICS = {
+    "nDCG@10": "ndcg_cut_10",
+    "nDCG": "ndcg",
+    "MAP": "map",
+    "MRR": "recip_rank",
+    "R@10": "recall_10",
+    "P@10": "P_10",
+}
 
 
 def flags() -> argparse.Namespace:
-    """The command line."""
+    """The command line; sizes by default as in docs/BENCHMARKS.md."""
     parser = measure.parser(__doc__)
-    parser.add_argument("--case", choices=["faq", "caption", "ranks"], default="faq")
-    parser.add_argument("--queries", type=int, default=10_000, help="records of faq and caption")
-    parser.add_argument("--documents", type=int, default=250_000, help="of ranks")
+    parser.add_argument("--case", choices=[*CASES], default="faq")
+    parser.add_argument("--queries", type=int, help="or records; default: by case")
+    parser.add_argument("--documents", type=int, help="default: by case, or the records")
     parser.add_argument("--dim", type=int, default=64)
-    return parser.parse_args()
+    args = parser.parse_args()
+    _, queries, documents = CASES[args.case]
+    args.queries = args.queries or queries
+    args.documents = args.documents or documents or args.queries
+    return args
+
+
+def make_encoder() -> Any:
+    """An encoder without a model, that knows the device."""
+    import jax
+
+    from big_retrieval import parallel
+    from big_retrieval.config import Config
+    from big_retrieval.inference.encoder import Encoder
+
+    return Encoder(None, parallel.make_mesh(Config(), jax.devices()[:1]), 64)  # type: ignore
+
+
+def sphere() -> Any:
+    """The score of the topology."""
+    from big_retrieval.config.topologies import topology_part
+
+    return topology_part("sphere").score
+
+
+def embeddings(*counts: int, dim: int) -> list[Any]:
+    """Random embeddings [count, 1, dim] of norm 1."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    sides = [rng.standard_normal((count, 1, dim), np.float32) for count in counts]
+    for side in sides:
+        side /= np.linalg.norm(side, axis=-1, keepdims=True)
+    return sides
 
 
 def contents(count: int, shares: bool) -> Any:
@@ -55,51 +106,106 @@ def make_positives(args: argparse.Namespace) -> Any:
     return Positives(first, second)
 
 
-def peak() -> int:
-    """The largest memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def rank(args: argparse.Namespace, row: dict[str, Any]) -> None:
+    """Ranks of the positives: `faq`, `caption` and `ranks`."""
+    from big_retrieval.evals.ranks import ranks
+
+    queries, documents = embeddings(args.queries, args.documents, dim=args.dim)
+    encoder, score = make_encoder(), sphere()
+    with measured(row):
+        positives = make_positives(args)
+        found = ranks(queries, documents, positives, score=score, encoder=encoder, chunk=1024)
+    row["mean_rank"] = float(found.best.mean())
+    if args.case == "ranks":
+        evaluation_peers.search(queries[:, 0], documents[:, 0], row)
+
+
+def judged(args: argparse.Namespace, row: dict[str, Any]) -> None:
+    """Metrics and the mining task of judged queries, one with many documents."""
+    import numpy as np
+
+    from big_retrieval.evals.graded import graded_metrics
+    from big_retrieval.evals.judged import relevance_of
+    from big_retrieval.mining.task import judged_task
+
+    rng = np.random.default_rng(0)
+    qrels = make_qrels(args.queries, args.documents, rng)
+    hits = rng.integers(args.documents, size=(args.queries, DEPTH), dtype=np.int32)
+    with measured(row):
+        for queries in qrels.blocks(np.arange(args.queries)):
+            documents, relevance = qrels.of(queries)
+            graded_metrics(relevance_of(hits[queries], documents, relevance), relevance, [*METRICS])
+    source: Any = SimpleNamespace(queries=range(args.queries), documents=(), qrels=qrels)
+    reader: Any = None
+    with measured(row, "task_"):
+        judged_task(source, reader, reader)
+
+
+def make_qrels(queries: int, documents: int, rng: Any) -> Any:
+    """Judged pairs: `HEAD` of the first query, `JUDGED` of each other one."""
+    import numpy as np
+
+    from big_retrieval.data.judged.qrels import Qrels
+
+    query = np.repeat(np.arange(queries, dtype=np.int32), [HEAD] + [JUDGED] * (queries - 1))
+    document = np.arange(len(query), dtype=np.int32) % documents
+    return Qrels(query, document, rng.integers(1, 101, len(query)).astype(float))
+
+
+def ties(args: argparse.Namespace, row: dict[str, Any]) -> None:
+    """The best documents, the less relevant first, with and without documents that occur twice."""
+    import numpy as np
+
+    from big_retrieval.evals.ranks import DocumentScorer
+
+    queries, documents = embeddings(args.queries, args.documents, dim=args.dim)
+    encoder, score = make_encoder(), sphere()
+
+    def relevance(query: int) -> Any:
+        out = np.zeros(args.documents)
+        out[query] = 1.0
+        return out
+
+    twice = np.repeat(documents[: -(-args.documents // 2)], 2, axis=0)[: args.documents]
+    for name, side in (("no_ties_", documents), ("", twice)):
+        scorer = DocumentScorer(side, score=score, encoder=encoder, chunk=256)
+        scorer.best(queries[:256], DEPTH, relevance)  # compiles
+        with measured(row, name):
+            scorer.best(queries, DEPTH, relevance)
+    row["ratio"] = row["cpu_seconds"] / row["no_ties_cpu_seconds"]
+
+
+def metrics(args: argparse.Namespace, row: dict[str, Any]) -> None:
+    """Metrics of rankings of `--documents` each, about twenty of them with a relevance to 3."""
+    import numpy as np
+
+    from big_retrieval.evals.graded import graded_metrics
+
+    rng = np.random.default_rng(0)
+    relevance = rng.integers(1, 4, size=(args.queries, args.documents)).astype(float)
+    relevance[rng.random(relevance.shape) > 20 / args.documents] = 0
+    with measured(row):
+        values = graded_metrics(relevance, relevance, [*METRICS])
+    evaluation_peers.metrics(relevance, {METRICS[name]: x for name, x in values.items()}, row)
+
+
+# name -> the function, and how many queries and documents by default (0: as many)
+CASES = {
+    "faq": (rank, 10_000, 0),
+    "caption": (rank, 100_000, 0),
+    "ranks": (rank, 2_048, 250_000),
+    "judged": (judged, 4_096, 250_000),
+    "ties": (ties, 1_000, 100_000),
+    "metrics": (metrics, 5_000, 1_000),
+}
 
 
 def main() -> None:
-    """Ranks, and reports."""
+    """Measures a case, and reports."""
     args = flags()
-    import jax
-    import numpy as np
-
-    from big_retrieval import parallel
-    from big_retrieval.config import Config
-    from big_retrieval.config.topologies import topology_part
-    from big_retrieval.evals.ranks import ranks
-    from big_retrieval.inference.encoder import Encoder
-
-    documents = args.documents if args.case == "ranks" else args.queries
-    rng = np.random.default_rng(0)
-    queries, corpus = (
-        rng.standard_normal((count, 1, args.dim), np.float32) for count in (args.queries, documents)
-    )
-    for side in (queries, corpus):
-        side /= np.linalg.norm(side, axis=-1, keepdims=True)
-    encoder: Any = Encoder(None, parallel.make_mesh(Config(), jax.devices()[:1]), 64)  # type: ignore
-    score = topology_part("sphere").score
-    before, start, wall = peak(), time.process_time(), time.perf_counter()
-    found = ranks(queries, corpus, make_positives(args), score=score, encoder=encoder, chunk=1024)
-    row: dict[str, Any] = {
-        "benchmark": "evaluation",
-        "machine": measure.machine(),
-        **{name: getattr(args, name) for name in ("case", "queries", "dim")},
-        "documents": documents,
-        "mean_rank": float(found.best.mean()),
-        "cpu_seconds": time.process_time() - start,
-        "wall_seconds": time.perf_counter() - wall,
-        "more_bytes": peak() - before,
-    }
-    peer = measure.optional("sentence_transformers.util") if args.case == "ranks" else None
-    torch = measure.optional("torch") if peer is not None else None
-    if peer is not None and torch is not None:
-        sides = [torch.from_numpy(side[:, 0]) for side in (queries, corpus)]
-        before, start = peak(), time.process_time()
-        peer.semantic_search(*sides, top_k=10, score_function=peer.dot_score)
-        row["peer_cpu_seconds"] = time.process_time() - start
+    row: dict[str, Any] = {"benchmark": "evaluation", "machine": measure.machine()}
+    row |= {name: getattr(args, name) for name in ("case", "queries", "documents", "dim")}
+    CASES[args.case][0](args, row)
     measure.report(row, args.json)
 
 
