@@ -5,13 +5,13 @@
 
 - `faq`: a twentieth of the questions and a twentieth of the answers are the same text.
 - `caption`: a twentieth of the captions are the same text.
-- `ranks`: every query has one positive. Peers find the best ten documents (sentence-transformers,
-  faiss), or compute metrics of them (sentence-transformers' evaluator).
+- `ranks`: every query has one positive, as in the evaluator of sentence-transformers.
 - `judged`: one query has 30,000 judged documents, the others five; metrics, and the task of mining.
 - `ties`: the best documents where every document occurs twice, and where none does.
 - `metrics`: metrics of given rankings; the peer is pytrec_eval.
 
-Peers are measured where they are installed. Memory is the growth of the process's peak.
+Peers of the first three are the searches for the best ten documents by sentence-transformers and
+faiss. Peers are measured where they are installed. Memory is the peak of the process so far.
 """
 
 import argparse
@@ -116,8 +116,9 @@ def rank(args: argparse.Namespace, row: dict[str, Any]) -> None:
         positives = make_positives(args)
         found = ranks(queries, documents, positives, score=score, encoder=encoder, chunk=1024)
     row["mean_rank"] = float(found.best.mean())
+    evaluation_peers.search(queries[:, 0], documents[:, 0], row)
     if args.case == "ranks":
-        evaluation_peers.search(queries[:, 0], documents[:, 0], row)
+        evaluation_peers.evaluate(queries[:, 0], documents[:, 0], row)
 
 
 def judged(args: argparse.Namespace, row: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Other libraries in benchmarks/evaluation.py, and what a part of a process costs."""
 
 import contextlib
+import importlib
 import resource
 import time
 from collections.abc import Iterator, Mapping
@@ -12,12 +13,13 @@ from benchmarks import measure
 
 @contextlib.contextmanager
 def measured(row: dict[str, Any], name: str = "") -> Iterator[None]:
-    """Adds `<name>cpu_seconds`, `<name>wall_seconds` and `<name>more_bytes` to a row."""
+    """Adds CPU and wall seconds, the peak of the process and its growth to a row."""
     before, start, wall = peak(), time.process_time(), time.perf_counter()
     yield
     row[f"{name}cpu_seconds"] = time.process_time() - start
     row[f"{name}wall_seconds"] = time.perf_counter() - wall
     row[f"{name}more_bytes"] = peak() - before
+    row[f"{name}peak_bytes"] = peak()
 
 
 def peak() -> int:
@@ -26,10 +28,10 @@ def peak() -> int:
 
 
 def search(queries: Any, documents: Any, row: dict[str, Any]) -> None:
-    """Measures the search for the best ten documents, and an evaluator of them.
+    """Measures searches for the best ten documents.
 
     Args:
-      queries: float32 [Q, N]; query i has the document i.
+      queries: float32 [Q, N].
       documents: float32 [D, N].
       row: gets what they cost.
     """
@@ -38,14 +40,24 @@ def search(queries: Any, documents: Any, row: dict[str, Any]) -> None:
             index = faiss.IndexFlatIP(documents.shape[1])
             index.add(documents)
             index.search(queries, 10)
-    evaluation = measure.optional("sentence_transformers.evaluation")
     util, torch = measure.optional("sentence_transformers.util"), measure.optional("torch")
-    if evaluation is None or util is None or torch is None:
+    if util is None or torch is None:
         return
-    queries, documents = torch.from_numpy(queries), torch.from_numpy(documents)
+    sides = [torch.from_numpy(side) for side in (queries, documents)]
     with measured(row, "semantic_search_"):
-        util.semantic_search(queries, documents, top_k=10, score_function=util.dot_score)
+        util.semantic_search(*sides, top_k=10, score_function=util.dot_score)
+
+
+def evaluate(queries: Any, documents: Any, row: dict[str, Any]) -> None:
+    """Measures the evaluator of sentence-transformers; query i has the document i.
+
+    Arguments as in `search`.
+    """
+    peer, torch = measure.optional("sentence_transformers"), measure.optional("torch")
+    if peer is None or torch is None:
+        return
     names = [str(number) for number in range(len(documents))]
+    evaluation = importlib.import_module("sentence_transformers.evaluation")
     evaluator = evaluation.InformationRetrievalEvaluator(
         dict.fromkeys(names[: len(queries)], ""),
         dict.fromkeys(names, ""),
@@ -53,11 +65,12 @@ def search(queries: Any, documents: Any, row: dict[str, Any]) -> None:
         accuracy_at_k=[1, 10],
         precision_recall_at_k=[1, 10],
         map_at_k=[10],
-        score_functions={"dot": util.dot_score},
+        score_functions={"dot": peer.util.dot_score},
     )
-    model: Any = SimpleNamespace(encode_query=lambda *args, **kwargs: queries)
+    of_queries, of_documents = (torch.from_numpy(side) for side in (queries, documents))
+    model: Any = SimpleNamespace(encode_query=lambda *args, **kwargs: of_queries)
     with measured(row, "evaluator_"):
-        evaluator.compute_all_metrics(model, corpus_embeddings=documents)
+        evaluator.compute_all_metrics(model, corpus_embeddings=of_documents)
 
 
 def metrics(relevance: Any, values: Mapping[str, Any], row: dict[str, Any]) -> None:
