@@ -3,7 +3,7 @@
     python -m benchmarks.evaluation --case=faq
     python -m benchmarks.evaluation --case=ranks --queries=2048 --documents=250000
 
-- `faq`: a twentieth of the questions and a twentieth of the answers are the same text.
+- `faq`: a twentieth of the questions are the same text, and so is a twentieth of the answers.
 - `caption`: a twentieth of the captions are the same text.
 - `ranks`: every query has one positive, as in the evaluator of sentence-transformers.
 - `judged`: one query has 30,000 judged documents, the others five; metrics, and the task of mining.
@@ -79,16 +79,16 @@ def embeddings(*counts: int, dim: int) -> list[Any]:
     return sides
 
 
-def contents(count: int, shares: bool) -> Any:
-    """One value per record; the first twentieth of the records share one if told so."""
+def contents(count: int, first: int | None) -> Any:
+    """One value per record; a twentieth of the records, from `first` on, share one (None: none)."""
     import numpy as np
 
     from big_retrieval.data.duplicates import FieldContents
 
     values = np.arange(count)
-    if shares:
-        values = np.maximum(values - count // SHARE + 1, 0)
-    return FieldContents(np.arange(count + 1), values)
+    if first is not None:
+        values[first : first + count // SHARE] = first
+    return FieldContents(np.arange(count + 1), np.unique(values, return_inverse=True)[1])
 
 
 def make_positives(args: argparse.Namespace) -> Any:
@@ -100,7 +100,8 @@ def make_positives(args: argparse.Namespace) -> Any:
 
     if args.case == "ranks":
         return Positives(np.arange(args.queries), np.arange(args.documents))
-    fields = contents(args.queries, True), contents(args.queries, args.case == "faq")
+    other = args.queries // SHARE if args.case == "faq" else None
+    fields = contents(args.queries, 0), contents(args.queries, other)
     items = np.stack([np.arange(args.queries), np.zeros(args.queries, int)], axis=1)
     first, second = (keys.of(items)[0] for keys in keys_of(*fields))
     return Positives(first, second)
