@@ -1,7 +1,7 @@
 """Scores of queries against all documents: ranks of positives, and the best documents."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -155,10 +155,20 @@ class DocumentScorer:
         Returns:
           The function's arrays [Q, ...].
         """
+        blocks = (found for _, found in self.blocks(make, queries, query_ids, *whole))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
+
+    def blocks(
+        self,
+        make: Callable[[Score], Callable[..., Any]],
+        queries: Embeddings,
+        query_ids: np.ndarray | Callable[[slice], np.ndarray],
+        *whole: Any,
+    ) -> Iterator[tuple[slice, Any]]:
+        """Yields some queries and the function's arrays of them, as `map` concatenates them."""
         multiple, rows = self._encoder.row_multiple(), queries.shape[0]
         function = make(self._score)
         size = -(-min(self._chunk, rows) // multiple) * multiple
-        out = []
         for start in range(0, rows, size):
             chosen = slice(start, min(start + size, rows))
             part: Any = queries[chosen]
@@ -171,8 +181,7 @@ class DocumentScorer:
                 np.concatenate([ids, np.full((missing, *ids.shape[1:]), -1, ids.dtype)]),
             ]
             found = self._encoder.map_rows(function, padded, self._whole, *whole)
-            out.append(jax.tree.map(operator.itemgetter(slice(len(part))), found))
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *out)
+            yield chosen, jax.tree.map(operator.itemgetter(slice(len(part))), found)
 
     def best(
         self,

@@ -2,19 +2,15 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
 from big_retrieval.config import Config, Scenes, Source, register
 from big_retrieval.config.evals import Evaluator, once
-from big_retrieval.config.topologies import Topology
 from big_retrieval.data.sources import TextRecords, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import bags_of_texts, in_mode
@@ -26,16 +22,17 @@ from big_retrieval.evals.class_names import (
     read_names,
     same_classes,
 )
+from big_retrieval.evals.class_scores import best_others, class_means, class_scores
 from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.modes import check_modes, parse_mode
 from big_retrieval.evals.rankings import write_values
-from big_retrieval.evals.ranks import DocumentScorer, class_ranks
-from big_retrieval.inference.encoder import Embeddings, Encoder
+from big_retrieval.evals.ranks import class_ranks
+from big_retrieval.inference.encoder import Embeddings
 
 log = logging.getLogger(__name__)
-CHUNK = 1024  # images scored at a time
+BEST = 5  # classes of an image that examples show
 
 
 class ZeroShotResult(NamedTuple):
@@ -46,16 +43,20 @@ class ZeroShotResult(NamedTuple):
       classes: class names.
       records: record of each image, [n].
       labels: class index of each image, [n].
-      scores: [n, classes].
       ranks: rank of the label, from 1, [n].
+      scores: score of the label, [n].
+      others: the best other classes of each image, best first, [n, min(BEST, classes - 1)].
+      other_scores: scores of these classes, of the same shape.
     """
 
     image: str
     classes: tuple[str, ...]
     records: np.ndarray
     labels: np.ndarray
-    scores: np.ndarray
     ranks: np.ndarray
+    scores: np.ndarray
+    others: np.ndarray
+    other_scores: np.ndarray
 
 
 @register("evaluator")
@@ -198,13 +199,18 @@ class ZeroShot(Evaluator):
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         same = same_classes(classes)
         names = tuple(names_of(each)[0] for each in classes)
-        values, result = {}, None
+        values, result, labels = {}, None, labels[records]
         for prefix, *sides in self._by_mode(context, images, of_texts, texts):
-            scores = self._scores(context, sides[0], sides[1], len(classes))
-            ranks = class_ranks(scores, labels[records], same)
-            values |= _values(ranks, len(classes), prefix)
+            best = BEST if context.show is not None and result is None else 0
+            found = []
+            for rows, scores in self._scores(context, sides[0], sides[1], len(classes)):
+                own = np.arange(len(scores)), labels[rows]
+                ranks = class_ranks(scores, labels[rows], same)
+                found.append((ranks, scores[own], *best_others(scores, labels[rows], best)))
+            arrays = [np.concatenate(blocks) for blocks in zip(*found, strict=True)]
+            values |= _values(arrays[0], len(classes), prefix)
             if result is None:
-                result = ZeroShotResult(self.image, names, records, labels[records], scores, ranks)
+                result = ZeroShotResult(self.image, names, records, labels, *arrays)
         if context.rankings is not None:
             ids = [str(record) for record in records]
             write_values(context.rankings, ids, values, context.extras)
@@ -217,8 +223,8 @@ class ZeroShot(Evaluator):
 
     def _scores(
         self, context: EvaluatorContext, images: Embeddings, texts: Embeddings, classes: int
-    ) -> np.ndarray:
-        """Scores each image with each class, [n, classes]."""
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Scores each image with each class; yields some images and their scores [c, classes]."""
         topology, encoder = context.topology, context.encoder
         if self.ensemble == "embeddings":
             normalise = scipy.sparse.issparse(texts) and encoder.normalises(self.text)
@@ -251,67 +257,3 @@ def _values(ranks: np.ndarray, classes: int, prefix: str) -> dict[str, np.ndarra
     if classes > 5:
         values[f"{prefix}top5_accuracy"] = ranks <= 5
     return {name: is_hit.astype(float) for name, is_hit in values.items()}
-
-
-@lru_cache(maxsize=32)
-def _scorer(score: Callable[..., jax.Array], classes: int) -> Callable[..., jax.Array]:
-    def class_scores(images: jax.Array, ids: jax.Array, prompts: jax.Array) -> jax.Array:
-        scores = score(images, prompts)  # [C, classes * prompts]
-        return jnp.mean(scores.reshape(len(scores), classes, -1), axis=2)  # [C, classes]
-
-    return class_scores
-
-
-def class_scores(
-    images: Embeddings,
-    prompts: Embeddings,
-    classes: int,
-    *,
-    topology: Topology,
-    encoder: Encoder,
-) -> np.ndarray:
-    """Computes the mean score of each image with each class's prompts.
-
-    Args:
-      images: embeddings [n, M, N], or CSR [n, V].
-      prompts: embeddings [classes * P, ...], grouped by class; P = 1 for class means.
-      classes: number of classes.
-
-    Returns:
-      [n, classes].
-    """
-    if scipy.sparse.issparse(prompts):  # the mean of inner products is the product with the mean
-        return (images @ _sparse_means(prompts, classes).T).toarray()
-    scorer = DocumentScorer(prompts, score=topology.score, encoder=encoder, chunk=CHUNK)
-    return scorer.map(partial(_scorer, classes=classes), images, np.arange(len(images)))
-
-
-def class_means(
-    prompts: Embeddings, classes: int, *, topology: Topology, normalise: bool = False
-) -> Embeddings:
-    """Computes the mean of each class's prompts, projected onto the topology as in CLIP.
-
-    Args:
-      prompts: as in `class_scores`.
-      classes: number of classes.
-      topology: projects the means of dense embeddings.
-      normalise: scales the means of sparse embeddings to norm 1.
-
-    Returns:
-      Embeddings [classes, M, N], or CSR [classes, V].
-    """
-    if not scipy.sparse.issparse(prompts):
-        means = np.mean(prompts.reshape(classes, -1, *prompts.shape[1:]), axis=1)
-        return np.asarray(topology.project(jnp.asarray(means)), np.float32)
-    means = _sparse_means(prompts, classes)
-    norms = np.sqrt(means.multiply(means).sum(axis=1)) if normalise else np.ones(classes)
-    return scipy.sparse.csr_array(
-        scipy.sparse.diags_array(1 / np.where(norms > 0, norms, 1)) @ means
-    )
-
-
-def _sparse_means(prompts: Any, classes: int) -> Any:
-    """Averages the rows of each class, CSR [classes, V]."""
-    count = prompts.shape[0] // classes
-    mean = scipy.sparse.kron(scipy.sparse.eye_array(classes), np.full((1, count), 1 / count))
-    return scipy.sparse.csr_array(mean @ prompts)

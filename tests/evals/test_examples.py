@@ -16,15 +16,16 @@ from big_retrieval import parallel
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged
+from big_retrieval.evals.class_scores import best_others
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.ranks import ranks
-from big_retrieval.evals.zeroshot import ZeroShotResult
+from big_retrieval.evals.zeroshot import BEST, ZeroShotResult
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.example_files import retrieval, selection
 from big_retrieval.report.example_files.folder import ExampleFolder
-from big_retrieval.report.example_files.selection import best_first, worst
+from big_retrieval.report.example_files.selection import best_first, rounded, worst
 from big_retrieval.report.example_files.zeroshot import predictions, zeroshot_content
 from big_retrieval.report.thumbnails import (
     MOST_CHARACTERS,
@@ -350,14 +351,17 @@ def test_long_texts_are_cut_and_their_length_is_kept() -> None:
 
 @settings(deadline=None)
 @given(
-    scores=st.lists(st.lists(VALUES, min_size=4, max_size=4), min_size=1, max_size=12),
-    labels=st.lists(st.integers(0, 3), min_size=12, max_size=12),
+    scores=st.lists(st.lists(VALUES, min_size=7, max_size=7), min_size=1, max_size=12),
+    labels=st.lists(st.integers(0, 6), min_size=12, max_size=12),
 )
 def test_confusions_are_those_of_a_plain_loop(scores: list[list[float]], labels: list[int]) -> None:
     table, right = np.array(scores), np.array(labels[: len(scores)])
     own = np.take_along_axis(table, right[:, None], axis=1)
     place = np.sum(~(table < own), axis=1)
-    taken = predictions(table, right, place)
+    names, records = tuple("abcdefg"), np.arange(len(right)) % RECORDS
+    others, of_others = best_others(table, right, BEST)
+    result = ZeroShotResult("image", names, records, right, place, own[:, 0], others, of_others)
+    taken = predictions(result)
     pairs: dict[tuple[int, int], int] = {}
     for row, label, rank, answer in zip(scores, right, place, taken, strict=True):
         others = {i: np.inf if np.isnan(s) else s for i, s in enumerate(row) if i != label}
@@ -367,14 +371,18 @@ def test_confusions_are_those_of_a_plain_loop(scores: list[list[float]], labels:
         assert answer != label
         assert others[int(answer)] == max(others.values())
         pairs[int(label), int(answer)] = pairs.get((int(label), int(answer)), 0) + 1
-    names = ("a", "b", "c", "d")
-    records = np.arange(len(right)) % RECORDS
-    found = zeroshot_content(ZeroShotResult("image", names, records, right, table, place), CONTEXT)
+    found = zeroshot_content(result, CONTEXT)
     assert {(a, b): n for a, b, n in found["confusions"]} == pairs
     assert [n for *_, n in found["confusions"]] == sorted(pairs.values(), reverse=True)
     assert found["failed"] == sum(pairs.values()) == len(right) - sum(found["right_of_class"])
-    assert found["images_of_class"] == [int((right == i).sum()) for i in range(4)]
+    assert found["images_of_class"] == [int((right == i).sum()) for i in range(7)]
     shown = [example["place"] for group in found["groups"] for example in group["examples"]]
     assert len(set(shown)) == len(shown)
     assert all(place[i] > 1 for i in shown)
+    for example in (x for group in found["groups"] for x in group["examples"]):
+        index = example["place"]
+        top = best_first(table[index], np.arange(7) == right[index], BEST)
+        assert [x["text"] for x in example["answers"]] == [names[i] for i in top]
+        scores = [x["score"] for x in example["answers"]]
+        assert scores == [rounded(float(table[index, i])) for i in top]
     json.dumps(found, allow_nan=False)

@@ -18,11 +18,12 @@ from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
+from big_retrieval.evals import class_scores as scoring
+from big_retrieval.evals.class_scores import class_scores
 from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.rankings import read_values
 from big_retrieval.evals.ranks import DocumentScorer, ranks
-from big_retrieval.evals.zeroshot import class_scores
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.examples import has_matched
 from big_retrieval.similarity import TOPOLOGIES
@@ -141,17 +142,20 @@ def test_best_of_sparse_embeddings(seed: int, graded: bool, depth: int) -> None:
 
 
 @pytest.mark.parametrize("each", [1, 3])
-def test_class_scores_of_sparse_embeddings(each: int) -> None:
+def test_class_scores_of_sparse_embeddings(each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean over the prompts of a class; classes of the same prompts score exactly alike."""
     images, prompts = integers(0, 6, 8), integers(1, 4 * each, 8)
     prompts[-each:] = prompts[:each]
     how: Any = {"topology": INNER, "encoder": ENCODERS[1]}
-    found = class_scores(sparse(images), sparse(prompts), 4, **how)
+    monkeypatch.setattr(scoring, "CHUNK", 4)  # the last chunk is not full
+    rows, blocks = zip(*class_scores(sparse(images), sparse(prompts), 4, **how), strict=True)
+    assert rows == (slice(0, 4), slice(4, 6))
+    found = np.concatenate(blocks)
     expected = (images @ prompts.T).reshape(6, 4, each).mean(2)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     np.testing.assert_array_equal(found[:, 0], found[:, 3])
-    dense = class_scores(images[:, None], prompts[:, None], 4, **how)
-    np.testing.assert_allclose(found, dense, rtol=1e-6)
+    dense = [x for _, x in class_scores(images[:, None], prompts[:, None], 4, **how)]
+    np.testing.assert_allclose(found, np.concatenate(dense), rtol=1e-6)
 
 
 @pytest.mark.parametrize("ensemble", ["scores", "embeddings"])

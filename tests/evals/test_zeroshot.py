@@ -16,10 +16,10 @@ from big_retrieval.data.build import make_source
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.evals import zeroshot
+from big_retrieval.evals import class_scores as scoring
+from big_retrieval.evals.class_scores import class_means, class_scores
 from big_retrieval.evals.evaluators import make_evaluators
 from big_retrieval.evals.rankings import read_values
-from big_retrieval.evals.zeroshot import class_means, class_scores
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import Bound, bound
@@ -77,18 +77,20 @@ def plain_class_scores(topology: str, images: np.ndarray, prompts: np.ndarray) -
 def test_class_scores_average_distances(
     topology: str, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zeroshot, "CHUNK", 8)  # the last chunk is not full
+    monkeypatch.setattr(scoring, "CHUNK", 8)  # the last chunk is not full
     images = draw(topology, RECORDS)
     prompts = draw(topology, len(CLASSES), len(PROMPTS), seed=1)
-    found = class_scores(
+    blocks = class_scores(
         images,
         prompts.reshape(-1, *prompts.shape[2:]),
         len(CLASSES),
         topology=TOPOLOGIES[topology],
         encoder=Preset({}, devices),
     )
+    rows, found = zip(*blocks, strict=True)
+    assert rows == (slice(0, 8), slice(8, RECORDS))
     expected = plain_class_scores(topology, images, prompts)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))

@@ -6,10 +6,8 @@ import numpy as np
 
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.evals.evaluators import EvaluatorContext
-from big_retrieval.evals.zeroshot import ZeroShotResult
+from big_retrieval.evals.zeroshot import BEST, ZeroShotResult
 from big_retrieval.report.example_files.selection import (
-    TOP,
-    best_first,
     group_content,
     rounded,
     worst,
@@ -20,28 +18,21 @@ WRONG = 6  # examples per group
 MOST_CONFUSIONS = 400  # pairs of classes to keep, the most frequent ones
 
 
-def predictions(scores: np.ndarray, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Returns the predicted class: another class if the label does not have the only top score.
-
-    Args:
-      scores: [n, classes].
-      labels: class indices, [n].
-      ranks: rank of each label from `class_ranks`, [n].
+def predictions(result: ZeroShotResult) -> np.ndarray:
+    """Returns the predicted class of each image: the best other class if the label is not first.
 
     Returns:
       int64 [n].
     """
-    others = np.where(np.isnan(scores), np.inf, np.maximum(scores, np.finfo(scores.dtype).min))
-    others[np.arange(len(labels)), labels] = -np.inf
-    # A single class has no other class.
-    wrong = others.argmax(axis=1) if scores.shape[1] > 1 else labels
-    return np.where(ranks <= 1, labels, wrong).astype(np.int64)
+    labels, others = result.labels, result.others
+    wrong = others[:, 0] if others.shape[1] else labels  # a single class has no other class
+    return np.where(result.ranks <= 1, labels, wrong).astype(np.int64)
 
 
 def zeroshot_content(result: ZeroShotResult, context: EvaluatorContext) -> dict[str, Any]:
     """Returns the content for JSON; reads pictures."""
     labels, ranks, count = result.labels, result.ranks, len(result.classes)
-    predicted = predictions(result.scores, labels, ranks)  # [n]
+    predicted = predictions(result)  # [n]
     failed = np.flatnonzero(ranks > 1)
     keys = labels[failed] * count + predicted[failed]
     pairs, counts = np.unique(keys, return_counts=True)
@@ -61,12 +52,9 @@ def zeroshot_content(result: ZeroShotResult, context: EvaluatorContext) -> dict[
 def _groups(
     result: ZeroShotResult, context: EvaluatorContext, failed: np.ndarray
 ) -> list[dict[str, Any]]:
-    rows = np.arange(len(failed))
-    others = result.scores[failed].copy()
-    of_labels = others[rows, result.labels[failed]]
-    others[rows, result.labels[failed]] = -np.inf
     with np.errstate(invalid="ignore"):  # the difference of two infinities
-        margins = others.max(axis=1, initial=-np.inf) - of_labels  # [failed]
+        best = result.other_scores[failed].max(axis=1, initial=-np.inf)
+        margins = best - result.scores[failed]  # [failed]
     even = failed[evenly_spaced(len(failed), WRONG)]
     margins = np.where((margins > 0) & ~np.isin(failed, even), margins, np.nan)
     surprising = failed[worst(margins, failed, WRONG)]
@@ -83,21 +71,24 @@ def _groups(
 
 
 def _example(result: ZeroShotResult, context: EvaluatorContext, index: int) -> dict[str, Any]:
-    scores, label = result.scores[index], int(result.labels[index])
+    label, others = int(result.labels[index]), result.other_scores[index]
+    # As in ranks, other classes come first among equal scores, and NaN counts against the label.
+    place = int(np.sum(~(others < result.scores[index])))
+    classes = np.insert(result.others[index], place, label)[:BEST]
+    scores = np.insert(others, place, result.scores[index])[:BEST]
 
-    def answer(predicted: int) -> dict[str, Any]:
+    def answer(predicted: int, score: float) -> dict[str, Any]:
         return {
             "text": result.classes[predicted][:MOST_CHARACTERS],
-            "score": rounded(scores[predicted]),
+            "score": rounded(score),
             "right": predicted == label,
         }
 
-    top = best_first(scores, np.arange(len(scores)) == label, TOP).tolist()
     reader, record = context.readers[result.image], int(result.records[index])
     example = {
         "place": index,
         "query": show_item(context.source, reader, record, 0),
         "rank": int(result.ranks[index]),
-        "answers": [answer(predicted) for predicted in top],
+        "answers": list(map(answer, classes.tolist(), scores.tolist())),
     }
-    return example if label in top else {**example, "right": answer(label)}
+    return example if place < BEST else {**example, "right": answer(label, result.scores[index])}
