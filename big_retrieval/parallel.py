@@ -201,6 +201,19 @@ def to_batch(arrays: Mapping[str, Any], mesh: Mesh, batch_size: int) -> Batch:
     return Batch(fields=fields, valid=put(arrays["valid"]), **extras)
 
 
+def gather_rows(arrays: Any, mesh: Mesh, batch_size: int) -> Any:
+    """Returns all B rows of arrays, of which each process gives those of `local_rows`, [b, ...]."""
+    sharding = batch_sharding(mesh)
+    if sharding.is_fully_addressable:
+        return arrays
+
+    def gather(local: np.ndarray) -> np.ndarray:
+        shape = (batch_size, *local.shape[1:])
+        return fetch(jax.make_array_from_process_local_data(sharding, local, shape))
+
+    return jax.tree.map(gather, arrays)
+
+
 def fetch(x: jax.Array) -> np.ndarray:
     """Returns an array, which may be sharded, as numpy on every process."""
     if not x.is_fully_addressable and not x.is_fully_replicated:

@@ -125,6 +125,7 @@ def eval_batches(
     field: str,
     batch_size: int,
     rows: np.ndarray | None = None,
+    items: np.ndarray | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """One field of all records, in order and as it is: every image, or every text, once.
@@ -138,6 +139,7 @@ def eval_batches(
       field: the field's name.
       batch_size: B, of the global batch.
       rows: which of the B rows to load, [b]; None: all.
+      items: from `eval_items`, if they are already computed.
       reading: by what, and who counts damaged records.
 
     Yields:
@@ -146,7 +148,7 @@ def eval_batches(
     """
     reader = fields[field]
     rows = np.arange(batch_size) if rows is None else np.asarray(rows)
-    items = eval_items(source, reader)  # [n, 2]
+    items = eval_items(source, reader) if items is None else items  # [n, 2]
     make = partial(eval_batch, source, field, reader, items, batch_size, rows)
     return (reading or Reading()).batches(make, 0, -(-len(items) // batch_size))
 

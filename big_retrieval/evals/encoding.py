@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.config.topologies import Topology
-from big_retrieval.data.batches import Batch
 from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
@@ -56,34 +55,27 @@ class SourceEncoder:
     Attributes:
       reading: threads that read records, and the count of damaged records. If it counts damaged
         images, they are replaced by black ones, else they raise an error.
-      alone: True to encode on this process alone, with rows in any order (`Encoder.encode`).
-        Evaluations do not use it: the processes of a run share batches, and metrics must not depend
-        on the number of processes.
     """
 
     encoder: Encoder
     weights: Any
     reading: Reading | None = None
-    alone: bool = False
 
     def encode(
         self, source: RecordSource, name: str, reader: FieldReader
     ) -> tuple[Embeddings, np.ndarray]:
         """Encodes all images or all texts; returns the embeddings and their records [n]."""
-        if self.alone:
-            return self.encoder.encode(self.weights, name, source, reader, reading=self.reading)
-        return self.encoder.embeddings(self.weights, name, self.batches(source, name, reader))
+        return self.encoder.encode(self.weights, name, source, reader, reading=self.reading)
 
-    def batches(self, source: RecordSource, name: str, reader: FieldReader) -> Iterator[Batch]:
-        """Yields the rows of this process of all images or all texts."""
-        return eval_batches(
-            source,
-            {name: reader},
-            field=name,
-            batch_size=self.encoder.batch_size,
-            rows=self.encoder.rows,
-            reading=self.reading,
+    def features(
+        self, source: RecordSource, name: str, reader: FieldReader
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Computes a tower's last activations of all images or all texts, before the head."""
+        size, rows = self.encoder.batch_size, self.encoder.rows
+        batches = eval_batches(
+            source, {name: reader}, field=name, batch_size=size, rows=rows, reading=self.reading
         )
+        return self.encoder.features(self.weights, name, batches)
 
     def encode_first(
         self, source: RecordSource, name: str, reader: FieldReader

@@ -131,11 +131,10 @@ class Probe(Evaluator):
 
     def encode(self, context: EvaluatorContext, weights: Any, source: RecordSource) -> Labelled:
         """Computes the features of all images of a source, in float32."""
-        encoder, reader = context.encoder, context.readers[self.image]
-        batches = context.source_encoder(weights).batches(source, self.image, reader)
-        encode = encoder.features if self.features == "tower" else encoder.embeddings
-        features, records = encode(weights, self.image, batches)  # [n, M, W] or [n, M, N]
-        if encoder.terms(self.image) is not None:  # one position per patch, no class tokens
+        encoder, reader = context.source_encoder(weights), context.readers[self.image]
+        encode = encoder.features if self.features == "tower" else encoder.encode
+        features, records = encode(source, self.image, reader)  # [n, M, W] or [n, M, N]
+        if context.encoder.terms(self.image) is not None:  # one position per patch, no class tokens
             features = features.mean(axis=1)
         features = np.asarray(features, np.float32).reshape(len(features), -1)
         return Labelled(features, self.labels(context, source)[records])

@@ -97,5 +97,5 @@ def _of_arrays(model: TrainedModel, field: str, inputs: Mapping[str, np.ndarray]
         rows = np.arange(start, start + size)
         batch = {field: {name: x[rows % COUNT] for name, x in arrays.items()}}
         more = {"record": rows, "valid": rows < COUNT}
-        found.append(model.encoder.embeddings(model.weights, field, [{**batch, **more}])[0])
+        found.append(model.encoder.encode_batch(model.weights, field, {**batch, **more}))
     return concatenate(found)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy.sparse
 from jax.sharding import Mesh
 
 TOKENS = 1024  # per batch of texts on a CPU
@@ -203,3 +204,38 @@ def regrouped(
                 "record": block["record"][index],
                 "valid": np.arange(rows) < len(chosen),
             }
+
+
+class InOrder:
+    """Embeddings of n items that come in any order; in memory is one copy of dense ones.
+
+    Args:
+      count: n.
+
+    Attributes:
+      present: True for items whose embeddings came, bool [n].
+    """
+
+    def __init__(self, count: int) -> None:
+        self.present = np.zeros(count, bool)
+        self._dense: np.ndarray | None = None
+        self._sparse: list[Any] = []
+        self._indices: list[np.ndarray] = []  # of the rows in `_sparse`
+
+    def put(self, rows: Any, indices: np.ndarray) -> None:
+        """Stores embeddings [b, M, N], or CSR [b, V], of some items [b]."""
+        self.present[indices] = True
+        if scipy.sparse.issparse(rows):
+            self._sparse.append(rows)
+            self._indices.append(indices)
+            return
+        if self._dense is None:
+            self._dense = np.empty((len(self.present), *rows.shape[1:]), rows.dtype)
+        self._dense[indices] = rows
+
+    def embeddings(self) -> Any:
+        """Returns the embeddings of the items that are present, in order."""
+        if self._dense is not None:
+            return self._dense if self.present.all() else self._dense[self.present]
+        rows: Any = scipy.sparse.vstack(self._sparse, format="csr")
+        return rows[np.argsort(np.concatenate(self._indices))]

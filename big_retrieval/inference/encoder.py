@@ -1,6 +1,7 @@
 """Encoding on the devices, for evaluators, search and `big_retrieval.load`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from jax.sharding import Mesh
 from big_retrieval import parallel
 from big_retrieval.batch import Batch
 from big_retrieval.config import lexical_head
+from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import RecordSource
@@ -39,7 +41,7 @@ class Encoder:
       batch_size: maximum number of rows at a time, rounded to a multiple of the mesh's row groups.
 
     Attributes:
-      batch_size: rows of a global batch for `embeddings`.
+      batch_size: rows of a global batch for `features`.
       rows: rows of a global batch that this process provides, ascending int64 [b].
       batching: limits of the batches of `encode`.
     """
@@ -85,7 +87,7 @@ class Encoder:
         """Computes the activations of a layer of a field's tower, before the head.
 
         Args:
-          batches: as in `embeddings`.
+          batches: this process's rows, from `data.pipeline.eval_batches`.
           layer: a name that the tower sows, such as "embedding" (after positions and norm) or
             "final" (after the last norm); or the index of a layer, -1 for the last one; or None for
             a dictionary of "embedding" and "final", if the tower has them, and of the layers "0",
@@ -156,25 +158,21 @@ class Encoder:
         head = lexical_head(self._model.fields, field)
         return head is not None and head.pool_padding
 
-    def embeddings(
-        self, weights: Any, field: str, batches: Iterable[Mapping[str, Any]]
-    ) -> tuple[Embeddings, np.ndarray]:
-        """Encodes all batches of a field.
+    def encode_batch(self, weights: Any, field: str, arrays: Mapping[str, Any]) -> Embeddings:
+        """Encodes the valid rows of one batch of `batch_size` rows, on this process alone.
 
         Args:
           weights: parameters, with the running averages of batch norms if any.
-          batches: this process's rows, from `data.pipeline.eval_batches`.
+          arrays: from `data.pipeline.eval_batches`.
 
         Returns:
-          Embeddings [n, M, N] (for a lexical field, gated CSR [n, V]) and their record indices [n],
-          without padding rows.
+          Embeddings [n, M, N]; for a lexical field, gated CSR [n, V].
         """
-        # Several processes would have to agree on a length, so they keep the padding.
-        if not self._pools_padding(field) and jax.process_count() == 1:
-            part = self._model.fields[field]
-            batches = ({**arrays, field: part.trimmed(arrays[field])} for arrays in batches)
-        placed = (parallel.to_batch(x, self._mesh, self.batch_size) for x in batches)
-        return self._encode(weights, field, placed)
+        if not self._pools_padding(field):
+            arrays = {**arrays, field: self._model.fields[field].trimmed(arrays[field])}
+        batch, out = parallel.to_batch(arrays, self._mesh, self.batch_size), []
+        self._encode(weights, field, [batch], lambda rows, _: out.append(rows))
+        return out[0]
 
     def encode(
         self,
@@ -186,62 +184,90 @@ class Encoder:
         reading: Reading | None = None,
         progress: bool | None = None,
     ) -> tuple[Embeddings, np.ndarray]:
-        """Encodes a source on this process alone, with batches of texts of similar length.
+        """Encodes all images or all texts of a source, with batches of texts of similar length.
+
+        Every process reads its rows of consecutive texts or images. The batches depend only on the
+        source and the mesh, not on the number of processes.
 
         Args:
           reading: threads that read records, and the count of damaged records.
           progress: True for a progress line; None shows it on a terminal if encoding takes long.
 
         Returns:
-          As `embeddings`, in any order.
+          Embeddings [n, M, N] (for a lexical field, gated CSR [n, V]) and their record indices [n],
+          ascending; texts of a record in its order. Values that cannot be encoded are left out.
         """
-        part, count = self._model.fields[field], len(source)
-        is_text = part.modality == "text"
-        rows = min(count, batching.BLOCK) if is_text else self.batching.image_rows(count)
-        blocks = eval_batches(
-            source, {field: reader}, field=field, batch_size=rows, reading=reading
-        )
-        if is_text:
-            cut = not self._pools_padding(field)
-            blocks = batching.regrouped(blocks, field, part, self.batching, cut)
-
-        def place(arrays: Mapping[str, Any]) -> Batch:
-            return parallel.to_batch(arrays, self._mesh, len(arrays["valid"]))
-
+        part, items = self._model.fields[field], eval_items(source, reader)  # [n, 2]
+        encoded = batching.InOrder(len(items))
         noun = {"text": "texts", "image": "images"}.get(part.modality, "values")
-        with ProgressCounter.of_call(noun, count, progress) as counter:
-            return self._encode(weights, field, map(place, blocks), counter)
+        with ProgressCounter.of_call(noun, len(items), progress) as counter:
+
+            def collect(rows: Embeddings, indices: np.ndarray) -> None:
+                encoded.put(rows, indices)
+                counter.add(len(indices))
+
+            batches = self._batches(field, source, reader, items, reading)
+            self._encode(weights, field, batches, collect)
+        return encoded.embeddings(), items[encoded.present, 0]
+
+    def _batches(
+        self,
+        field: str,
+        source: RecordSource,
+        reader: FieldReader,
+        items: np.ndarray,
+        reading: Reading | None,
+    ) -> Iterator[Batch]:
+        """Yields the batches of `encode`; `document_id` is the index of a row in `items`."""
+        part, cut = self._model.fields[field], not self._pools_padding(field)
+        is_text, groups = part.modality == "text", self.row_multiple()
+        size = groups * -(-min(len(items), batching.BLOCK) // groups)  # of texts
+        size = size if is_text else self.batching.image_rows(len(items))
+        rows = parallel.local_rows(self._mesh, size)
+
+        def numbered(number: int, block: Mapping[str, Any]) -> dict[str, Any]:
+            indices = (number * size + rows).astype(np.int32)
+            arrays = {field: block[field], "valid": block["valid"], "record": indices}
+            return parallel.gather_rows(arrays, self._mesh, size) if is_text else arrays
+
+        blocks = eval_batches(
+            source, {field: reader}, field=field, batch_size=size, rows=rows, items=items,
+            reading=reading,
+        )  # fmt: skip
+        batches = itertools.starmap(numbered, enumerate(blocks))
+        if is_text:
+            batches = batching.regrouped(batches, field, part, self.batching, cut)
+        for arrays in batches:
+            yield parallel.to_batch(arrays, self._mesh, len(arrays["valid"]) if is_text else size)
 
     def _encode(
         self,
         weights: Any,
         field: str,
         batches: Iterable[Batch],
-        progress: ProgressCounter | None = None,
-    ) -> tuple[Embeddings, np.ndarray]:
-        """Encodes batches; the host prepares a batch while the devices compute the one before."""
-        collections, terms = variables(weights), self.terms(field)
-        embeddings, records = [], []
+        collect: Callable[[Embeddings, np.ndarray], None],
+    ) -> None:
+        """Hands embeddings of valid rows and their `document_id` to `collect`, batch by batch.
 
-        def collect(computed: Any) -> None:
+        The host prepares a batch while the devices compute the one before.
+        """
+        collections, terms = variables(weights), self.terms(field)
+
+        def finish(computed: Any) -> None:
             out, valid, owners = jax.device_get(computed)
             rows = jax.tree.map(lambda x: x[valid], out[field])
-            embeddings.append(rows if terms is None else _sparse(rows, len(terms)))
-            records.append(owners[valid])
+            collect(rows if terms is None else _sparse(rows, len(terms)), owners[valid])
             heartbeat.beat()
-            if progress is not None:
-                progress.add(int(valid.sum()))
 
         with parallel.use(self._mesh):
             before = None
             for batch in batches:
                 computed = self._apply(collections, batch)
                 if before is not None:
-                    collect(before)
+                    finish(before)
                 before = computed
             if before is not None:
-                collect(before)
-        return concatenate(embeddings), np.concatenate(records)
+                finish(before)
 
     def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
         """Applies a function to row-sharded and replicated arrays.

@@ -186,7 +186,7 @@ class TrainedModel:
     def _encode(
         self, source: Any, field: str, progress: bool | None
     ) -> tuple[Embeddings, np.ndarray]:
-        """Encodes a source; returns embeddings and their records, texts in any order."""
+        """Encodes a source; returns embeddings and their records."""
         reader = self._reader(source, field)
         return self.encoder.encode(self.weights, field, source, reader, progress=progress)
 

@@ -94,7 +94,7 @@ class ModelSearcher:
         self._task = task
         self._topology = topology_part(config.topology)
         self.fingerprint = params_sha256(weights)
-        source_encoder = SourceEncoder(encoder, weights, reading, alone=True)
+        source_encoder = SourceEncoder(encoder, weights, reading)
 
         def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:
             weighting = {n: f.weight for n, f in config.fields.items() if f.side == name}

@@ -12,16 +12,16 @@ from big_retrieval.data.fields.reader import Tools
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
-from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import Bound, bound
+from tests.evals.preset import PresetEncoder
 from tests.helpers import tiny
 
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
 INNER = TOPOLOGIES["inner"]
 
 
-class Known(Encoder):
+class Known(PresetEncoder):
     """Gives the embeddings [n, N] of the fields, whatever is read."""
 
     def __init__(self, **embeddings: np.ndarray) -> None:

@@ -38,6 +38,7 @@ from big_retrieval.report.thumbnails import (
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import bound
+from tests.evals.preset import PresetEncoder
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -64,7 +65,7 @@ SOURCE = Counting("test", size=16, count=RECORDS)
 CONTEXT = EvaluatorContext("test", SOURCE, SPECS, TOPOLOGIES["euclidean"], None)  # type: ignore
 
 
-class Preset(Encoder):
+class Preset(PresetEncoder):
     """An encoder whose embeddings are noise around those of their records; reads no batch."""
 
     def __init__(self, devices: int = 1, noise: float = 0.7) -> None:

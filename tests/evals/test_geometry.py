@@ -17,8 +17,8 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.geometry import measure
-from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
+from tests.evals.preset import PresetEncoder
 from tests.helpers import lexical_texts, tiny
 from tests.readers import image_reader, text_reader
 
@@ -110,7 +110,7 @@ def test_numbers_of_each_sphere() -> None:
         assert len(set(each)) == M
 
 
-class Given(Encoder):
+class Given(PresetEncoder):
     """An encoder whose embeddings are given by record."""
 
     def __init__(self, **sides: np.ndarray) -> None:

@@ -15,9 +15,9 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.groups import check_group, distinct, encode_items, group_numbers
-from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import Bound, bound
+from tests.evals.preset import PresetEncoder
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -60,7 +60,7 @@ class Listed:
         return (text for _, captions in self.records for text in captions)
 
 
-class Seen(Encoder):
+class Seen(PresetEncoder):
     """An encoder whose embeddings depend on what is read, alone: on pixels and on token ids."""
 
     def __init__(self, devices: int = 1) -> None:

@@ -30,6 +30,7 @@ from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.sparse.terms import Terms, terms_of
 from big_retrieval.train.build import build_model
 from tests.evals.bound import bound
+from tests.evals.preset import PresetEncoder
 from tests.evals.test_ranks import ENCODERS, plain
 from tests.helpers import drawn, lexical_texts, tiny
 from tests.readers import changed, image_reader, text_reader
@@ -194,7 +195,7 @@ class Labelled(SceneRecords):
         return {**super().__getitem__(index), "kind": self.labels[index]}
 
 
-class Preset(Encoder):
+class Preset(PresetEncoder):
     """An encoder with lexical embeddings that are known, one row a text or image in their order."""
 
     def __init__(self, *, normed: bool = False, **table: np.ndarray) -> None:

@@ -26,6 +26,7 @@ from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.example_files.ranking import _item
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import Bound, bound
+from tests.evals.preset import PresetEncoder
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -68,7 +69,7 @@ def source() -> Any:
     )
 
 
-class Preset(Encoder):
+class Preset(PresetEncoder):
     """An encoder with embeddings of its own for every field and record."""
 
     def __init__(self, devices: int = 1, alike: bool = False) -> None:

@@ -21,6 +21,7 @@ from big_retrieval.evals.rankings import FOLDER, read_values
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import bound
+from tests.evals.preset import PresetEncoder
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -33,7 +34,7 @@ SPECS = {
 }
 
 
-class Preset(Encoder):
+class Preset(PresetEncoder):
     """An encoder that makes embeddings of a batch's record numbers and of noise."""
 
     def __init__(self, noise: float, devices: int = 1) -> None:

@@ -23,6 +23,7 @@ from big_retrieval.evals.rankings import read_values
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import Bound, bound
+from tests.evals.preset import PresetEncoder
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
@@ -31,7 +32,7 @@ PROMPTS = ("a {} thing", "{}", "{} and {}")
 RECORDS, M, N = 13, 2, 5
 
 
-class Preset(Encoder):
+class Preset(PresetEncoder):
     """An encoder whose embeddings are given; counts how often it is asked."""
 
     def __init__(self, embeddings: dict[str, np.ndarray], devices: int = 1) -> None:
@@ -275,7 +276,7 @@ def test_classes_and_prompts_must_come_from_somewhere(folder: Path) -> None:
         task.check()
 
 
-class OfWords(Encoder):
+class OfWords(PresetEncoder):
     """An encoder of images by their number and of texts by their words, out of two tables."""
 
     def __init__(self, images: np.ndarray, words: np.ndarray) -> None:

@@ -6,15 +6,20 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+import scipy.sparse
 
 from big_retrieval import config as configs
+from big_retrieval import parallel
 from big_retrieval.data.build import make_readers
+from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.demo.ways import BATCH as BATCHED
 from big_retrieval.evals.encoding import SourceEncoder
-from big_retrieval.inference.batching import BATCH, MOST, Batching, Shape, regrouped, steps
+from big_retrieval.inference.batching import BATCH, MOST, Batching, InOrder, Shape, regrouped, steps
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.runtime import progress
 from big_retrieval.train.build import untrained
@@ -236,15 +241,25 @@ def test_progress_is_shown_of_long_work_on_terminals(
 
 
 @pytest.mark.parametrize("name", ["text", "image"])
-def test_a_process_alone_encodes_what_evaluations_do(dense: TrainedModel, name: str) -> None:
+def test_a_source_is_encoded_in_its_order_on_any_devices(dense: TrainedModel, name: str) -> None:
     reader = make_readers(dense.config, dense.tokenizer)[name]
-    source = SceneRecords("test", count=30)
-    expected, records = SourceEncoder(dense.encoder, dense.weights).encode(source, name, reader)
-    alone = SourceEncoder(dense.encoder, dense.weights, alone=True)
-    found, own = alone.encode(source, name, reader)
-    assert sorted(own) == sorted(records)
-    for record in range(30):  # of several texts of a record, in any order
-        mine, theirs = found[own == record], expected[records == record]
-        nearest = np.abs(mine[:, None] - theirs[None]).max(axis=(2, 3))
-        assert nearest.min(axis=0).max() < 1e-6
-        assert nearest.min(axis=1).max() < 1e-6
+    source, weights = SceneRecords("test", count=30), jax.device_get(dense.weights)
+    one = Encoder(dense.encoder._model, parallel.local_mesh(jax.devices()[:1]), 1)
+    rows = [*eval_batches(source, {name: reader}, field=name, batch_size=1)]
+    expected = np.concatenate([one.encode_batch(weights, name, row) for row in rows])
+    for devices in (1, 8):
+        mesh = parallel.local_mesh(jax.devices()[:devices])
+        encoder = SourceEncoder(Encoder(dense.encoder._model, mesh, 16), weights)
+        found, records = encoder.encode(source, name, reader)
+        np.testing.assert_array_equal(records, [int(row["record"][0]) for row in rows])
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_values_that_cannot_be_encoded_are_left_out_in_order() -> None:
+    rows = np.arange(5, dtype=np.float32)[:, None, None]
+    for convert in (np.asarray, lambda x: scipy.sparse.csr_array(x[:, 0])):
+        encoded = InOrder(5)
+        for indices in ([4, 1], [0, 2]):
+            encoded.put(convert(rows[indices]), np.array(indices))
+        assert encoded.embeddings().sum(axis=-1).ravel().tolist() == [0, 1, 2, 4]
+        assert np.flatnonzero(encoded.present).tolist() == [0, 1, 2, 4]
