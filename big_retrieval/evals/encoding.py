@@ -26,7 +26,7 @@ from big_retrieval.data.sources import (
 from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
-ROWS = 2**16  # averaged at a time
+ROWS = 2**12  # averaged at a time
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ def average(
     embeddings: Mapping[str, Embeddings],
     weights: Mapping[str, float],
     present: Mapping[str, np.ndarray],
+    *,
+    overwrite: bool = False,
 ) -> Embeddings:
     """Computes the weighted average of fields, projected onto the topology.
 
@@ -135,6 +137,7 @@ def average(
       embeddings: [n, M, N] by field name.
       weights: weight by field name; a field without a weight does not count.
       present: bool [n] by field name; a missing key means all True.
+      overwrite: True to write the averages of dense fields into the first field's array.
 
     Returns:
       float32 [n, M, N], 0 for rows without a field.
@@ -144,7 +147,10 @@ def average(
     shares = [np.float32(weights[name]) * present.get(name, everywhere) for name in names]
     if scipy.sparse.issparse(embeddings[names[0]]):
         return _sparse_average([embeddings[name] for name in names], np.stack(shares))
-    out = np.empty(embeddings[names[0]].shape, np.float32)
+    first = embeddings[names[0]]
+    overwrite = overwrite and first.dtype == np.float32 and first.flags.writeable
+    out = first if overwrite else np.empty(first.shape, np.float32)
+    # A single field is projected again, too: that moves last digits.
     for start in range(0, len(out), ROWS):
         rows = slice(start, start + ROWS)
         fields = [jnp.asarray(embeddings[name][rows]) for name in names]
@@ -159,6 +165,23 @@ def _sparse_average(embeddings: Sequence[Any], weights: np.ndarray) -> scipy.spa
     weights = weights / np.where(total > 0, total, 1)
     parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(weights, embeddings, strict=True)]
     return scipy.sparse.csr_array(functools.reduce(operator.add, parts).astype(np.float32))
+
+
+def chosen_rows(embeddings: Embeddings, rows: np.ndarray, *, overwrite: bool) -> Embeddings:
+    """Returns some rows of embeddings.
+
+    Args:
+      rows: ascending indices.
+      overwrite: True to move the rows to the beginning of a dense array.
+    """
+    if len(rows) == embeddings.shape[0]:
+        return embeddings
+    if not overwrite or not isinstance(embeddings, np.ndarray):
+        return embeddings[rows]
+    for start in range(0, len(rows), ROWS):  # row i comes from row i or a later one
+        block = rows[start : start + ROWS]
+        embeddings[start : start + len(block)] = embeddings[block]
+    return embeddings[: len(rows)]
 
 
 class ChosenRecords(BaseSource):

@@ -16,7 +16,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import bags_of_texts, in_mode
-from big_retrieval.evals.encoding import EncodedFields, average, placed
+from big_retrieval.evals.encoding import EncodedFields, average, chosen_rows, placed
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.graded import mean_metrics, parse_metric
 from big_retrieval.evals.intervals import few_queries_note
@@ -36,7 +36,7 @@ class RankingResult(NamedTuple):
       ranked: rankings of the first queries (`Qrels.blocks`).
       values: metrics of these queries, [q] by name.
       queries: embeddings of all queries.
-      documents: fields of all documents.
+      documents: fields of all documents; arrays of dense ones may be overwritten.
       shown: number of documents to show and to sum the relevance of; None for the default.
     """
 
@@ -201,10 +201,13 @@ class Ranking(Evaluator):
           weighting: weight of each document field.
         """
         judged, source = self.judgements(context), context.source
-        mixed = average(context.topology, documents.embeddings, weighting, documents.present)
+        # A single ranking needs one array of dense documents, in addition to the placed one.
+        overwrite = not self.documents and not self.modes
+        fields, has = documents.embeddings, documents.present
+        mixed = average(context.topology, fields, weighting, has, overwrite=overwrite)
         present = np.flatnonzero(documents.any(weighting))  # documents with at least one field
         scorer = DocumentScorer(
-            mixed if len(present) == mixed.shape[0] else mixed[present],
+            chosen_rows(mixed, present, overwrite=overwrite),
             score=context.topology.score,
             encoder=context.encoder,
             chunk=self.chunk,

@@ -100,9 +100,10 @@ class ModelSearcher:
             weighting = {n: f.weight for n, f in config.fields.items() if f.side == name}
             mine = {n: readers[n] for n in weighting}
             found = source_encoder.encode_fields(source, mine)
-            return average(self._topology, found.embeddings, weighting, found.present), found.any(
-                weighting
+            fields = average(
+                self._topology, found.embeddings, weighting, found.present, overwrite=True
             )
+            return fields, found.any(weighting)
 
         self._queries, self._asked = side("query", task.queries)
         embeddings, present = side("document", task.documents)

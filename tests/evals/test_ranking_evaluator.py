@@ -18,6 +18,7 @@ from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.judged.qrels import JudgedSource, Qrels
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.evals import encoding
 from big_retrieval.evals.evaluators import traffic
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.judged import chosen_queries
@@ -282,3 +283,25 @@ def test_the_source_of_a_run_is_one() -> None:
     item = _item(of.documents, specs, 3)
     assert item["picture"].startswith("data:image/")
     assert item["text"] == of.documents[3]["title"]
+
+
+def test_a_single_ranking_overwrites_the_fields_with_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other rankings of the same fields keep the arrays; blocks of 7 rows are moved."""
+    monkeypatch.setattr(encoding, "ROWS", 7)
+    single = evaluator(Preset()).run({})
+    several = evaluator(Preset(), documents=("title",)).run({})
+    assert single == {name: several[name] for name in METRICS}
+    assert several["title/nDCG@10"] == pytest.approx(
+        expected(Preset().table, {"title": 1.0})["nDCG@10"]
+    )
+    x = np.arange(20, dtype=np.float32)[:, None, None] + 1
+    fields, present = {"image": x.copy()}, {"image": np.arange(20) % 3 > 0}
+    how: Any = (TOPOLOGIES["inner"], fields, {"image": 0.7}, present)
+    kept, rows = encoding.average(*how), np.flatnonzero(present["image"])
+    np.testing.assert_array_equal(fields["image"], x)
+    mixed = encoding.average(*how, overwrite=True)
+    chosen = encoding.chosen_rows(mixed, rows, overwrite=True)
+    assert np.shares_memory(chosen, fields["image"])
+    np.testing.assert_array_equal(chosen, kept[rows])
