@@ -9,6 +9,8 @@
 - `judged`: one query has 30,000 judged documents, the others five; metrics, and the task of mining.
 - `ties`: the best documents where every document occurs twice, and where none does.
 - `metrics`: metrics of given rankings; the peer is pytrec_eval.
+- `zeroshot`: images (queries) are classified by a prompt per class (document).
+- `documents`: a ranking evaluator; `copies` is its memory in embeddings of the documents.
 
 Peers of the first three are the searches for the best ten documents by sentence-transformers and
 faiss. Peers are measured where they are installed. Memory is the peak of the process so far.
@@ -191,6 +193,69 @@ def metrics(args: argparse.Namespace, row: dict[str, Any]) -> None:
     evaluation_peers.metrics(relevance, {METRICS[name]: x for name, x in values.items()}, row)
 
 
+def zeroshot(args: argparse.Namespace, row: dict[str, Any]) -> None:
+    """Ranks of the classes of images (queries), with a prompt per class (document)."""
+    import numpy as np
+
+    from big_retrieval.config.topologies import topology_part
+    from big_retrieval.evals.class_scores import class_scores
+    from big_retrieval.evals.ranks import class_ranks
+
+    images, prompts = embeddings(args.queries, args.documents, dim=args.dim)
+    labels, ranks = np.arange(args.queries) % args.documents, []
+    how: Any = {"topology": topology_part("sphere"), "encoder": make_encoder()}
+    with measured(row):
+        for rows, scores in class_scores(images, prompts, args.documents, **how):
+            ranks.append(class_ranks(scores, labels[rows]))
+    row["mean_rank"] = float(np.concatenate(ranks).mean())
+
+
+def documents(args: argparse.Namespace, row: dict[str, Any]) -> None:
+    """A ranking evaluator whose model is one matrix: copies of the embeddings of documents."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from big_retrieval import config as configs
+    from big_retrieval import parallel
+    from big_retrieval.batch import Reps
+    from big_retrieval.config.topologies import topology_part
+    from big_retrieval.data.fields.texts import TextReader
+    from big_retrieval.data.judged.qrels import Qrels
+    from big_retrieval.data.sources import TextRecords
+    from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+    from big_retrieval.evals.evaluators import EvaluatorContext
+    from big_retrieval.inference.encoder import Encoder
+
+    digits = [f"{start}{digit}" for start in ("", "##") for digit in range(10)]
+    tokenizer = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *digits])
+    fields = {
+        "query": configs.TextField(column="text", length=8),
+        "document": configs.TextField(column="text", length=8, side="document"),
+    }
+    mesh = parallel.make_mesh(configs.Config(), jax.devices()[:1])
+    matrix = np.random.default_rng(0).standard_normal((8, args.dim), np.float32)
+    topology = topology_part("sphere")
+
+    def embed(_: Any, inputs: Any) -> Reps:
+        ids = {name: x["ids"].astype(jnp.float32) for name, x in inputs.items()}
+        raw = {name: jnp.sin(x @ matrix[: x.shape[1]])[:, None] for name, x in ids.items()}
+        return Reps({name: topology.project(x) for name, x in raw.items()})
+
+    model: Any = SimpleNamespace(fields=fields, terms={}, apply=embed)
+    side = {
+        name: TextRecords([str(i) for i in range(count)], column="text")
+        for name, count in (("queries", args.queries), ("documents", args.documents))
+    }
+    first = np.arange(args.queries)
+    source = SimpleNamespace(**side, qrels=Qrels(first, first, np.ones(args.queries)))
+    readers = {name: TextReader(field, tokenizer) for name, field in fields.items()}
+    context = EvaluatorContext("x", source, readers, topology, Encoder(model, mesh, 1024))
+    with measured(row):
+        row["MRR"] = configs.Ranking().run(context, {})["MRR"]
+    row["copies"] = row["more_bytes"] / (4 * args.documents * args.dim)
+
+
 # name -> the function, and how many queries and documents by default (0: as many)
 CASES = {
     "faq": (rank, 10_000, 0),
@@ -199,6 +264,8 @@ CASES = {
     "judged": (judged, 4_096, 250_000),
     "ties": (ties, 1_000, 100_000),
     "metrics": (metrics, 5_000, 1_000),
+    "zeroshot": (zeroshot, 20_000, 20_000),
+    "documents": (documents, 256, 200_000),
 }
 
 
