@@ -128,7 +128,7 @@ def encoders(model: TrainedModel, samples: Mapping[str, Any]) -> dict[str, list[
             return stack(reader, [texts[query % len(texts)] if texts else None])
 
         def network(query: int, name: str = name, arrays: Any = arrays) -> None:
-            model.encoder.embeddings(model.weights, name, [{name: arrays(query), **row}])
+            model.encoder.encode_batch(model.weights, name, {name: arrays(query), **row})
 
         def words(query: int, terms: Any = terms, arrays: Any = arrays) -> None:
             found = arrays(query)
