@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import ROOT, environment, losses, results
+from tests.helpers import ROOT, command, environment, losses, results
 from tests.launch.running import SCRIPT, wait_for
 
 CONFIG = "--config=configs/quickstart.py:runlocal"
@@ -111,6 +111,17 @@ def test_killed_in_the_middle_is_as_never_killed(
     assert losses(tmp_path / "cut") == losses(whole)
     assert len(losses(tmp_path / "cut")) == 12
     assert not (tmp_path / "cut" / "heartbeats").exists()
+
+
+@pytest.mark.slow
+def test_metrics_do_not_depend_on_the_number_of_processes(tmp_path: Path, whole: Path) -> None:
+    """Texts are encoded in batches of similar length, which all processes agree on."""
+    args = command("evaluate", f"--run={whole}", f"--out={tmp_path / 'one'}")
+    subprocess.run(args, cwd=ROOT, env=environment(4), check=True, capture_output=True)
+    found = json.loads((tmp_path / "one" / "evaluation.json").read_text())
+    metrics = {name: x for name, x in found.items() if name.startswith(("retrieval/", "zero"))}
+    assert metrics
+    assert metrics == {name: results(whole)[name] for name in metrics}
 
 
 @pytest.mark.slow
