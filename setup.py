@@ -10,7 +10,6 @@ HERE = Path(__file__).parent
 
 BASE = [
     "absl-py>=2.1",
-    "filelock>=4.2",
     "flax>=0.12,<0.14",
     "ftfy>=6.3",
     "grain>=0.2.16",

@@ -13,6 +13,7 @@ On a host of a cluster, `--processes=1 -- --distributed ...` keeps that host's o
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import shlex
@@ -26,6 +27,7 @@ from typing import NoReturn
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks, messages, screen
 from big_retrieval.runtime.distributed import RETRYABLE
+from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.processes import (
     LaunchOptions,
     ProcessGroup,
@@ -114,15 +116,15 @@ def check_free(command: Sequence[str]) -> None:
       command: of the run.
 
     Raises:
-      UserError: the folder is in use, and the command does not say --wait; or it cannot be written.
+      UserError: the folder is in use, and the command does not say --wait.
     """
     workdir = _value(command, "workdir")
     if workdir is None or {"--wait", "--wait=true"} & set(command):
         return
-    lock = locks.Lock(locks.in_folder(Path(workdir)), of=workdir, flag="--workdir")
-    if lock.attempt() == "alive":
-        raise UserError(lock.refusal)
-    lock.release()
+    observer = Observer(locks.in_folder(Path(workdir)))
+    with contextlib.suppress(OSError):  # the run says what is wrong with the folder
+        if observer.look() == "alive" and observer.owner is not None:
+            raise UserError(locks.in_use(workdir, observer.owner, "--workdir"))
 
 
 def supervise(options: LaunchOptions) -> int:

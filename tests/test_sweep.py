@@ -24,6 +24,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.report.table import cell
 from big_retrieval.runtime import clock
+from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import Lock, in_folder
 from big_retrieval.runtime.processes import Signals
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
@@ -286,10 +287,7 @@ def free(folder: Path) -> bool:
 
 def in_use(folder: Path) -> bool:
     """Whether a process that lives holds the lock of a run folder."""
-    lock = Lock(in_folder(folder), of=folder)
-    state = lock.attempt()
-    lock.release()
-    return state == "alive"
+    return Observer(in_folder(folder)).look() == "alive"
 
 
 @pytest.mark.usefixtures("stub")

@@ -17,7 +17,7 @@ from typing import Literal
 
 from big_retrieval.runtime import child
 from big_retrieval.runtime.clock import duration
-from big_retrieval.runtime.locks import HELD, Lock
+from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.processes import Signals
 from big_retrieval.sweep.screen import Screen, last_lines
 from big_retrieval.sweep.spec import SweepRun
@@ -106,17 +106,16 @@ def _run(run: SweepRun, head: str, after: int, screen: Screen, stop: Signals) ->
 def _in_use(run: SweepRun, head: str, screen: Screen, stop: Signals, patience: float) -> bool:
     """Whether another process owns a run folder; one that was just killed does for a moment.
 
-    The run itself takes the lock: here it is only tried. The lock of another machine has to be
+    The run itself takes the lock: here it is only looked at. The lock of another machine has to be
     looked at for some time, until it is renewed or not.
     """
-    lock, begin = Lock(run.lock, of=run.folder), time.monotonic()
-    while (state := lock.attempt()) != HELD:
+    observer, begin = Observer(run.lock), time.monotonic()
+    while (state := observer.look()) in ("alive", "undecided"):
         waited = time.monotonic() - begin >= patience
         if stop.first is not None or (state == "alive" and waited):
             return True
         screen.progress(head, ["waiting for another process to leave its folder"], 0.0, 0)
         time.sleep(LOOK)
-    lock.release()
     return False
 
 

@@ -80,7 +80,7 @@ def test_mistakes_are_one_sentence(argv: list[str], words: str) -> None:
 def test_logs_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("mine")
     assert launch.main(["--", f"--workdir={tmp_path / 'file'}"]) == 2
-    assert f"{tmp_path / 'file'} is a file" in capsys.readouterr().err
+    assert str(tmp_path / "file" / "logs") in capsys.readouterr().err
 
 
 @LINUX

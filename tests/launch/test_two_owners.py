@@ -1,8 +1,8 @@
 """Two commands with one output: real processes, started together, stopped and killed."""
 
+import dataclasses
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from big_retrieval.retrieval import open_index
+from big_retrieval.runtime import lease
 from big_retrieval.runtime.locks import Lock, beside, in_folder
 from tests.helpers import ROOT, command, environment, lexical_texts, results, rows
 from tests.launch.running import SCRIPT, wait_for
@@ -105,7 +106,8 @@ def test_when_the_first_of_several_processes_is_refused_all_end_with_the_sentenc
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The launcher itself refuses where the owner is a process of this machine, so it is another's.
-    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    elsewhere = dataclasses.replace(lease.this_process(), boot="another")
+    monkeypatch.setattr(lease, "this_process", lambda: elsewhere)
     folder = tmp_path / "run"
     with Lock(in_folder(folder), of=folder):
         group = start(SCRIPT, "--devices=2", "--", *SMALL, f"--workdir={folder}")

@@ -1,94 +1,82 @@
 """Locks: one owner at a time, stale ones taken over, lost ones noticed; no flock anywhere."""
 
 import errno
+import hashlib
+import json
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import locks
-from tests.helpers import ROOT, environment
+from big_retrieval.runtime import lease, locks
+from big_retrieval.runtime.lease import Lease, Owner
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux only")
-OWNER = """
-import socket, sys, time
-from pathlib import Path
-from big_retrieval.runtime import locks
-if len(sys.argv) > 2:
-    socket.gethostname = lambda: sys.argv[2]
-locks.LEASE, locks.HEARTBEAT = 1.5, 0.1
-locks.Lock(Path(sys.argv[1]), of="x").acquire()
-print("held", flush=True)
-time.sleep(600)
-"""
 
 
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease that tests can wait for."""
-    monkeypatch.setattr(locks, "LEASE", 1.5)
-    monkeypatch.setattr(locks, "HEARTBEAT", 0.1)
+class Clock:
+    """Time that passes when somebody sleeps, and a say in what happens meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.meanwhile: Callable[[], Any] = lambda: None
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile()
 
 
 @pytest.fixture
-def owners() -> Iterator[Any]:
-    """Starts processes that own a lock, and ends them."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(path: Path, host: str = "") -> subprocess.Popen[str]:
-        args = [sys.executable, "-c", OWNER, str(path), *([host] if host else [])]
-        process = subprocess.Popen(
-            args, cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(locks.time, "sleep", found.sleep)
+    return found
 
 
-def lock(path: Path, **keys: Any) -> locks.Lock:
-    return locks.Lock(path, of="runs/a", **{"look": 0.05, **keys})
+def lock(path: Path, clock: Clock | None = None, **keys: Any) -> locks.Lock:
+    made = locks.Lock(path, of="runs/a", **keys)
+    if clock is not None:
+        made._observer = locks.Observer(path, clock)
+    return made
 
 
-def take_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """Another machine takes a lock, as after an owner stood still for too long."""
-    path.unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr(socket, "gethostname", lambda: "node7")
-        other = filelock.SoftFileLease(path, lease_duration=locks.LEASE)
-        other.acquire(blocking=False)
-    content = path.read_bytes()
-    other.release()
-    path.write_bytes(content)
-    return content
+def write(path: Path, **changes: Any) -> Owner:
+    """The lease of another process; by default one of another machine."""
+    owner = replace(lease.this_process(), **{"boot": "another", "host": "node7", **changes})
+    path.write_bytes(owner.encode())
+    return owner
+
+
+def dead(path: Path) -> Owner:
+    """The lease of a process of this machine that has ended."""
+    child = subprocess.Popen(["sleep", "60"])
+    began = lease._status(child.pid)[1]
+    child.kill()
+    child.wait()
+    return write(path, boot=lease.this_process().boot, pid=child.pid, began=began, host="here")
 
 
 def test_an_owner_is_named_and_the_second_is_refused(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path / "runs" / "a")
     with locks.Lock(path, of="runs/a", flag="--workdir"):
+        assert json.loads(path.read_bytes())["pid"] == os.getpid()
         with pytest.raises(UserError) as problem:
             lock(path, flag="--workdir").acquire()
         assert re.fullmatch(
-            rf"runs/a is in use by process {os.getpid()} on \S+: wait for it with --wait, or give "
-            r"another --workdir\.",
+            rf"runs/a is in use by process {os.getpid()} on \S+ \(since \d{{4}}-\S+ \S+, last "
+            r"heartbeat \d+ s ago\): wait for it with --wait, or give another --workdir\.",
             str(problem.value),
         )
     assert list(tmp_path.iterdir()) == []  # neither the lock nor the folders made for it stay
@@ -110,83 +98,142 @@ def test_an_error_releases_the_lock(tmp_path: Path) -> None:
 
 @LINUX
 def test_the_lock_of_a_dead_process_of_this_machine_is_taken_over_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], owners: Any
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
 ) -> None:
-    owner = owners(tmp_path / "x.lock")
-    owner.kill()
-    owner.wait()
-    taken = lock(tmp_path / "x.lock")
-    assert taken.attempt() == "held"
+    owner = dead(tmp_path / "x.lock")
+    taken = lock(tmp_path / "x.lock", clock)
+    taken.acquire()
+    assert clock.now == 1000.0
     said = capsys.readouterr().out
-    assert f"runs/a was left by process {owner.pid} on " in said
+    assert f"runs/a was left by process {owner.pid} on here (since " in said
     assert "takes it over" in said
     taken.release()
-    assert list(tmp_path.iterdir()) == []
 
 
 @LINUX
-def test_a_zombie_is_not_alive_and_a_stopped_process_is(tmp_path: Path, owners: Any) -> None:
-    owner = owners(tmp_path / "x.lock")
-    owner.send_signal(signal.SIGSTOP)
-    os.waitpid(owner.pid, os.WUNTRACED)
-    second = lock(tmp_path / "x.lock")
-    assert second.attempt() == "alive"
-    owner.kill()
-    os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
-    assert second.attempt() == "undecided"
-    second.acquire()
-    second.release()
+def test_a_process_id_that_was_given_out_again_is_not_the_owner() -> None:
+    mine = lease.this_process()
+    assert lease.liveness(mine) == "alive"
+    assert lease.liveness(replace(mine, began="1")) == "gone"
+    assert lease.liveness(replace(mine, namespace="pid:[1]")) == "unknown"  # another container
+    assert lease.liveness(replace(mine, boot="another")) == "unknown"
+    assert lease.liveness(replace(mine, boot="")) == "unknown"
+    assert lease.liveness(None) == "unknown"
 
 
-def test_another_machines_owner_that_renews_is_refused(tmp_path: Path, owners: Any) -> None:
-    owners(tmp_path / "x.lock", "node7")
-    second = lock(tmp_path / "x.lock")
-    assert second.attempt() == "undecided"
-    with pytest.raises(UserError, match=r"in use by process \d+ on node7: "):
-        second.acquire()
+@LINUX
+def test_a_zombie_is_gone_and_a_stopped_process_is_not() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    owner = replace(lease.this_process(), pid=child.pid, began=lease._status(child.pid)[1])
+    child.send_signal(signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
+    assert lease.liveness(owner) == "alive"
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert lease._status(child.pid)[0] == "Z"
+    assert lease.liveness(owner) == "gone"
+    child.wait()
+    assert lease.liveness(owner) == "gone"
+
+
+def test_processes_that_proc_hides_may_be_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = lease.this_process()
+    monkeypatch.setattr(lease, "_status", lambda pid: ("", ""))
+    assert lease.liveness(mine) == "unknown"
+
+
+def test_another_machines_owner_that_renews_is_refused_at_once(
+    tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.lock"
+    owner = write(path)
+
+    def beat() -> None:
+        if clock.now == 1005:
+            path.write_bytes(replace(owner, heartbeats=1).encode())
+
+    clock.meanwhile = beat
+    with pytest.raises(UserError, match="in use by process"):
+        lock(path, clock).acquire()
+    assert clock.now == 1005.0
+    assert "waiting up to 60 s to see whether it is still alive" in capsys.readouterr().out
 
 
 def test_another_machines_owner_that_does_not_renew_is_gone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], owners: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(locks, "LOOK", 0.1)
-    owners(tmp_path / "x.lock", "node7").kill()
-    os.utime(tmp_path / "x.lock", (2e9, 2e9))  # its clock is of no importance
-    begin, taken = time.monotonic(), lock(tmp_path / "x.lock")
+    tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "x.lock", time=time.time() + 1e6)  # its clock is of no importance
+    taken = lock(tmp_path / "x.lock", clock)
     taken.acquire()
-    assert time.monotonic() - begin >= locks.LEASE
+    assert clock.now == 1000 + locks.LEASE
     said = capsys.readouterr().out.splitlines()
     assert [line.split(" ", 2)[1] for line in said] == ["belongs", "was"]
     assert "node7" in said[1]
     taken.release()
 
 
+def test_an_observer_that_was_suspended_does_not_count_that_time(tmp_path: Path) -> None:
+    write(tmp_path / "x.lock")
+    clock = Clock()
+    observer = locks.Observer(tmp_path / "x.lock", clock)
+    assert observer.look() == "undecided"
+    clock.now += 10 * locks.LEASE
+    assert observer.look() == "undecided"
+
+
 def test_waiting_goes_on_when_the_owner_releases_the_lock(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(locks, "LOOK", 0.1)
-    first, second = lock(tmp_path / "x.lock"), lock(tmp_path / "x.lock", wait=True)
+    first = lock(tmp_path / "x.lock")
     first.acquire()
-    timer = threading.Timer(0.5, first.release)
-    timer.start()
+
+    def release() -> None:
+        if clock.now > 1020:
+            first.release()
+
+    clock.meanwhile = release
+    second = lock(tmp_path / "x.lock", clock, wait=True)
     second.acquire()
-    timer.join()
     said = capsys.readouterr().out.splitlines()
-    assert (
-        said[0] == f"waiting for process {os.getpid()} on {socket.gethostname()}, which uses runs/a"
-    )
+    assert len(said) == 1
+    assert said[0].startswith(f"waiting for process {os.getpid()} on ")
     second.check()
     second.release()
 
 
+def test_waiting_for_another_machine_ends_when_it_dies(
+    tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.lock"
+    owner = write(path)
+
+    def beat() -> None:
+        if clock.now <= 1100 and clock.now % 5 == 0:
+            path.write_bytes(replace(owner, heartbeats=int(clock.now)).encode())
+
+    clock.meanwhile = beat
+    taken = lock(path, clock, wait=True)
+    taken.acquire()
+    assert 1100 + locks.LEASE <= clock.now <= 1105 + locks.LEASE
+    said = [line.split(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
+    assert said == [["runs/a", "belongs"], ["waiting", "for"], ["runs/a", "was"]]
+    taken.release()
+
+
 @LINUX
-def test_of_many_takers_of_a_stale_lock_exactly_one_gets_it(tmp_path: Path, owners: Any) -> None:
-    for attempt in range(3):
+@pytest.mark.parametrize("links", [True, False])
+def test_of_many_takers_of_a_stale_lock_exactly_one_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:
+
+        def link(*args: Any, **keys: Any) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", link)
+    for attempt in range(8):
         path = tmp_path / f"{attempt}.lock"
-        owner = owners(path)
-        owner.kill()
-        owner.wait()
+        dead(path)
         takers, outcomes = [lock(path) for _ in range(6)], []
         start = threading.Barrier(len(takers))
 
@@ -206,22 +253,48 @@ def test_of_many_takers_of_a_stale_lock_exactly_one_gets_it(tmp_path: Path, owne
             thread.start()
         for thread in threads:
             thread.join()
-        (winner,) = [taker for taker in outcomes if taker is not None]
-        winner.check()
-        winner.release()
+        (owner,) = [taker for taker in outcomes if taker is not None]
+        owner.check()
+        owner.release()
+        assert not path.exists()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_was_taken_by_another_is_noticed_and_left_alone(
+def test_a_lock_that_is_renewed_while_it_is_removed_is_put_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = tmp_path / "x.lock"
+    stale = write(path)
+    live, rename = replace(stale, heartbeats=1).encode(), Path.rename
+
+    def renewed(self: Path, target: Path) -> Path:
+        self.write_bytes(live)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", renewed)
+    assert not Lease(path).remove(path, stale.encode())
+    assert path.read_bytes() == live
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@LINUX
+def test_a_taker_that_was_killed_in_the_middle_is_in_nobodys_way(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    name = hashlib.sha256(dead(path).encode()).hexdigest()[:12]
+    dead(tmp_path / f"x.lock.{name}")
+    taken = lock(path)
+    taken.acquire()
+    taken.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_was_taken_by_another_is_noticed_and_left_alone(tmp_path: Path) -> None:
     path, told = tmp_path / "x.lock", list[UserError]()
-    monkeypatch.setattr(locks, "HEARTBEAT", 1.0)
     mine = lock(path, lost=told.append)
     mine.acquire()
     mine.check()
-    content = take_away(path, monkeypatch)
-    with pytest.raises(UserError, match=r"runs/a belongs to process .* on node7 now"):
+    content = write(path, token="another").encode()
+    with pytest.raises(UserError, match=r"runs/a belongs to process .* on node7 .* now"):
         mine.check()
     assert len(told) == 1
     with pytest.raises(UserError):
@@ -234,40 +307,73 @@ def test_a_lock_that_was_taken_by_another_is_noticed_and_left_alone(
 def test_the_heartbeat_notices_a_lost_lock_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(locks, "TICK", 0.01)
+    monkeypatch.setattr(locks, "HEARTBEAT", 0.02)
     path, told = tmp_path / "x.lock", threading.Event()
     mine = lock(path, lost=lambda problem: told.set())
     mine.acquire()
-    first = path.stat().st_mtime_ns
-    while path.stat().st_mtime_ns == first:
+    first = path.read_bytes()
+    while path.read_bytes() == first:
         time.sleep(0.005)
-    content = take_away(path, monkeypatch)
+    assert len(path.read_bytes()) == lease.SIZE
+    content = replace(mine._lease.owner, token="another").encode()
+    os.replace(_written(tmp_path / "new", content), path)
     assert told.wait(10)
-    assert path.read_bytes() == content
+    assert path.read_bytes() == content  # not renewed
     mine.release()
 
 
-def test_an_owner_without_its_lock_writes_nothing_more(tmp_path: Path) -> None:
+def test_a_heartbeat_that_keeps_failing_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def renew(self: Lease) -> bool:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
     mine = lock(tmp_path / "x.lock")
     mine.acquire()
-    (tmp_path / "x.lock").unlink()
-    with pytest.raises(UserError, match="belongs to nobody now"):
-        mine.check()
+    monkeypatch.setattr(Lease, "renew", renew)
+    mine._verify(renew=True)
+    assert capsys.readouterr().err == ""  # the disk may have room again in a moment
+    mine._renewed -= locks.LEASE / 2
+    mine._verify(renew=True)
+    mine._verify(renew=True)
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"warning: the lock .*x.lock has not .* \(Disk quota .*\); .*\n", said)
+    mine.check()
     mine.release()
 
 
-@LINUX
-def test_a_forked_child_neither_checks_nor_releases(tmp_path: Path) -> None:
+def _written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_a_removed_lock_is_put_back_as_long_as_nobody_can_have_had_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    mine = lock(path)
+    mine.acquire()
+    path.unlink()
+    mine.check()
+    assert path.exists()
+    path.unlink()
+    mine._renewed -= locks.LEASE  # suspended: another may have taken, used and released it
+    with pytest.raises(UserError, match="belongs to nobody now"):
+        mine.check()
+    assert not path.exists()
+    mine.release()
+
+
+def test_a_forked_child_neither_checks_nor_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.lock"
     with locks.Lock(path, of="x") as mine:
         content = path.read_bytes()
-        child = os.fork()
-        if not child:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: 1)
             mine.check()
             mine.release()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
         assert path.read_bytes() == content
-        mine.check()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
@@ -277,14 +383,31 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
     def fail(*args: Any, **keys: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    mine = lock(tmp_path / "a" / "x.lock", flag="--workdir")
-    monkeypatch.setattr(os, "open", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    monkeypatch.setattr(lease.os, "open", fail)
     with pytest.raises(UserError) as problem:
-        mine.acquire()
+        lock(tmp_path / "a" / "x.lock", flag="--workdir").acquire()
     why = os.strerror(number)
     assert str(problem.value) == f"--workdir runs/a cannot be written: {why}; choose another."
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_another_machine_removes_while_it_is_read_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "x.lock", Path.read_bytes
+    write(path)
+
+    def stale(self: Path) -> bytes:
+        monkeypatch.setattr(Path, "read_bytes", read)
+        self.unlink()
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(Path, "read_bytes", stale)
+    taken = lock(path)
+    taken.acquire()
+    taken.release()
 
 
 def test_an_output_below_a_file_is_one_sentence(tmp_path: Path) -> None:
@@ -304,6 +427,15 @@ def test_no_flock_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         monkeypatch.setattr(fcntl, name, fail)
     with locks.Lock(tmp_path / "x.lock", of="x") as mine:
         mine.check()
+
+
+def test_a_long_command_with_odd_characters_still_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease.sys, "argv", ["\udc80ä\n\\" * 1000, '"' * 1000])
+    content = lease.this_process().encode()
+    assert len(content) == lease.SIZE
+    assert lease.parse(content) is not None
 
 
 # ---- Several processes of one run

@@ -120,7 +120,6 @@ def test_a_run_that_lost_its_folder_writes_no_more_rows(tmp_path: Path) -> None:
     with locks.Lock(path, of=tmp_path):
         metrics = Metrics(tmp_path, restored_step=None)
         metrics.write(1, {"loss": 1.0})
-        path.unlink()
         path.write_text("another's")
         with pytest.raises(UserError, match="this process writes nothing more"):
             metrics.write(2, {"loss": 2.0})
