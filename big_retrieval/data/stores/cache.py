@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import fcntl
 import functools
 import json
 import os
@@ -12,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from big_retrieval.data.stores.store import INFO
 from big_retrieval.errors import UserError
@@ -22,9 +20,9 @@ from big_retrieval.runtime import locks
 
 DAY = 24 * 3600.0  # seconds
 UNUSED_DAYS = 30
+CHANGED_DAYS = 7  # a run that began before a change still reads the store
 MIB = 2**20
 NAME = re.compile(r".+-[0-9a-f]{20}(\.partial)?")  # of a store, as `ingest` gives it
-OPENED = "opened"  # empty file next to the stores; processes lock a byte of it for each store
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def _look_at(folder: Path) -> CachedStore:
         reason = "incomplete" if idle > DAY else ""
         return CachedStore(folder, size, 0, 0, (), used, reason)
     reason = f"not used for {UNUSED_DAYS} days" if idle > UNUSED_DAYS * DAY else ""
-    if not reason and idle > DAY:  # a run that began before a change still reads the store
+    if not reason and idle > CHANGED_DAYS * DAY:
         path = next((path for path, *stamp, _ in sources if not _is_there(path, stamp)), None)
         reason = f"{path} is gone or has changed" if path else ""
     return CachedStore(folder, size, rows, damaged, tuple(x[0] for x in sources), used, reason)
@@ -99,41 +97,14 @@ def _is_there(path: str, stamp: list[int]) -> bool:
         return False
 
 
-def mark_opened(folder: Path) -> None:
-    """Marks a store as open until this process ends, if its disk has locks."""
-    with contextlib.suppress(OSError):
-        fcntl.lockf(_marks(folder.parent), fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _byte(folder))
-
-
-def is_opened(folder: Path) -> bool:
-    """Returns True if another process has a store open."""
-    try:
-        fcntl.lockf(_marks(folder.parent), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(folder))
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    return False
-
-
-@functools.cache
-def _marks(cache: Path) -> IO[bytes]:
-    """Opens `OPENED` once: closing it would remove all marks of this process."""
-    return (cache / OPENED).open("a+b")
-
-
-def _byte(folder: Path) -> int:
-    return int(folder.name[-20:-5], 16)
-
-
 def delete_store(store: CachedStore) -> None:
     """Deletes a store.
 
     Raises:
-      UserError: another process writes it or has it open.
+      UserError: another process writes it, or it cannot be deleted.
     """
     folder = store.folder.with_name(store.folder.name.removesuffix(".partial"))
     with locks.Lock(locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES"):
-        if is_opened(folder):
-            raise UserError(f"{folder} is in use.")
         (store.folder / INFO).unlink(missing_ok=True)  # a folder without it is never opened
         durable.remove(store.folder)
 
@@ -155,8 +126,8 @@ def delete_stores(cache: Path, every: bool) -> None:
             try:
                 delete_store(store)
                 deleted.append(store)
-            except UserError:
-                print(f"kept: {store.folder} is in use by another process; repeat later")
+            except UserError as error:
+                print(f"kept: {error}")
     print(f"deleted {_count(deleted)} of {_count(found)} in {cache}")
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.data.stores.blocks import Reader, RowBlock, check_names
-from big_retrieval.data.stores.cache import mark_opened, stores_folder, temporary_folder
+from big_retrieval.data.stores.cache import stores_folder, temporary_folder
 from big_retrieval.data.stores.store import INFO, Store
 from big_retrieval.data.stores.writer import PART_BYTES, PART_ROWS, write_info, write_part
 from big_retrieval.errors import UserError
@@ -58,7 +58,6 @@ def open_store(paths: Sequence[Path], reader: Reader) -> Store:
         folder = _made(folder, files, reader)
     with contextlib.suppress(OSError):  # of another user
         os.utime(folder / INFO)  # the time of the last use
-    mark_opened(folder)  # worker processes open it later, too
     store = Store(folder)
     for note in store.notes[:MOST_NOTES]:
         _warn(note)
