@@ -154,7 +154,9 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     embeddings = queries.embeddings["query"]
 
     def rank() -> list[Any]:
-        return list(evaluator.rank(context, embeddings, queries, documents, {"image": 1.0}))
+        copied = {"image": documents.embeddings["image"].copy()}  # it is overwritten
+        given = EncodedFields(copied, documents.present)
+        return list(evaluator.rank(context, embeddings, queries, given, {"image": 1.0}))
 
     def top_k() -> Any:
         how: Any = {"score": topology.score, "encoder": encoder, "chunk": args.chunk}

@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import scipy.sparse  # noqa: E402
 
@@ -44,14 +45,16 @@ from benchmarks.tradeoff_systems import (  # noqa: E402
     gates_of,
     model_system,
 )
+from big_retrieval import parallel  # noqa: E402
 from big_retrieval.config import schema  # noqa: E402
 from big_retrieval.data.build import make_readers  # noqa: E402
 from big_retrieval.data.fields.reader import stack  # noqa: E402
 from big_retrieval.data.sources import evenly_spaced  # noqa: E402
 from big_retrieval.errors import UserError  # noqa: E402
 from big_retrieval.evals.bm25 import Bm25  # noqa: E402
-from big_retrieval.inference.encoder import Embeddings  # noqa: E402
+from big_retrieval.inference.encoder import Embeddings, Encoder  # noqa: E402
 from big_retrieval.inference.load import TrainedModel, load  # noqa: E402
+from big_retrieval.models.towers import make_model  # noqa: E402
 from big_retrieval.retrieval import dense, inverted, open_index  # noqa: E402
 from big_retrieval.retrieval import folder as folders  # noqa: E402
 from big_retrieval.retrieval.files import TextsWriter  # noqa: E402
@@ -117,18 +120,25 @@ def search_one(index: Any, rows: Embeddings, depth: int) -> Call:
 
 
 def encoders(model: TrainedModel, samples: Mapping[str, Any]) -> dict[str, list[Call]]:
-    """Returns what encodes a query of the samples: "network" to embeddings, "words" to a bag."""
+    """Returns what encodes a query of the samples on one device.
+
+    "network" makes embeddings, "words" bags of words.
+    """
     out: dict[str, list[Call]] = {"network": [], "words": []}
+    mesh = parallel.local_mesh(jax.local_devices()[:1])
+    made = make_model(model.config, model.tokenizer.vocab_size, model.tokenizer)
+    weights = jax.device_put(model.weights, parallel.replicated(mesh))
+    encoder = Encoder(made, mesh, 1)
     readers = make_readers(model.config, model.tokenizer)
     row = {"record": np.zeros(1, np.int64), "valid": np.ones(1, bool)}
     for name, texts in samples.items():
-        reader, terms = readers[name], model.encoder.terms(name)
+        reader, terms = readers[name], encoder.terms(name)
 
         def arrays(query: int, reader: Any = reader, texts: Any = texts) -> Any:
             return stack(reader, [texts[query % len(texts)] if texts else None])
 
         def network(query: int, name: str = name, arrays: Any = arrays) -> None:
-            model.encoder.encode_batch(model.weights, name, {name: arrays(query), **row})
+            encoder.encode_batch(weights, name, {name: arrays(query), **row})
 
         def words(query: int, terms: Any = terms, arrays: Any = arrays) -> None:
             found = arrays(query)

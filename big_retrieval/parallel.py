@@ -6,8 +6,9 @@ a device.
 """
 
 import contextlib
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -217,5 +218,11 @@ def gather_rows(arrays: Any, mesh: Mesh, batch_size: int) -> Any:
 def fetch(x: jax.Array) -> np.ndarray:
     """Returns an array, which may be sharded, as numpy on every process."""
     if not x.is_fully_addressable and not x.is_fully_replicated:
-        x = jax.jit(lambda y: y, out_shardings=replicated(x.sharding.mesh))(x)  # type: ignore
+        x = _replicating(x.sharding.mesh)(x)  # type: ignore
     return np.asarray(x)
+
+
+@functools.lru_cache(maxsize=8)
+def _replicating(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    """Returns one function for all arrays of a shape, so that it is compiled once."""
+    return jax.jit(lambda x: x, out_shardings=replicated(mesh))

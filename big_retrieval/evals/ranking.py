@@ -198,6 +198,7 @@ class Ranking(Evaluator):
 
         Args:
           embeddings: averaged fields of all queries, [Q, M, N].
+          documents: their embeddings are overwritten if there is only one ranking.
           weighting: weight of each document field.
         """
         judged, source = self.judgements(context), context.source

@@ -18,7 +18,7 @@ import scipy.sparse
 from jax.sharding import Mesh
 
 TOKENS = 1024  # per batch of texts on a CPU
-IMAGES = 8  # per batch on a CPU
+IMAGES, SIDE = 8, 224  # per batch on a CPU, and pixels per side; smaller images are more
 BLOCK = 4096  # texts that are tokenized together and share batches
 MOST = 16  # maximum number of programs of a call; one more for the longest texts
 FEW = (1, 4)  # rows of smaller batches
@@ -75,9 +75,9 @@ class Batching:
         groups = mesh.shape["data"] * mesh.shape["fsdp"]
         return cls(most, groups, mesh.devices.flat[0].platform == "cpu")
 
-    def image_rows(self, images: int) -> int:
-        """Returns the rows of a batch of images, or of other values except texts."""
-        rows = self._rows(IMAGES, images)
+    def image_rows(self, images: int, side: int = SIDE) -> int:
+        """Returns the rows of a batch of images of `side` pixels, or of values except texts."""
+        rows = self._rows(IMAGES * max(1, (SIDE // side) ** 2), images)
         return next((few for few in rows if few >= images), rows[-1])
 
     def _rows(self, cached: int, values: int) -> list[int]:

@@ -196,8 +196,13 @@ class Encoder:
         Returns:
           Embeddings [n, M, N] (for a lexical field, gated CSR [n, V]) and their record indices [n],
           ascending; texts of a record in its order. Values that cannot be encoded are left out.
+
+        Raises:
+          UserError: the source has no value for the field.
         """
         part, items = self._model.fields[field], eval_items(source, reader)  # [n, 2]
+        if not len(items):
+            raise UserError(f"{source.name} has nothing for the field {field!r} to encode.")
         encoded = batching.InOrder(len(items))
         noun = {"text": "texts", "image": "images"}.get(part.modality, "values")
         with ProgressCounter.of_call(noun, len(items), progress) as counter:
@@ -222,7 +227,8 @@ class Encoder:
         part, cut = self._model.fields[field], not self._pools_padding(field)
         is_text, groups = part.modality == "text", self.row_multiple()
         size = groups * -(-min(len(items), batching.BLOCK) // groups)  # of texts
-        size = size if is_text else self.batching.image_rows(len(items))
+        if not is_text:
+            size = self.batching.image_rows(len(items), getattr(part, "size", batching.SIDE))
         rows = parallel.local_rows(self._mesh, size)
 
         def numbered(number: int, block: Mapping[str, Any]) -> dict[str, Any]:

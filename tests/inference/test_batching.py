@@ -116,6 +116,7 @@ def test_eight_texts_need_no_programs_but_those_of_eight_alike(longest: int) -> 
 
 def test_rows() -> None:
     assert [CPU.image_rows(images) for images in (1, 2, 5, 100)] == [1, 4, 8, 8]
+    assert CPU.image_rows(100, side=112) == min(32, CPU.most)
     assert set(Batching(64, 8, cpu=True).shapes(np.full(99, 256), 256, NONE)) == {(8, 256)}
     accelerator = Batching(64, 1, cpu=False)
     assert accelerator.image_rows(100) == 64

@@ -28,7 +28,8 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     pair whose (left, right) strings come first in code-point order, so that the result depends on
     the multiset of texts alone.
 
-    Memory is about 600 bytes per different word, whatever the number of texts.
+    Memory is about 600 bytes per different short word, more for longer ones, whatever the number of
+    texts.
 
     Order of the result: the five special tokens; the characters, the most frequent first (ties in
     code-point order), then the merged pieces as they were made. Where the vocabulary is full, the
