@@ -67,13 +67,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer({"error": "You don't have the rights to create a model there."}, 403)
                 return
             name = f"{owner}/{said['name']}"
-            self.answer(
-                {"url": f"{self.hub.address}/{name}"}, 409 if name in self.hub.files else 200
-            )
+            status = 409 if name in self.hub.files else 200
             private = said.get("private") or said.get("visibility") == "private"  # by version
             if private and name not in self.hub.files:
                 self.hub.private.add(name)
-            self.hub.files.setdefault(name, {})
+            self.hub.files.setdefault(name, {})  # before the answer, after which the client asks
+            self.answer({"url": f"{self.hub.address}/{name}"}, status)
         elif self.path == "/api/validate-yaml":
             self.answer({"errors": [], "warnings": []})
         elif found := re.fullmatch("/api/models/(.+)/preupload/main", self.path):
