@@ -16,7 +16,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
 from big_retrieval.evals.evaluators import EvaluatorContext, make_evaluators
-from big_retrieval.evals.graded import mean_metrics, order
+from big_retrieval.evals.graded import mean_metrics, order, parse_metric
 from big_retrieval.evals.groups import positives_of
 from big_retrieval.evals.judged import JudgedQueries, joined
 from big_retrieval.evals.modes import SIDES, Mode, Side, misfit, parse_mode
@@ -130,7 +130,14 @@ def judged_system(part: Ranking, context: EvaluatorContext, weights: Any, gates:
         items = [(n, 0) for n in asked[encoded["query"].present[field][asked]].tolist()]
         if weight > 0:
             samples[field] = _texts(source.queries, context.readers[field], items)
-    return System(gates, rows, scorer, samples, judged.metric_depth)
+    return System(gates, rows, scorer, samples, metric_depth(judged))
+
+
+def metric_depth(judged: JudgedQueries) -> int:
+    """Returns `search_depth`, but at most the largest k of the metrics if all have an @k."""
+    cuts = [parse_metric(name).k for name in judged.part.metrics]
+    depth = min(judged.part.depth, max(k or judged.part.depth for k in cuts))
+    return depth + judged.search_depth - judged.part.depth
 
 
 def judged_scores(judged: JudgedQueries, found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
@@ -196,7 +203,7 @@ def bm25_system(config: Config, name: str) -> System:
     gates: Gates = {side: {"bm25": mode} for side in SIDES}
     samples = {"query": [queries[n] for n in evenly_spaced(len(queries), SAMPLE)]}
     scorer = partial(judged_scores, judged)
-    return System(gates, lambda side, mode: rows[side], scorer, samples, judged.metric_depth)
+    return System(gates, lambda side, mode: rows[side], scorer, samples, metric_depth(judged))
 
 
 def ties_against(relevance: np.ndarray, scores: np.ndarray) -> np.ndarray:

@@ -28,8 +28,6 @@ class Evaluator(Part):
       rankings: True if `run` also writes the values of each query, at the end.
       modes: further search modes of a lexical model.
       traffic: weight in `ranking/traffic`.
-      search_metrics: metrics of a search for documents, by which systems are compared; empty if it
-        does not search.
       replaced: True if `:runlocal` replaces it by evaluators of generated data.
       judged: True if it ranks judged documents, which BM25 can do, too, and has all keys of
         `Ranking`.
@@ -41,7 +39,6 @@ class Evaluator(Part):
     rankings: Any = False
     modes: Any = ()
     traffic: Any = 0.0
-    search_metrics: Any = ()
     replaced: ClassVar[bool] = False
     judged: ClassVar[bool] = False
 

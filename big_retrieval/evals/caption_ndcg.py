@@ -68,15 +68,11 @@ class CaptionNdcg(Evaluator):
         """File of each relevance, by its name; empty if the relevance is computed."""
         return {name: file for name, _, file in (x.partition("=") for x in self.relevance)}
 
-    @property
-    def search_metrics(self) -> tuple[str, ...]:
-        return tuple(f"{name}/nDCG@{self.depth}" for name in self.files())
-
     def reads(self) -> Mapping[str, str]:
         return {"query": self.query, "document": self.document}
 
     def metric_names(self, config: Config) -> Sequence[str]:
-        return self.search_metrics
+        return [f"{name}/nDCG@{self.depth}" for name in self.files()]
 
     def check_data(self, context: EvaluatorContext) -> None:
         """Reads the first record, and opens the files of relevance.

@@ -18,7 +18,7 @@ from big_retrieval.data.formats.columns import match
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals.graded import graded_metrics, parse_metric
+from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.io.regular import read_text
 
 if TYPE_CHECKING:
@@ -75,13 +75,6 @@ class JudgedQueries:
     def search_depth(self) -> int:
         """Number of documents to search, so that `depth` remain without the query's own id."""
         return self.part.depth + int((self.same_id >= 0).any())
-
-    @property
-    def metric_depth(self) -> int:
-        """As `search_depth`, but at most the largest k of the metrics if all have an @k."""
-        cuts = [parse_metric(name).k for name in self.part.metrics]
-        depth = min(self.part.depth, max(k or self.part.depth for k in cuts))
-        return depth + self.search_depth - self.part.depth
 
     def ranked(self, queries: np.ndarray, found: np.ndarray, scores: np.ndarray) -> Ranked:
         """Adds the relevance to rankings, and removes documents with the query's own id.

@@ -102,10 +102,6 @@ class Ranking(Evaluator):
             yield text if path in text else f"{path}.metrics: {text}"
         yield from check_modes(self, config, path)
 
-    @property
-    def search_metrics(self) -> tuple[str, ...]:
-        return self.metrics
-
     def metric_names(self, config: Config) -> Sequence[str]:
         """`nDCG@10`, ...; `<weights>/nDCG@10` of `documents` and `<mode>/nDCG@10` of `modes`."""
         prefixes = ("", *(f"{text}/" for text in (*self.documents, *self.modes)))

@@ -80,11 +80,6 @@ class Retrieval(Evaluator):
             yield f"{path}.recall_at is {self.recall_at}; it must hold ranks from 1 on."
         yield from check_modes(self, config, path)
 
-    @property
-    def search_metrics(self) -> tuple[str, ...]:
-        """The recalls, of documents for queries."""
-        return tuple(f"R@{k}" for k in self.recall_at)
-
     def reads(self) -> Mapping[str, str]:
         return {"query": self.query, "document": self.document}
 
@@ -92,7 +87,7 @@ class Retrieval(Evaluator):
         """`image_to_text/R@1`, ..., `rsum`, `R-mean`; `words@5` of lexical models with images."""
         directions = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
         other = (MRR, NDCG, "mean_rank", "median_rank")
-        metrics = (*self.search_metrics, "R-precision", *other)
+        metrics = (*(f"R@{k}" for k in self.recall_at), "R-precision", *other)
         modes = ("", *(f"{mode}/" for mode in self.modes))
         found = [
             f"{mode}{direction}/{metric}"

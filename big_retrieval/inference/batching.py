@@ -18,7 +18,8 @@ import scipy.sparse
 from jax.sharding import Mesh
 
 TOKENS = 1024  # per batch of texts on a CPU
-IMAGES, SIDE = 8, 224  # per batch on a CPU, and pixels per side; smaller images are more
+SIDE = 224  # pixels
+IMAGES = 8  # of SIDE x SIDE pixels per batch on a CPU; more of smaller ones
 BLOCK = 4096  # texts that are tokenized together and share batches
 MOST = 16  # maximum number of programs of a call; one more for the longest texts
 FEW = (1, 4)  # rows of smaller batches
