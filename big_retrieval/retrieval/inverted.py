@@ -4,7 +4,7 @@ A query's score of a document is the inner product of their rows of values; with
 the query, the sum of the document's values in the terms of its words (VDR, section 5). Only the
 lists of the query's terms are read, in the order of the query, and added to an array of scores
 (`postings.py`). Documents that share no term with a query are never looked at, nor found. No list
-is skipped: upper bounds of lists and of blocks of documents are too high (docs/ARCHITECTURE.md).
+is skipped: upper bounds of lists and of blocks of documents are too high (docs/DESIGN.md).
 """
 
 import dataclasses
