@@ -58,10 +58,14 @@ def small(text: str) -> str:
 
 
 def rows() -> Iterator[tuple[str, list[str]]]:
-    """The heading and cells of each row of the page's tables."""
-    heading = ""
+    """Yields heading and cells of each row of the tables in sections "##", not in "###"."""
+    heading, subsection = "", False
     for line in (ROOT / PAGE).read_text(encoding="utf-8").splitlines():
-        heading = line if line.startswith("## ") else heading
+        if line.startswith("#"):
+            subsection = line.startswith("###")
+            heading = heading if subsection else line
+        if subsection:
+            continue
         if line.startswith("| ") and not line.startswith(("| | ", "| --- ")):
             yield heading, [cell.strip() for cell in line.strip("|").split("|")]
 
