@@ -12,7 +12,6 @@ from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from tests.interop.test_masked import NEW, splade_folder
 from tests.interop.test_model import sentence_transformer, with_words
-from tests.interop.write_keys import PAGE, page
 
 CLIP = {
     "image_processor_type": "CLIPImageProcessor",
@@ -180,10 +179,6 @@ def test_preprocessors_of_transformers(name: str, tmp_path: Path) -> None:
     found = keys.keys()
     assert keys.size == 24
     assert tuple(found[key] for key in ("eval_resize", "eval_squash", "interpolation")) == expected
-
-
-def test_documented_keys_are_those_of_the_importers() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.interop.write_keys"
 
 
 def library(folder: Path, file: str, **keys: Any) -> Path:
