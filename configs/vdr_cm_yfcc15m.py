@@ -2,7 +2,7 @@
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", section
 3.3 and Table 3: ViT-B/32 on patches, BERT base, 20 epochs at batch 4,096, 512 terms. What the
-paper leaves open is marked "ours"; docs/VDR.md says where its authors' code differs. The paper
+paper leaves open is marked "ours"; docs/PAPERS.md says where its authors' code differs. The paper
 counts 197M parameters, which leaves no room for a projection of images; ours has one, and 218.7M.
 Dropout, crops and flips are ours, too, as marked in clip_bert_yfcc15m.py.
 """

@@ -2,7 +2,7 @@
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", sections
 3.1, 3.2 and Table 3: two BERTs with tied heads, 768 terms, the nonparametric entry, the data and
-recipe of dpr_msmarco.py. docs/VDR.md says where its authors' code differs.
+recipe of dpr_msmarco.py. docs/PAPERS.md says where its authors' code differs.
 """
 
 from big_retrieval import config
