@@ -5,7 +5,7 @@
     big-retrieval demo --index=INDEX                        # an index
     big-retrieval demo --run=RUN,RUN                        # several models side by side
 
-It searches by words, by an image, and for the neighbours of a document, and answers programs with
+It searches by words, by an image, and for the neighbors of a document, and answers programs with
 JSON under /api. It listens at 127.0.0.1 alone unless --host says otherwise. Ctrl-C ends it.
 """
 
@@ -38,8 +38,8 @@ def main() -> None:
         raise UserError(
             "--run is missing: a run or checkpoint folder; or give an index with --index."
         )
-    from big_retrieval.demo.opening import DemoOptions
-    from big_retrieval.demo.serving import serve
+    from big_retrieval.demo.load_collection import DemoOptions
+    from big_retrieval.demo.server import serve
 
     options = DemoOptions(
         runs=tuple(RUN.value),

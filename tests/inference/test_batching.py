@@ -16,9 +16,17 @@ from big_retrieval import parallel
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.demo.ways import BATCH as BATCHED
 from big_retrieval.evals.encoding import SourceEncoder
-from big_retrieval.inference.batching import BATCH, MOST, Batching, InOrder, Shape, regrouped, steps
+from big_retrieval.inference.batching import (
+    BATCH,
+    MOST,
+    SEVERAL,
+    Batching,
+    InOrder,
+    Shape,
+    regrouped,
+    steps,
+)
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.runtime import progress
@@ -108,9 +116,9 @@ def test_eight_texts_need_no_programs_but_those_of_eight_alike(longest: int) -> 
     rng, alike = np.random.default_rng(3), set[Shape]()
     for length in steps(longest, 1):
         alike |= {*CPU.shapes(np.array([length]), longest, NONE)}
-        alike |= {*CPU.shapes(np.full(BATCHED, length), longest, NONE)}
+        alike |= {*CPU.shapes(np.full(SEVERAL, length), longest, NONE)}
     for _ in range(300):
-        counts = rng.integers(1, rng.integers(2, longest + 1), rng.integers(1, BATCHED + 1))
+        counts = rng.integers(1, rng.integers(2, longest + 1), rng.integers(1, SEVERAL + 1))
         assert alike >= {*CPU.shapes(counts, longest, NONE)}
 
 

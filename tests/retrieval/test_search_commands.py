@@ -19,8 +19,8 @@ import big_retrieval
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.config.topologies import topology_part
+from big_retrieval.data.stores.store import Store
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.demo.documents import open_documents
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
 from big_retrieval.retrieval import answers, open_index
@@ -147,9 +147,7 @@ def test_index_keeps_whole_texts_when_its_file_is_gone(place: Path, tmp_path: Pa
     path.unlink()
     found = open_searcher(index, mode="bag").show("red circle", 1)[0]
     assert (found.id, found.shown) == ("long-000000", texts[0][:120])
-    store, _ = open_documents(open_index(index))
-    assert store is not None
-    assert store.row(0) == {"row": 0, "text": texts[0]}
+    assert Store(index).row(0) == {"row": 0, "text": texts[0]}
 
 
 def test_documents_as_bags_of_words(place: Path, binary: Path) -> None:
