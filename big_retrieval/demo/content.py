@@ -7,7 +7,7 @@ from urllib.parse import quote
 from big_retrieval.demo.explainer import Explanation
 from big_retrieval.demo.load_collection import Demo
 from big_retrieval.demo.search_modes import ModelMode
-from big_retrieval.demo.service import SearchQuery, SearchResult
+from big_retrieval.demo.service import SearchQuery, ModeResult
 from big_retrieval.demo.uploads import (
     MAX_ANSWERS,
     MAX_BODY,
@@ -57,7 +57,7 @@ class Content:
             },
         }
 
-    def answers(self, query: SearchQuery, results: Sequence[SearchResult]) -> dict[str, Any]:
+    def answers(self, query: SearchQuery, results: Sequence[ModeResult]) -> dict[str, Any]:
         """Returns the answers of each mode."""
         is_image = query.kind == "image"
         key = {"text": "query", "image": "image_bytes", "like": "like"}[query.kind]

@@ -65,7 +65,7 @@ class FoundDocument:
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class ModeResult:
     """Answers of one search mode.
 
     Attributes:
@@ -122,7 +122,7 @@ class Service:
             raise UserError(f"{key or 'this model'} cannot search by {noun[kind]}.")
         return modes
 
-    async def search(self, query: SearchQuery, key: str = "") -> list[SearchResult]:
+    async def search(self, query: SearchQuery, key: str = "") -> list[ModeResult]:
         """Searches by every mode that reads this kind of query, or by the one with a key.
 
         Raises:
@@ -150,10 +150,10 @@ class Service:
         finally:
             self.waiting -= 1
 
-    def _search(self, query: SearchQuery, modes: Sequence[SearchMode]) -> list[SearchResult]:
+    def _search(self, query: SearchQuery, modes: Sequence[SearchMode]) -> list[ModeResult]:
         return [self._search_mode(query, mode) for mode in modes]
 
-    def _search_mode(self, query: SearchQuery, mode: SearchMode) -> SearchResult:
+    def _search_mode(self, query: SearchQuery, mode: SearchMode) -> ModeResult:
         stop, value = query.start + query.count, query.value
         if query.kind == "image":
             value = Encoded(value, "the image")
@@ -177,7 +177,7 @@ class Service:
             )
             preview = self.demo.collection.preview(document)
             answers.append(FoundDocument(rank, document, score, preview, terms))
-        return SearchResult(
+        return ModeResult(
             mode, answers, mode.strongest(row, QUERY_TERMS), len(hits) > stop,
             1e3 * (times[1] - times[0]), 1e3 * (times[2] - times[1]),
         )  # fmt: skip

@@ -74,9 +74,6 @@ def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> No
     assert words.count("✓") == 1 + sum(w in e.own for e in [*found, text] for w, _ in e.words[:4])
     assert "In its texts, not among its terms: c" in words
     assert "no word in common" in words
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="file is a file; name a folder"):
-        write_examples(found, 4, tmp_path / "file", "Examples", "a note")
 
 
 def test_damaged_records_are_no_examples(

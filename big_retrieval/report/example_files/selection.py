@@ -10,7 +10,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.sparse.listing import shared
 
-SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples per group and direction
+SPREAD, DEEPEST = 5, 4  # examples per group and direction
 TOP = 5  # documents per example
 MATCHED = 5  # words per document, of lexical models
 
