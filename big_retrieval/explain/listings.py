@@ -70,15 +70,12 @@ def asked(
     Args:
       value: the text or the path of the image.
       kind: "text" or "image".
-      field: field name; None for the first lexical one of this kind, queries first.
+      field: None for the first lexical one of this kind, queries first.
       other: field to avoid if there is another one.
-
-    Raises:
-      UserError: the field is missing, or the text is empty.
     """
     field = choose_field(model.config, field, kind, other)
     if kind == "text" and not value.strip():
-        raise UserError(f"the text for field {field!r} is empty; give it a word.")
+        raise UserError(f"The text for field {field!r} is empty.")
     return Asked(value, kind, field)
 
 
@@ -94,8 +91,8 @@ def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) 
         kind = model.config.fields[field].modality
     elif kind == "text" and images and Path(value).suffix.lower() in IMAGES:
         raise UserError(
-            f"--with {value} is called like an image, but there is no such file; give one that is "
-            "there, or --with_field for a text."
+            f"--with={value} has the name of an image, but there is no such file. Give an existing "
+            "one, or --with_field for a text."
         )
     return asked(model, value, kind, field, other=first.field)
 

@@ -132,7 +132,7 @@ def test_an_image_and_a_text_from_end_to_end(
         list(listings.explain(model, [item], maps=["zebra"]))
     with pytest.raises(UserError, match="'text' is none of the model's lexical image fields"):
         listings.asked(model, str(file), "image", "text")
-    with pytest.raises(UserError, match="called like an image, but there is no such file"):
+    with pytest.raises(UserError, match="but there is no such file"):
         listings.partner(model, "nowhere.PNG", None, item)
     assert listings.partner(model, "nowhere.PNG", "text", item).kind == "text"
 
