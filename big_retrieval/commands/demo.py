@@ -12,7 +12,6 @@ JSON under /api. It listens at 127.0.0.1 alone unless --host says otherwise. Ctr
 from absl import flags
 
 from big_retrieval.cli import columns
-from big_retrieval.errors import UserError
 from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 
 LOG = True
@@ -34,10 +33,6 @@ PORT = flags.DEFINE_integer(
 
 def main() -> None:
     """Serves what the flags ask for."""
-    if not RUN.value and not INDEX.value:
-        raise UserError(
-            "--run is missing: a run or checkpoint folder; or give an index with --index."
-        )
     from big_retrieval.demo.load_collection import DemoOptions
     from big_retrieval.demo.server import serve
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from big_retrieval.demo.explainer import Explanation
 from big_retrieval.demo.load_collection import Demo
 from big_retrieval.demo.search_modes import ModelMode
-from big_retrieval.demo.service import SearchQuery, ModeResult
+from big_retrieval.demo.service import ModeResult, SearchQuery
 from big_retrieval.demo.uploads import (
     MAX_ANSWERS,
     MAX_BODY,
