@@ -25,7 +25,6 @@ from big_retrieval.report.example_files.selection import (
     SPREAD,
     TOP,
     best_first,
-    direction_content,
     group_content,
     matched_words,
     rounded,
@@ -59,14 +58,16 @@ class SelectedQueries:
 
     def content(self) -> dict[str, Any]:
         """Returns the content for JSON; reads texts and pictures."""
-        return direction_content(
-            self.first.field,
-            self.second.field,
-            len(self.ranks),
-            len(self.second.owners),
-            int(np.sum(self.ranks > 1)),
-            [group_content(*group, self._example) for group in self.groups],
-        )
+        query, answer = self.first.field, self.second.field
+        return {
+            "name": f"{query}_to_{answer}",
+            "query": query,
+            "answer": answer,
+            "queries": len(self.ranks),
+            "answers": len(self.second.owners),
+            "failed": int(np.sum(self.ranks > 1)),
+            "groups": [group_content(*group, self._example) for group in self.groups],
+        }
 
     def _example(self, query: int) -> dict[str, Any]:
         scores = self.scores[query]  # [D]
@@ -153,7 +154,6 @@ def select_direction(
     """
     scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
     positives = positives_of(first, second)
-
     deepest = worst(np.where(ranks > 1, ranks, np.nan), first.different, DEEPEST)
     even = evenly_spaced(len(ranks), SPREAD)
     groups = [

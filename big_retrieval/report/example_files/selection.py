@@ -22,30 +22,6 @@ def group_content(
     return {"name": name, "how": rule, "examples": [example(query) for query in queries.tolist()]}
 
 
-def direction_content(
-    query: str, answer: str, queries: int, answers: int, failed: int, groups: Sequence[Any]
-) -> dict[str, Any]:
-    """Returns the examples of one direction.
-
-    Args:
-      query: field or side of the queries.
-      answer: field or side of the documents.
-      queries: number of queries.
-      answers: number of documents.
-      failed: number of queries without a positive at rank 1.
-      groups: from `group_content`.
-    """
-    return {
-        "name": f"{query}_to_{answer}",
-        "query": query,
-        "answer": answer,
-        "queries": queries,
-        "answers": answers,
-        "failed": failed,
-        "groups": groups,
-    }
-
-
 def rounded(score: float) -> float | None:
     """Rounds a score to 6 decimals; None if it is not finite."""
     return round(float(score), 6) if np.isfinite(score) else None
