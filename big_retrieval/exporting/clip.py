@@ -16,9 +16,8 @@ from big_retrieval.exporting.forms import (
     named,
     not_said,
 )
-from big_retrieval.exporting.layers import Layers
-from big_retrieval.exporting.parts import Encoding, Exported, unlike
-from big_retrieval.exporting.target import ends, numbered
+from big_retrieval.exporting.parts import Exported, unlike
+from big_retrieval.exporting.target import ends
 from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.source import Flat
@@ -133,26 +132,18 @@ def _alone(config: Callable[[Exported], dict[str, Any]]) -> Callable[[Exported],
     return lambda model: {**config(model), **not_said(model)}
 
 
-def _layers(part: Encoding) -> Layers:
-    if part.field.modality == "text":
-        return numbered(part, "text_model.encoder.layers", "text_model.final_layer_norm")
-    return numbered(part, "vision_model.encoder.layers", "vision_model.post_layernorm")
-
-
-CLIP = Form("CLIPModel", _clip_problems, _clip_config, _clip_arrays, _layers)
+CLIP = Form("CLIPModel", _clip_problems, _clip_config, _clip_arrays)
 CLIP_IMAGE = Form(
     "CLIPVisionModelWithProjection",
     _image_problems,
     _alone(_image_config),
     lambda model: _arrays(model, "image"),
-    _layers,
 )
 CLIP_TEXT = Form(
     "CLIPTextModelWithProjection",
     _text_problems,
     _alone(_text_config),
     lambda model: _arrays(model, "text"),
-    _layers,
 )
 
 

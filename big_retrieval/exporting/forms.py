@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Encoding, Exported, unlike
-from big_retrieval.exporting.target import HIDDEN_ACT, numbered
+from big_retrieval.exporting.target import HIDDEN_ACT
 from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.source import Flat
@@ -26,14 +25,12 @@ class Form:
       problems: what it cannot hold, see `ExportTarget.problems`.
       config: its config.json, without `architectures`.
       arrays: its weights, by their names.
-      layers: of an encoder, see `ExportTarget.layers`.
     """
 
     name: str
     problems: Callable[[Exported], Iterator[str]]
     config: Callable[[Exported], dict[str, Any]]
     arrays: Callable[[Exported], Flat]
-    layers: Callable[[Encoding], Layers]
 
     def whole_config(self, model: Exported) -> dict[str, Any]:
         """All of config.json."""
@@ -243,24 +240,7 @@ def _resnet_arrays(model: Exported) -> Flat:
     }
 
 
-def _bert_layers(part: Encoding) -> Layers:
-    return numbered(part, "encoder.layer")
-
-
-def _vit_layers(part: Encoding) -> Layers:
-    return numbered(part, "layers", "layernorm")
-
-
-def _resnet_layers(part: Encoding) -> Layers:
-    """Ours are counted through all stages."""
-    blocks = [(stage, i) for stage, count in enumerate(part.tower.blocks) for i in range(count)]
-    return [
-        (str(number), f"encoder.stages.{stage}.layers.{i}")
-        for number, (stage, i) in enumerate(blocks)
-    ]
-
-
-BERT = Form("BertModel", _bare_bert_problems, _bare_bert_config, bert_arrays, _bert_layers)
-MASKED = Form("BertForMaskedLM", masked_problems, _masked_config, _masked_arrays, _bert_layers)
-VIT = Form("ViTModel", _vit_problems, _vit_config, _vit_arrays, _vit_layers)
-RESNET = Form("ResNetModel", _resnet_problems, _resnet_config, _resnet_arrays, _resnet_layers)
+BERT = Form("BertModel", _bare_bert_problems, _bare_bert_config, bert_arrays)
+MASKED = Form("BertForMaskedLM", masked_problems, _masked_config, _masked_arrays)
+VIT = Form("ViTModel", _vit_problems, _vit_config, _vit_arrays)
+RESNET = Form("ResNetModel", _resnet_problems, _resnet_config, _resnet_arrays)

@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 from big_retrieval.exporting.clip import CLIP, CLIP_IMAGE, CLIP_TEXT
 from big_retrieval.exporting.forms import BERT, MASKED, RESNET, VIT, Form
-from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Exported
 from big_retrieval.exporting.target import (
     ExportTarget,
-    by_field,
     save_arrays,
     save_json,
     write_preprocessor,
@@ -102,11 +100,6 @@ class Transformers(ExportTarget):
         assert form is not None
         pool = model.of("text").pool if form is BERT else ""
         return {**super().computes(model), "architecture": form.name, "pool": pool}
-
-    def layers(self, model: Exported) -> dict[str, Layers]:
-        form = form_of(model)
-        assert form is not None
-        return by_field(model, form.layers)
 
     def usage(self, model: Exported) -> str:
         form = form_of(model)

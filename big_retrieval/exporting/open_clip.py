@@ -6,13 +6,10 @@ from typing import Any, ClassVar
 
 from big_retrieval.exporting.clip import clip_problems, open_clip_arrays
 from big_retrieval.exporting.hugging_face import several
-from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Encoding, Exported, unlike
 from big_retrieval.exporting.target import (
     ExportTarget,
-    by_field,
     ends,
-    numbered,
     save_arrays,
     save_json,
     write_tokenizer,
@@ -86,9 +83,6 @@ class OpenClip(ExportTarget):
         save_arrays(folder / "open_clip_model.safetensors", open_clip_arrays(model))
         write_tokenizer(model, folder, text.positions)
 
-    def layers(self, model: Exported) -> dict[str, Layers]:
-        return by_field(model, _layers)
-
     def usage(self, model: Exported) -> str:
         return """\
 import open_clip
@@ -97,12 +91,6 @@ model, _, preprocess = open_clip.create_model_and_transforms("local-dir:FOLDER")
 tokenizer = open_clip.get_tokenizer("local-dir:FOLDER")
 texts = model.encode_text(tokenizer(["a text"]), normalize=True)
 images = model.encode_image(preprocess(image)[None], normalize=True)"""
-
-
-def _layers(part: Encoding) -> Layers:
-    if part.field.modality == "text":
-        return numbered(part, "transformer.resblocks", "ln_final")
-    return numbered(part, "visual.transformer.resblocks", "visual.ln_post")
 
 
 def _ratio(part: Encoding) -> float | None:

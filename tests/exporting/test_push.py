@@ -80,7 +80,7 @@ def test_the_command(hub: hub_server.Hub, exported: Path, tmp_path: Path) -> Non
 def test_what_a_hub_refuses(
     hub: hub_server.Hub, exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match="may write there"):
+    with pytest.raises(UserError, match="rights to create"):
         upload(exported, "others/model")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(UserError, match=r"Invalid username.*hf auth login"):
@@ -91,17 +91,17 @@ def test_what_a_hub_refuses(
     with pytest.raises(UserError, match="'nobody/nothing' is neither a file or folder nor"):
         import_model("nobody/nothing")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match=r"cannot be reached.*check the network"):
+    with pytest.raises(UserError, match="Check the network"):
         upload(exported, NAME)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(UserError, match="offline|OFFLINE"):
         upload(exported, NAME)
     assert not hub.files
 
 
 def test_what_is_private_stays_so(hub: hub_server.Hub, exported: Path) -> None:
     hub.files["someone/seen"] = {}
-    with pytest.raises(UserError, match=r"someone/seen exists and everybody sees it: leave --priv"):
+    with pytest.raises(UserError, match=r"someone/seen exists and is public"):
         upload(exported, "someone/seen", private=True)
     assert hub.files["someone/seen"] == {}
     upload(exported, NAME, private=True)
@@ -116,8 +116,8 @@ def test_what_is_private_stays_so(hub: hub_server.Hub, exported: Path) -> None:
         ([], "--run is missing"),
         (["--run=x"], "--to is missing"),
         (["--run=nowhere", f"--to={NAME}"], "nowhere is no folder"),
-        (["--folder={exported}", "--to=model"], "it must be OWNER/NAME"),
-        (["--folder={exported}", "--to=some one/model"], "is no name on the hub"),
+        (["--folder={exported}", "--to=model"], "Give OWNER/NAME"),
+        (["--folder={exported}", "--to=some one/model"], "Invalid --to"),
         (["--folder={exported}", "--run=x", f"--to={NAME}"], "leave --run out"),
         (["--folder=nowhere", f"--to={NAME}"], "nowhere has no certificate.json"),
     ],
@@ -133,5 +133,5 @@ def test_an_export_that_failed_is_not_uploaded(exported: Path, tmp_path: Path) -
     for path in exported.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     failed.write(tmp_path)
-    with pytest.raises(UserError, match="not uploaded, as its certificate failed: differs"):
+    with pytest.raises(UserError, match="Not uploaded: .* failed: differs"):
         upload(tmp_path, NAME)
