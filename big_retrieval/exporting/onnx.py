@@ -93,15 +93,14 @@ class Onnx(Torch):
 
 def _encoders(model: Exported) -> list[OnnxEncoder]:
     """Returns the encoders of all fields."""
-    forms = {member.name: member.form for member in members_of(model)}
+    fixed_names = {x.name for x in members_of(model) if not x.is_field and x.form.fixed_length}
     files: dict[str, str] = {}
     encoders = []
     for part in model.encodings:
         embedding = embeddings_of(model)[part.name]
         form = embedding.field
-        modules = (forms[part.tower_name], forms[head_name(part)])
         # An axis of one element would be traced as a constant.
-        fixed = part.field.length < 2 or any(module.fixed_length for module in modules)
+        fixed = part.field.length < 2 or bool(fixed_names & {part.tower_name, head_name(part)})
         if fixed and part.field.modality == "text":
             form = replace(form, reads={**form.reads, "fill": True})
         shapes, arrays = part.field.shapes(), []

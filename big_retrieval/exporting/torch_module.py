@@ -40,6 +40,11 @@ class Member:
     part: Any
     context: TorchContext
 
+    @property
+    def is_field(self) -> bool:
+        """True for a field, which is no module; it may have the name of a tower."""
+        return self.path == f"config.fields.{self.name}"
+
     @functools.cached_property
     def form(self) -> TorchForm:
         """PyTorch form of the part."""
@@ -96,13 +101,14 @@ def _head_context(model: Exported, part: Encoding) -> TorchContext:
 
 def embeddings_of(model: Exported) -> dict[str, Embedding]:
     """Returns how each field is embedded."""
-    forms = {member.path: member.form for member in members_of(model)}
-    heads = {member.name: member.form for member in members_of(model)}
+    members = list(members_of(model))
+    fields = {member.name: member.form for member in members if member.is_field}
+    modules = {member.name: member.form for member in members if not member.is_field}
     embeddings = {}
     for part in model.encodings:
-        field, name = forms[f"config.fields.{part.name}"], head_name(part)
+        field, name = fields[part.name], head_name(part)
         lacking = {"mask", "ids"} - set(field.call)
-        arguments = [x for x in heads[name].call if x.rpartition("=")[2] not in lacking]
+        arguments = [x for x in modules[name].call if x.rpartition("=")[2] not in lacking]
         arguments = tuple(x.replace("{field}", part.name) for x in arguments)
         embeddings[part.name] = Embedding(field, part.tower_name, name, arguments)
     return embeddings
@@ -213,7 +219,7 @@ def tokenizer_construction(model: Exported, folder: str) -> list[str]:
 def _modules(model: Exported, members: list[Member]) -> Iterator[str]:
     """Yields the lines of the constructor."""
     for member in members:
-        if member.path != f"config.fields.{member.name}":  # a field is no module
+        if not member.is_field:
             arguments = {key: repr(value) for key, value in member.form.arguments.items()}
             yield from construction(f"self.{member.name} = {member.form.name}", arguments)
     yield from tokenizer_construction(model, "folder")

@@ -141,16 +141,16 @@ def test_other_weights_are_refused(exported: tuple[Path, TrainedModel], tmp_path
     shutil.copytree(exported[0], out)
     arrays = load_file(out / WEIGHTS)
     save_file({**arrays, "scalars.main.logit_scale": np.zeros((), np.float32)}, out / WEIGHTS)
-    with pytest.raises(UserError, match=r"model.safetensors are not those that were exported"):
+    with pytest.raises(UserError, match=r"model.safetensors differs from the exported parameters"):
         import_model(str(out))
     with pytest.raises(UserError, match=r"leave tokenizer, pool and head out"):
         import_model(str(out), pool="mean")
     (out / CONFIG).write_text('{"config": {"towers": 1}, "params_sha256": ""}')
-    with pytest.raises(UserError, match=r"not those that were exported"):
+    with pytest.raises(UserError, match=r"differs from the exported"):
         import_model(str(out))
     for name in (WEIGHTS, CERTIFICATE):  # as of the target onnx
         (out / name).unlink()
-    with pytest.raises(UserError, match=r"an export for onnx cannot be imported"):
+    with pytest.raises(UserError, match=r"as exports for onnx"):
         import_model(str(out))
 
 
