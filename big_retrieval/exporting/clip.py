@@ -1,4 +1,4 @@
-"""CLIP's two towers, together or alone: what they hold, config and weights."""
+"""CLIP's two towers, together or alone: limits, config and weights."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,7 +45,7 @@ def _tower_problems(model: Exported, modality: str) -> Iterator[str]:
 
 
 def clip_problems(model: Exported) -> Iterator[str]:
-    """Of the two towers together, whoever holds them."""
+    """Yields problems of the two towers together, in any library."""
     for modality in TOWERS:
         yield from _tower_problems(model, modality)
     image, text = (model.of(modality).head.dim for modality in TOWERS)
@@ -112,14 +112,14 @@ def _clip_config(model: Exported) -> dict[str, Any]:
 
 
 def _arrays(model: Exported, modality: str) -> Flat:
-    """Of one tower and its projection, in transformers."""
+    """Returns the weights of one tower and its projection in transformers."""
     part = model.of(modality)
     kernel = np.transpose(part.head_params["kernel"])
     return {**named(NAMES[modality], part.params), PROJECTIONS[modality]: kernel}
 
 
 def logit_scale(model: Exported) -> Flat:
-    """The logarithm of what scores are multiplied by; CLIP's usual one where there is none."""
+    """Returns the logarithm of the factor of scores; CLIP's default if the loss has none."""
     scale = np.log(LogitScale().init) if model.logit_scale is None else model.logit_scale
     return {"logit_scale": np.asarray(scale, np.float32)}
 
@@ -148,7 +148,7 @@ CLIP_TEXT = Form(
 
 
 def open_clip_arrays(model: Exported) -> Flat:
-    """All of a model of `clip_problems`, by open_clip's names; projections as ours are."""
+    """Returns the weights of a model without `clip_problems` by open_clip's names."""
     tables: dict[str, NameTable] = {
         "visual.proj": image_names.OPEN_CLIP_IMAGE,
         "text_projection": text_names.OPEN_CLIP_TEXT,

@@ -1,4 +1,4 @@
-"""Architectures of transformers that can hold our encoders: what they hold, config and weights."""
+"""Architectures of transformers for the encoders of a model: limits, config and weights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,30 +33,30 @@ class Form:
     arrays: Callable[[Exported], Flat]
 
     def whole_config(self, model: Exported) -> dict[str, Any]:
-        """All of config.json."""
+        """Returns config.json."""
         return {"architectures": [self.name], "dtype": "float32", **self.config(model)}
 
 
 def check_tower(part: Encoding, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """What of a tower is not as `wanted`, see `unlike`."""
+    """Yields the keys of a tower that differ from `wanted`, see `unlike`."""
     yield from unlike(f"config.towers.{part.tower_name}", part.tower, wanted)
 
 
 def check_head(part: Encoding, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """The same of a head."""
+    """Yields the keys of a head that differ from `wanted`."""
     yield from unlike(f"config.fields.{part.name}.head", part.head, wanted)
 
 
 def check_field(part: Encoding, kind: str) -> Iterator[str]:
-    """The same of a field, which is "text" or "image", not one of a user's own."""
+    """Yields the type of a field if it is not "text" or "image" as given."""
     yield from unlike(f"config.fields.{part.name}", part.field, {"type": kind})
 
 
 def named(table: NameTable, params: Flat) -> Flat:
-    """All of our parameters by the names of a table.
+    """Returns all parameters under the names of a table.
 
     Raises:
-      ValueError: the table has no name for one of them, so `problems` has overlooked something.
+      ValueError: the table has no name for a parameter: `problems` is incomplete.
     """
     found = table.to_theirs(params)
     lost = set(params) - {path for _, path, _ in table.to_ours(found)}
@@ -66,7 +66,7 @@ def named(table: NameTable, params: Flat) -> Flat:
 
 
 def layers(tower: Any) -> dict[str, Any]:
-    """What the configurations of all transformers have."""
+    """Returns the configuration that all transformers share."""
     return {
         "hidden_size": tower.width,
         "intermediate_size": tower.mlp,
@@ -78,7 +78,7 @@ def layers(tower: Any) -> dict[str, Any]:
 
 
 def not_said(model: Exported, **more: Any) -> dict[str, Any]:
-    """What these architectures do not say, for an import."""
+    """Returns what these architectures do not store, for an import."""
     return {"big_retrieval": {"normalise": model.normalises(), **more}}
 
 
@@ -91,7 +91,7 @@ NO_NORM = {"final_norm": False}
 
 
 def bert_problems(model: Exported) -> Iterator[str]:
-    """Of the encoder inside of a dense text model, up to its last layer."""
+    """Yields problems of the encoder of a dense text model, up to its last layer."""
     part = model.of("text")
     yield from check_field(part, "text")
     yield from check_tower(part, BERT_TOWER)
@@ -108,7 +108,7 @@ def _bare_bert_problems(model: Exported) -> Iterator[str]:
 
 
 def bert_config(model: Exported) -> dict[str, Any]:
-    """config.json of the encoder, without how its positions are pooled."""
+    """Returns config.json of the encoder, without the pooling."""
     part = model.of("text")
     rows, _ = part.params["token_embedding"].shape
     return {
@@ -129,7 +129,7 @@ def _bare_bert_config(model: Exported) -> dict[str, Any]:
 
 
 def bert_arrays(model: Exported) -> Flat:
-    """Of the encoder, without a norm behind the last layer."""
+    """Returns the weights of the encoder, without a norm after the last layer."""
     norm = ("ln_final/scale", "ln_final/bias")
     params = {name: x for name, x in model.of("text").params.items() if name not in norm}
     width = params["token_embedding"].shape[1]
@@ -142,7 +142,7 @@ def bert_arrays(model: Exported) -> Flat:
 def masked_problems(
     model: Exported, activations: tuple[str, ...] = ("log1p_relu",)
 ) -> Iterator[str]:
-    """Of a lexical encoder that is a masked-language model, with these activations behind it."""
+    """Yields problems of a lexical encoder as a masked-language model."""
     part = model.of("text")
     yield from check_field(part, "text")
     yield from check_tower(part, {**BERT_TOWER, **NO_NORM})

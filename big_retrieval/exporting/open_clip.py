@@ -94,13 +94,13 @@ images = model.encode_image(preprocess(image)[None], normalize=True)"""
 
 
 def _ratio(part: Encoding) -> float | None:
-    """The MLP's width as open_clip says it, by the tower's; None: it cannot be said."""
+    """Returns the MLP's width as a multiple of the tower's; None if open_clip would round it."""
     ratio = part.tower.mlp / part.tower.width
     return ratio if int(part.tower.width * ratio) == part.tower.mlp else None
 
 
 def _end_of_text(model: Exported, text: Encoding) -> dict[str, Any]:
-    """Which tokenizer open_clip takes, and how it finds the position that is pooled."""
+    """Returns the tokenizer of open_clip, and the position that it pools."""
     _, end = ends(model)
     found: dict[str, Any] = {"pad_id": model.tokenizer.pad_id}
     if model.tokenizer.clean != "clip" or model.tokenizer.vocab_size != VOCABULARY:

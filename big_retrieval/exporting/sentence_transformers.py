@@ -1,7 +1,7 @@
-"""The target `sentence-transformers`: text encoders of its stock modules, dense or SPLADE.
+"""The target `sentence-transformers`: text encoders of its own modules, dense or SPLADE.
 
-Other lexical encoders have a module of their own, whose source is in the folder: the network of the
-target `torch`, and `pytorch/text_encoder.py`, which makes a module of the library of it.
+Other lexical encoders bring their source: model.py of the target `torch`, and
+`pytorch/text_encoder.py`, which wraps it as a module of the library.
 """
 
 import shutil
@@ -97,7 +97,7 @@ class SentenceTransformers(ExportTarget):
         save_json(folder / "config_sentence_transformers.json", library)
 
     def _write_own(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
-        """Writes an export to PyTorch and the module around it, the only one."""
+        """Writes an export to PyTorch and the only module, which wraps it."""
         _TORCH.write(model, folder)
         shutil.copy(FOLDER / "text_encoder.py", folder)
         words, owner = model.tokenizer, head_name(model.of("text")).removesuffix("_head")
@@ -116,7 +116,7 @@ class SentenceTransformers(ExportTarget):
         save_json(folder / "config.json", settings)
 
     def _write_dense(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
-        """Writes what stands behind the transformer; gives (folder, class) of all modules."""
+        """Writes the modules after the transformer; returns (folder, class) of all modules."""
         part = model.of("text")
         width = part.tower.width
         modules = [("", f"{_MODELS}.Transformer"), ("1_Pooling", f"{_MODELS}.Pooling")]
@@ -175,11 +175,11 @@ scores = model.similarity(queries, documents)"""
 
 
 def _encoder_config(model: Exported) -> dict[str, Any]:
-    """config.json of the transformer; the modules behind it say the rest."""
+    """Returns config.json of the transformer; the modules after it have the rest."""
     return {"architectures": [BERT.name], "dtype": "float32", **bert_config(model)}
 
 
 def _stock(model: Exported) -> bool:
-    """Whether the library's own modules compute what a text encoder does."""
+    """Returns True if the library's own modules compute the text encoder."""
     lexical = model.of("text").head.lexical
     return not lexical or next(masked_problems(model, tuple(_ACTIVATIONS)), None) is None
