@@ -15,10 +15,12 @@ from big_retrieval.exporting.target import (
     write_tokenizer,
 )
 
-_TOKENIZER = 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")'
 _TEXTS = 'tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")'
-_PROCESSOR = 'processor = AutoImageProcessor.from_pretrained("FOLDER")'
 _IMAGES = 'processor(images, return_tensors="pt")'
+_READERS = {  # modality -> class, and the name of its instance
+    "text": ("AutoTokenizer", "tokenizer"),
+    "image": ("AutoImageProcessor", "processor"),
+}
 _SCORES = f"""\
 texts = {_TEXTS}
 scores = model(**texts, **{_IMAGES}).logits_per_image"""
@@ -73,13 +75,11 @@ class Transformers(ExportTarget):
     def usage(self, model: Exported) -> str:
         form = form_of(model)
         assert form is not None
-        readers = {
-            "text": ("AutoTokenizer", _TOKENIZER),
-            "image": ("AutoImageProcessor", _PROCESSOR),
-        }
-        names, lines = zip(*(readers[each] for each in model.modalities), strict=True)
+        readers = [_READERS[each] for each in model.modalities]
+        names = [*(cls for cls, _ in readers), form.name]
         bare = ", add_pooling_layer=False" if form in (BERT, VIT) else ""
-        usage = [f"from transformers import {', '.join([*names, form.name])}", "", *lines]
+        usage = [f"from transformers import {', '.join(names)}", ""]
+        usage += [f'{name} = {cls}.from_pretrained("FOLDER")' for cls, name in readers]
         usage.append(f'model = {form.name}.from_pretrained("FOLDER"{bare})')
         if form is not CLIP:
             usage.append(f"batch = {_TEXTS if model.modalities == ['text'] else _IMAGES}")
