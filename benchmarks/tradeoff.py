@@ -44,6 +44,7 @@ from benchmarks.tradeoff_systems import (  # noqa: E402
     bm25_system,
     gates_of,
     model_system,
+    word_counts,
 )
 from big_retrieval import parallel  # noqa: E402
 from big_retrieval.config import schema  # noqa: E402
@@ -152,7 +153,7 @@ def encoders(model: TrainedModel, samples: Mapping[str, Any]) -> dict[str, list[
 def word_counter(texts: Sequence[str]) -> dict[str, list[Call]]:
     """As `encoders` for BM25."""
     index = Bm25(texts)
-    return {"words": [lambda query: index.counts([texts[query % len(texts)]])]}
+    return {"words": [lambda query: word_counts(index, [texts[query % len(texts)]])]}
 
 
 def median_ms(calls: Sequence[Call], queries: Sequence[int], rounds: int) -> np.ndarray:

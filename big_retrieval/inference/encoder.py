@@ -116,8 +116,6 @@ class Encoder:
 
         Args:
           arrays: n rows of both fields, as in a batch; the same on every process.
-          text: the text field.
-          image: the image field.
 
         Returns:
           Signed relevances of the n pairs, as numpy arrays.

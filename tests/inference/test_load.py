@@ -183,7 +183,7 @@ def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) 
         (lambda: trained.encode_images("a.png", "text"), ["'text' is a text field; name an"]),
         (
             lambda: trained.encode_texts("a", field="image"),
-            ["'image' is of the type 'image', no text field"],
+            ["'image' has the type 'image' and reads no texts"],
         ),
         (lambda: trained.encode_texts({"a": 1}), ["'text' are a dict; give a list"]),  # type: ignore
         (lambda: trained.encode({"a"}, "text"), ["'text' are a set"]),  # type: ignore
