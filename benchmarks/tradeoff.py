@@ -51,6 +51,7 @@ from big_retrieval.config import schema  # noqa: E402
 from big_retrieval.data.build import make_readers  # noqa: E402
 from big_retrieval.data.fields.reader import stack  # noqa: E402
 from big_retrieval.data.sources import evenly_spaced  # noqa: E402
+from big_retrieval.data.stores.writer import StoreWriter  # noqa: E402
 from big_retrieval.errors import UserError  # noqa: E402
 from big_retrieval.evals.bm25 import Bm25  # noqa: E402
 from big_retrieval.inference.encoder import Embeddings, Encoder  # noqa: E402
@@ -58,7 +59,6 @@ from big_retrieval.inference.load import TrainedModel, load  # noqa: E402
 from big_retrieval.models.towers import make_model  # noqa: E402
 from big_retrieval.retrieval import dense, inverted, open_index  # noqa: E402
 from big_retrieval.retrieval import folder as folders  # noqa: E402
-from big_retrieval.retrieval.files import TextsWriter  # noqa: E402
 from big_retrieval.retrieval.folder import About  # noqa: E402
 from big_retrieval.retrieval.inverted import InvertedIndex  # noqa: E402
 
@@ -97,8 +97,8 @@ def build(folder: Path, rows: Embeddings, topology: Any) -> tuple[Any, int]:
         about = inverted.build(partial, parts, about)
     else:
         about = dense.build(partial, parts, About(kind=folders.DENSE, topology=topology))
-    with TextsWriter(partial, "ids") as ids:
-        ids.append(map(str, range(rows.shape[0])))
+    with StoreWriter(partial, "document") as store:
+        store.append({"id": str(number)} for number in range(rows.shape[0]))
     folders.finish(partial, folder, about)
     size = sum((folder / name).stat().st_size for name in ARRAYS if (folder / name).exists())
     return open_index(folder), size

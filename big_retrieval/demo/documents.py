@@ -5,7 +5,7 @@ from typing import Any
 
 from big_retrieval.data.formats.open_files import files_of_flag, table_of
 from big_retrieval.data.formats.records import Records
-from big_retrieval.data.stores.store import INFO, Store
+from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.dense import DenseIndex
@@ -14,22 +14,16 @@ from big_retrieval.retrieval.inverted import InvertedIndex
 log = logging.getLogger(__name__)
 
 
-def open_documents(index: InvertedIndex | DenseIndex) -> tuple[Store | None, Records | None]:
+def open_documents(index: InvertedIndex | DenseIndex) -> tuple[Store, Records | None]:
     """Opens the store of an index, and the records of images that are not files.
 
     Such images are in shards, tar files or tables, and are shown if these still have the rows that
     the index was built from.
 
     Returns:
-      The store, None in an index of an older version; and the records, None for none.
+      The store, and the records, None for none.
     """
-    if not (index.folder / INFO).is_file():
-        log.info(
-            f"{index.folder} was built by an older version: no pictures and no whole texts. Build "
-            "it again to have them."
-        )
-        return None, None
-    store, made = Store(index.folder), folders.made_from(index.folder) or {}
+    store, made = index.store, folders.made_from(index.folder) or {}
     documents: dict[str, Any] = made.get("documents", {})
     column, files = documents.get("image"), index.about.files
     if not column or not files or "inside" not in store.names:

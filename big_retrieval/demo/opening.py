@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.build import make_source
 from big_retrieval.data.judged.qrels import JudgedSource
@@ -106,11 +104,11 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
     opened = _indexes(options) if options.indexes else _encoded(options, folder)
     first = opened[0]
     for other in opened[1:]:
-        if not np.array_equal(other.index.ids.bytes, first.index.ids.bytes):
+        if list(other.index.ids) != list(first.index.ids):
             raise UserError(
                 f"{other.index.folder} and {first.index.folder} are not of the same documents."
             )
-    shown = StoredTexts(first.index.folder, "texts")
+    shown = StoredTexts(first.index.store, "shown")
     collection = DemoDocuments(first.name, first.index.ids, shown, first.store, first.records)
     ways = [way for each in opened for way in _ways(each, options.query_field, len(opened) > 1)]
     if collection.has_texts and len(collection) <= MOST_BM25:
@@ -175,7 +173,8 @@ def _encoded(options: DemoOptions, folder: Path) -> list[_Opened]:
         folders.finish(partial, target, about)
         name = Path(options.data.partition(",")[0]).name if source is None else source.name
         pictures = work.records if work.reader.images else None
-        out.append(_Opened(name, open_index(target), model, Store(target), pictures))
+        opened = open_index(target)
+        out.append(_Opened(name, opened, model, opened.store, pictures))
     return out
 
 
