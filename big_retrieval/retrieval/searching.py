@@ -119,7 +119,7 @@ class IndexSearcher:
             if number >= 0:
                 row = self.index.store.row(number, ("id", "shown"))
                 words = self._words(encoded, number)
-                out.append(SearchResult(row["id"], score, row["shown"], words))
+                out.append(SearchResult(row["id"], score, row.get("shown", ""), words))
         return out
 
     @functools.cached_property
