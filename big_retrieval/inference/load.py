@@ -244,13 +244,7 @@ def _read(folder: Path) -> tuple[Path, Config, FixedLengthTokenizer, Any]:
 def put_together(
     folder: Path, config: Config, tokenizer: FixedLengthTokenizer, weights: Any, batch_size: int
 ) -> TrainedModel:
-    """Puts a model on all devices of this machine.
-
-    Args:
-      config: config of the model; its mesh is not used.
-      weights: parameters, and averages of batch norms, as numpy arrays.
-      batch_size: maximum number of rows encoded at a time; CPUs use fewer for long texts.
-    """
+    """Puts a model on all devices of this machine; the mesh of its config is not used."""
     mesh = parallel.local_mesh()
     model = make_model(config, tokenizer.vocab_size, tokenizer)
     weights = jax.device_put(weights, parallel.replicated(mesh))

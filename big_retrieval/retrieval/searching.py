@@ -246,21 +246,18 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
     """Raises a UserError if a model's queries cannot be compared with an index's documents."""
     from big_retrieval.inference.fingerprint import params_sha256
 
-    lexical = is_lexical(model.config, field)
+    lexical, reason = is_lexical(model.config, field), ""
     if lexical != bool(about.terms):
         kinds = ("lexical", "dense") if lexical else ("dense", "lexical")
-        raise UserError(
-            f"field {field!r} of {model.folder} is {kinds[0]} and the index {folder} {kinds[1]}; "
-            "name another field with --query_field, or the model of the index with --run."
-        )
-    if lexical:
+        reason = f"field {field!r} is {kinds[0]}, the index {kinds[1]} (see --query_field)"
+    elif lexical:
         words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
         if words.fingerprint() != about.terms_sha256:
-            raise UserError(
-                f"the index {folder} has another vocabulary than {model.folder}: {OTHER_MODEL}."
-            )
-    if about.params_sha256 and about.params_sha256 != params_sha256(model.weights):
+            reason = "the vocabulary differs"
+    expected = about.params_sha256
+    if not reason and expected and expected != params_sha256(model.weights):
+        reason = "the weights differ"
+    if reason:
         raise UserError(
-            f"the index {folder} was made by other weights than those of {model.folder}: "
-            f"{OTHER_MODEL}."
+            f"the index {folder} does not fit the model {model.folder}, as {reason}: {OTHER_MODEL}."
         )

@@ -127,13 +127,6 @@ def test_every_value_has_a_row(trained: TrainedModel) -> None:
             trained.encode(wrong, "text")
 
 
-def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
-    together = trained.encode_texts(CAPTIONS[:20])
-    alone = np.concatenate([trained.encode_texts(text) for text in CAPTIONS[:3]])
-    np.testing.assert_allclose(alone, together[:3], atol=1e-6)
-    assert len(np.unique(together.reshape(20, -1), axis=0)) > 1
-
-
 def test_padding_that_is_pooled_does_not_depend_on_other_texts(tmp_path: Path) -> None:
     changes = lexical_texts(pool_padding=True)
     changes["fields"]["query"].length = 64
