@@ -199,7 +199,9 @@ def make_bm25_evaluators(
             out[prefix] = BoundEvaluator(ranking, context)
     if not out:
         have = ", ".join(names.values()) or "none at all"
-        raise UserError(f"--bm25 needs an evaluator of type 'ranking'; config.evals has {have}.")
+        raise UserError(
+            f"--bm25 needs an evaluator of the type 'ranking'; config.evals has {have}."
+        )
     return out, [prefix for prefix in names.values() if prefix not in out]
 
 
