@@ -15,7 +15,6 @@ from big_retrieval.data.formats.open_files import files_of_flag, table_of
 from big_retrieval.data.formats.records import IMAGE, Records, load_image
 from big_retrieval.data.images import transforms
 from big_retrieval.data.sources import BaseSource, Record, RecordSource, is_absent, place_of
-from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.report.thumbnails import unreadable
 from big_retrieval.retrieval import folder as folders
@@ -84,8 +83,8 @@ class DemoDocuments:
 
     def __init__(self, name: str, index: InvertedIndex | DenseIndex, records: Any = None):
         self.name, self.ids = name, index.ids
-        self.shown = StoredTexts(index.folder, "texts")
-        self._store, self._records = Store(index.folder), records
+        self.shown = StoredTexts(index.store, "shown")
+        self._store, self._records = index.store, records
         self.has_texts = "text" in self._store.names
         inside = "inside" in self._store.names and records is not None
         self.has_pictures = "image" in self._store.names or inside
@@ -135,7 +134,7 @@ def open_image_records(index: InvertedIndex | DenseIndex) -> Records | None:
     """
     made: dict[str, Any] = (folders.made_from(index.folder) or {}).get("documents", {})
     column, files = made.get("image"), index.about.files
-    if not column or not files or "inside" not in Store(index.folder).names:
+    if not column or not files or "inside" not in index.store.names:
         return None
     try:
         table, _ = table_of(files_of_flag("data", files))

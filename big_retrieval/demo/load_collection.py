@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.build import make_source
 from big_retrieval.data.judged.qrels import JudgedSource
@@ -94,7 +92,7 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
     opened = _open_indexes(options) if options.indexes else _build_indexes(options, folder)
     first = opened[0]
     for other in opened[1:]:
-        if not np.array_equal(other.index.ids.bytes, first.index.ids.bytes):
+        if list(other.index.ids) != list(first.index.ids):
             raise UserError(
                 f"{other.index.folder} and {first.index.folder} have different documents. Give "
                 "indexes of the same documents."

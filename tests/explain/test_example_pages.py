@@ -10,7 +10,7 @@ import scipy.sparse
 from big_retrieval import explain
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bags import words_shared
+from big_retrieval.evals.modes import words_shared
 from big_retrieval.explain.examples import (
     TEXTS,
     TOP,
