@@ -30,7 +30,7 @@ from big_retrieval.io import manifest
 from big_retrieval.retrieval import dense, inverted, parts
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.folder import About
-from big_retrieval.retrieval.preparing import IndexOptions
+from big_retrieval.retrieval.index_options import IndexOptions
 
 BLOCK = 8192  # documents that are generated, and then repeated
 SHOWN = "x" * 120  # the beginning of a text
@@ -149,7 +149,7 @@ def main() -> None:
                 span = each.span(args.documents, search.BATCH)
                 build(each.folder(out), span, block, abouts[kind], memory)
             with watched(folder, row, f"{kind}_joined"):
-                parts.join(IndexOptions(folder, "", out, memory=memory), part)
+                parts.join(IndexOptions(folder, "", out, memory=memory / 2**20), part)
             row[f"{kind}_joined_disk_bytes"] -= row[f"{kind}_index_bytes"]  # the other index
             row[f"{kind}_same"] = same(whole, out)
     measure.report(row, args.json)

@@ -50,9 +50,6 @@ from big_retrieval import cli  # noqa: E402
 
 cli.prepare_environment()  # as commands do
 
-# Several commands are imported here into one process; each has its own --out and so on.
-flags.Flag.allow_override = property(lambda self: True, lambda self, value: None)  # type: ignore
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-dir", default=None, help="a folder laid out like tests/golden/data")

@@ -2,25 +2,23 @@
 
 import contextlib
 import hashlib
-import importlib
 import io
 import json
 import math
 import os
 import re
-import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
 import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import logging
 
-from big_retrieval import __main__, cli, commands
+from big_retrieval import __main__
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
 from big_retrieval.runtime import messages
@@ -189,41 +187,35 @@ def start(args: list[str], **env: str) -> subprocess.Popen[str]:
 
 
 def in_process(
-    command: str | Callable[..., None],
-    *args: object,
-    stdin: str = "",
-    env: Mapping[str, str] | None = None,
+    command: str, *args: object, stdin: str = "", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command in this process: a start of Python, jax and its compiler costs seconds.
 
-    All of `cli.run` is run but absl's handlers of logs and exceptions. An exception that a process
-    would end with, printing its traceback, is raised.
+    An exception that a process would end with, printing its traceback, is raised.
 
     Args:
       command: e.g. "search" for `big-retrieval search`, "main" for `python -m big_retrieval.main`,
-        "" for `big-retrieval` alone, or a main function.
+        "" for `big-retrieval` alone.
       args: flags and words.
-      stdin: what standard input holds.
+      stdin: content of standard input.
       env: variables added to this process's; those that jax reads at its start have no effect.
 
     Returns:
       What `subprocess.run` returns for a real process.
     """
     out, err, status = io.StringIO(), io.StringIO(), 0
+    words = ["train" if command == "main" else command] if command else []
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_own_flags())
+        stack.enter_context(_unchanged_levels())
         for stream in (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)):
             stack.enter_context(stream)
         stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin)))
-        stack.enter_context(mock.patch.object(sys, "argv", ["program", *map(str, args)]))
+        argv = ["program", *words, *map(str, args)]
+        stack.enter_context(mock.patch.object(sys, "argv", argv))
         stack.enter_context(mock.patch.object(os, "_exit", _exit))
-        stack.enter_context(mock.patch.object(app, "run", _run_app))
         stack.enter_context(mock.patch.dict(os.environ, env or {}))
         try:
-            if callable(command):
-                cli.run(command)
-            else:
-                _run_command(command)
+            __main__.main()
         except SystemExit as end:
             status = end.code
     assert isinstance(status, int)
@@ -234,60 +226,14 @@ def _exit(status: int) -> NoReturn:
     raise SystemExit(status)
 
 
-def _run_app(main: Callable[[list[str]], None], flags_parser: Callable[..., list[str]]) -> NoReturn:
-    sys.exit(main(flags_parser(sys.argv)) or 0)
-
-
-def _run_command(name: str) -> None:
-    """The command defines its flags anew, whatever other commands have defined."""
-    sys.argv[1:1] = [name] if name not in ("", "main") else []
-    theirs = commands.forget()  # the modules that tests have imported stay theirs
-    try:
-        if name == "main":
-            runpy.run_module("big_retrieval.main", run_name="__main__")
-        else:
-            __main__.main()
-    finally:
-        for name, module in theirs.items():
-            package, _, last = name.rpartition(".")
-            sys.modules[name] = module
-            setattr(sys.modules[package], last, module)
-
-
 @contextlib.contextmanager
-def _own_flags() -> Iterator[None]:
-    """A context with the flags of libraries and of `cli`, not parsed and without other commands'.
-
-    Flags know their values by name alone, so the content of absl's flags is replaced, not they.
-    """
-    before, logger = dict(vars(flags.FLAGS)), logging.get_absl_logger()
+def _unchanged_levels() -> Iterator[None]:
+    """A context after which absl and this package show the messages that they showed before."""
+    logger, shown = logging.get_absl_logger(), messages.settings()
     verbosity, filters = logging.get_verbosity(), list(logger.filters)
-    shown = messages.settings()
-    theirs = _defined(without=("big_retrieval", "tests", sys.argv[0]))
     try:
-        vars(flags.FLAGS).update(vars(flags.FlagValues()))
-        for module, flag in theirs:
-            flags.DEFINE_flag(flag, module_name=module)
-        sys.modules.pop("config_config", None)  # the config file of the last command
-        importlib.reload(cli)
-        flags.FLAGS["verbosity"].unparse()  # the last command may have set it
         yield
     finally:
-        new = _defined(without=("program",))  # in modules that were imported just now
-        vars(flags.FLAGS).update(before)
-        for module, flag in new:
-            if flag.name not in flags.FLAGS:
-                flags.DEFINE_flag(flag, module_name=module)
         logging.set_verbosity(verbosity)
         logger.filters[:] = filters
         messages.show(**shown)
-
-
-def _defined(without: tuple[str, ...]) -> list[tuple[str, flags.Flag]]:
-    """Modules and the flags that they define, but for some modules and the keys of a config."""
-    found = flags.FLAGS.flags_by_module_dict().items()
-    return [
-        (module, flag)
-        for module, defined in found if not module.startswith(without)
-        for flag in defined if not flag.name.startswith("config.")
-    ]  # fmt: skip

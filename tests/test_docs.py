@@ -138,13 +138,14 @@ def inline(page: str) -> Iterator[list[str]]:
 
 @functools.cache
 def known_flags(command: str) -> frozenset[str]:
-    """The flags in the --help of a command, with _ for -."""
-    done = subprocess.run(
-        [sys.executable, "-m", "big_retrieval", command, "--help"],
-        cwd=ROOT, env=environment(), text=True, capture_output=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return frozenset(x.replace("-", "_") for x in re.findall(r"--(?:\[no\])?([\w-]+)", done.stdout))
+    """The flags of a command and of its actions, and names before the dot of keys."""
+    from big_retrieval import cli, commands
+    from big_retrieval.cli.options import fields_of
+
+    functions = commands.actions_of(commands.load(command)).values()
+    fields = [field for function in functions for field in fields_of(cli.options_class(function))]
+    names = {name for x in fields for name in (x.name, x.details.alias, x.details.keys)}
+    return frozenset({*names, "help"} - {""})
 
 
 def flags(words: list[str]) -> Iterator[str]:

@@ -2,16 +2,13 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from big_retrieval import cli
 from big_retrieval import config as configs
-from big_retrieval.cli import foreign, roles
 from big_retrieval.commands import evaluate
 from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe, schema
 from big_retrieval.errors import UserError
@@ -21,17 +18,6 @@ from big_retrieval.train.loop import train
 from big_retrieval.train.run import set_up
 from tests.helpers import ema, results, tiny
 
-FLAGS = {
-    "STEP": None,
-    "INIT": None,
-    "UNTRAINED": False,
-    "BM25": False,
-    "TOKENIZER": "",
-    "RANKINGS": False,
-    "DATA": None,
-    "SEPARATOR": "",
-    "EVAL": [],
-}
 METRICS = {f"ranking/in_domain/{name}" for name in ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")}
 
 
@@ -58,17 +44,9 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `big-retrieval evaluate` in this process: (config or None, flags)."""
 
     def run(config: Config | None = None, out: Path | None = None, **flags: Any) -> None:
-        holders = {**dict.fromkeys(("POOL", "HEAD", "RUN")), **FLAGS, **flags}
-        holders["OUT"] = out and str(out)
-        for name, value in holders.items():
-            holder = SimpleNamespace(name=name.lower(), value=value)
-            if name.lower() in roles.FLAGS:
-                monkeypatch.setitem(roles.FLAGS, name.lower(), holder)
-                continue
-            monkeypatch.setattr(foreign if hasattr(foreign, name) else evaluate, name, holder)
-        monkeypatch.setattr(cli, "CONFIG", SimpleNamespace(value=config))
-        monkeypatch.setattr(cli, "load_config", lambda: config)
-        evaluate.main()
+        monkeypatch.setattr(evaluate.EvaluateOptions, "load_config", lambda self: config)
+        name = None if config is None else "config"
+        evaluate.main(evaluate.EvaluateOptions(config=name, out=out, **flags))
 
     return run
 
@@ -92,7 +70,7 @@ def test_untrained_writes_all_metrics(
     command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = graded()
-    command(config, tmp_path / "new", UNTRAINED=True)
+    command(config, tmp_path / "new", untrained=True)
     found = json.loads((tmp_path / "new" / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "untrained"
     plain = schema.as_saved(config)
@@ -119,7 +97,7 @@ def test_a_start_that_is_not_random_is_said_so(
     init = {"model": recipe.entry(Init(), path=str(run))}
     vocabulary = {"tokenizer__path": str(run / "tokenizer.json"), "tokenizer__type": "auto"}
     capsys.readouterr()
-    command(tiny(evals=evals, init=init, seed=5, **vocabulary), tmp_path / "new", UNTRAINED=True)
+    command(tiny(evals=evals, init=init, seed=5, **vocabulary), tmp_path / "new", untrained=True)
     printed = capsys.readouterr().out
     assert "untrained, but not random: it starts from what config.init names" in printed
     assert "init: " in printed
@@ -136,7 +114,7 @@ def test_bm25_writes_the_same_names(
     c = graded()
     other = Retrieval(query="query", document="image", data=GradedScenes(count=30))
     c = Config(**{**vars(c), "evals": {**c.evals, "also": other}})
-    command(c, tmp_path / "words", BM25=True)
+    command(c, tmp_path / "words", bm25=True)
     found = json.loads((tmp_path / "words" / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "BM25"
     assert found.pop("inputs_sha256")
@@ -145,29 +123,31 @@ def test_bm25_writes_the_same_names(
     printed = capsys.readouterr().out
     assert "skipped, as BM25 only ranks judged documents: retrieval/also" in printed
     assert not (tmp_path / "words" / "examples").exists()
-    command(c, BM25=True)
+    command(c, bm25=True)
     assert "nothing is written; --out says where to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"BM25": True, "INIT": "x"}, "--init and --bm25 are both given"),
-        ({"BM25": True, "UNTRAINED": True}, "--untrained and --bm25 are both given"),
-        ({"UNTRAINED": True, "INIT": "x"}, "--init and --untrained are both given"),
-        ({"BM25": True, "STEP": 3}, "leave it out with --bm25"),
-        ({"UNTRAINED": True, "TOKENIZER": "x"}, "--tokenizer, --pool and --head go with --init"),
-        ({"BM25": True, "config": None}, "--config is missing: with --bm25 its"),
-        ({"UNTRAINED": True, "config": None}, "--config is missing: with --untrained its"),
-        ({"RUN": "x"}, "leave it out, or say --init, --untrained or --bm25"),
+        ({"bm25": True, "init": "x"}, "--init and --bm25 are both given"),
+        ({"bm25": True, "untrained": True}, "--untrained and --bm25 are both given"),
+        ({"untrained": True, "init": "x"}, "--init and --untrained are both given"),
+        ({"bm25": True, "step": 3}, "leave it out with --bm25"),
+        ({"untrained": True, "tokenizer": "x"}, "--tokenizer, --pool and --head go with --init"),
+        ({"bm25": True, "config": None}, "--config is missing: with --bm25 its"),
+        ({"untrained": True, "config": None}, "--config is missing: with --untrained its"),
+        ({"run": Path("x")}, "leave it out, or say --init, --untrained or --bm25"),
         ({}, "--run is missing"),
-        ({"BM25": True, "RUN": "x"}, "--run and --bm25 are both given"),
-        ({"BM25": True, "DATA": "x.csv"}, "--data goes with --run"),
-        ({"config": None, "RUN": "x", "IMAGE": "file"}, "--image goes with --data"),
-        ({"config": None, "RUN": "x", "DATA": "x", "EVAL": ["test"]}, "--data and --eval are both"),
-        ({"UNTRAINED": True, "EVAL": ["tests"]}, "no evaluator 'tests'; this config has in_domain"),
-        ({"BM25": True, "out": "run"}, "run is a run, and something else is evaluated"),
-        ({"UNTRAINED": True, "out": "run"}, "run is a run, and something else is evaluated"),
+        ({"bm25": True, "run": Path("x")}, "--run and --bm25 are both given"),
+        ({"bm25": True, "data": "x.csv"}, "--data goes with --run"),
+        (
+            {"config": None, "run": Path("x"), "data": "x", "eval": ["test"]},
+            "--data and --eval are both",
+        ),
+        ({"untrained": True, "eval": ["tests"]}, "no evaluator 'tests'; this config has in_domain"),
+        ({"bm25": True, "out": "run"}, "run is a run, and something else is evaluated"),
+        ({"untrained": True, "out": "run"}, "run is a run, and something else is evaluated"),
     ],
 )
 def test_flags_that_do_not_go_together(
@@ -189,5 +169,5 @@ def test_bm25_says_what_a_config_lacks(command: Any, tmp_path: Path) -> None:
     ):
         lacking = Config(**{**vars(c), **change})
         with pytest.raises(UserError, match=words):
-            command(lacking, tmp_path / "out", BM25=True)
+            command(lacking, tmp_path / "out", bm25=True)
     assert not (tmp_path / "out").exists()

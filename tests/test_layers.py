@@ -25,9 +25,9 @@ LAYERS = (
     ("plan", "retrieval", "mining", "sweep", "own_data"),
     ("explain",),
     ("exporting", "demo"),
-    ("main", "launch"),
+    ("launch",),
     ("commands",),
-    ("__main__",),
+    ("main", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

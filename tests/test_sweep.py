@@ -770,7 +770,7 @@ SEEDS = "--sweep=configs/sweeps/quickstart_seeds.py:runlocal"
         (["--sweep=configs/sweeps/quickstart_seeds.py:x"], "config argument 'x' is unknown"),
         ([SEEDS, "--config=configs/quickstart.py"], "--config is not for sweep"),
         ([SEEDS, "--list", "--table"], "--list and --table"),
-        ([SEEDS, "--submit"], "for --slurm"),
+        ([SEEDS, "--submit"], "needs --slurm"),
         ([SEEDS, "--only=2"], "numbers 0 to 1"),
         ([SEEDS, "--onyl=1"], "did you mean --only?"),
     ],

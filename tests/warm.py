@@ -26,9 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 HEAD = 8  # bytes that say how long a request is
-# Flags belong to a process and those of several commands have the same names, so that each fork
-# imports the modules that define them.
-OWN = ("big_retrieval.commands.", "big_retrieval.launch", "big_retrieval.__")
+OWN = ("big_retrieval.launch", "big_retrieval.__")  # modules that each fork imports
 
 
 def client(path: str, words: list[str]) -> None:
@@ -125,10 +123,9 @@ def _import_everything() -> None:
     import pkgutil
 
     import big_retrieval
-    from big_retrieval.commands import SHARED
 
     for module in pkgutil.walk_packages(big_retrieval.__path__, "big_retrieval."):
-        if not module.name.startswith((*OWN, *SHARED)):
+        if not module.name.startswith(OWN):
             importlib.import_module(module.name)
     gc.collect()
     gc.freeze()  # no fork copies these objects to look through them

@@ -1,35 +1,12 @@
-"""The flags --beir and --beir_sets: BEIR's data sets as evaluators of any text model."""
+"""BEIR's data sets as evaluators of any text model."""
 
 import dataclasses
 from collections.abc import Sequence
-
-from absl import flags
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, Field, is_lexical
 from big_retrieval.config.benchmarks import beir_evaluators
 from big_retrieval.errors import UserError
-
-FOLDER = flags.DEFINE_string(
-    "beir", "", "Folder of BEIR's data sets: adds them as evaluators, and their average"
-)
-SETS = flags.DEFINE_list("beir_sets", [], "Which of BEIR's data sets, such as scifact,fiqa")
-
-
-def added(config: Config) -> Config:
-    """Returns a config with the evaluators of the flags; the same config without flags.
-
-    Raises:
-      UserError: the model does not compare texts, or there is no such data set.
-    """
-    if not FOLDER.value:
-        if SETS.value:
-            raise UserError("--beir_sets chooses from the data sets of --beir: give that, too.")
-        return config
-    try:
-        return with_beir(config, FOLDER.value, SETS.value)
-    except UserError as problem:
-        raise UserError(f"--beir: {problem}") from None
 
 
 def with_beir(config: Config, folder: str, sets: Sequence[str] = ()) -> Config:
@@ -50,7 +27,7 @@ def _text_field(config: Config, side: str) -> Field:
     names = config.side(side)  # type: ignore[arg-type]
     if len(names) != 1 or config.fields[names[0]].modality != "text":
         raise UserError(
-            f"BEIR's data sets are for models with one text field on the {side} side; this one has "
-            f"{', '.join(names) or 'none'}."
+            f"BEIR needs exactly one {side} field, a text; the config has: "
+            f"{', '.join(names) or 'none'}. Use another config."
         )
     return config.fields[names[0]]

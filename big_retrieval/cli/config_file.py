@@ -1,6 +1,5 @@
-"""Reads config files and overrides; every mistake in them is a UserError."""
+"""Runs config files and checks overrides; every mistake in them is a UserError."""
 
-import ast
 import dataclasses
 import functools
 import operator
@@ -9,14 +8,13 @@ import runpy
 import sys
 import sysconfig
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import ml_collections
 from absl import flags
 
-from big_retrieval import config as configs
 from big_retrieval.cli import shipped
 from big_retrieval.config import Config, annotations, schema
 from big_retrieval.config.runlocal import command_line
@@ -30,19 +28,15 @@ NO_ENTRY = (
     "there is no key or entry {!r}; a new one, such as a second loss, is assigned as a whole "
     "(c.losses.name = recipe.entry(...)) before its keys are"
 )
-# Message of ml_collections about a value of another type: key, type of the value, type of the key.
-OTHER_TYPE = re.compile(r"override field '(\w+)'.* type <class '(.+?)'> .* <class '(.+?)'>$")
-NOT_OF_TYPE = "the key {!r} is set to a value of the type {}; it must be a {}"
-NO_GROUP = "the key {0!r} is set to a {1}; wrap it: {0} = recipe.entry(config.{1}(), key=value)"
 
 
 class ConfigFile(flags.ArgumentParser):
     """Parser of the flag --config: runs the config file and checks the keys of overrides."""
 
-    def __init__(self, inner: Any) -> None:
-        """Wraps the parser of ml_collections."""
+    def __init__(self, inner: Any, keys: Sequence[str] = ()) -> None:
+        """Wraps the parser of ml_collections; keys are arguments such as --config.KEY=VALUE."""
         super().__init__()
-        self._inner = inner
+        self._inner, self._keys = inner, keys
 
     def parse(self, argument: str) -> Any:
         """Returns the result of `get_config`.
@@ -52,7 +46,7 @@ class ConfigFile(flags.ArgumentParser):
         """
         argument = shipped.resolve(argument)
         can_import_configs(Path(argument.split(":", 1)[0]))
-        given = [(arg, match) for arg in sys.argv[1:] if (match := re.match(OVERRIDE, arg))]
+        given = [(arg, match) for arg in self._keys if (match := re.match(OVERRIDE, arg))]
         try:
             with command_line(match["key"] for _, match in given):
                 config = self._inner.parse(argument)
@@ -177,23 +171,8 @@ def _check_key(config: Any, key: str, arg: str, *, negated: bool) -> None:
         if name not in node:
             raise UserError(schema.unknown_key(path, name, node, node.to_dict()))
         node, path = node[name], f"{path}.{name}"
-    if isinstance(node, ml_collections.ConfigDict):
-        _check_siblings(node, path, arg.partition("=")[2])
     if negated and not isinstance(node, bool):
         raise UserError(f"{arg}: {path} is not a True or False; set it as --{path}=value.")
-
-
-def _check_siblings(group: Any, path: str, text: str) -> None:
-    """Raises if a dictionary that replaces a group lacks some of its keys; {} may."""
-    try:
-        given = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return  # ml_collections reports it
-    if not isinstance(given, dict) or not given:
-        return
-    missing = [key for key in group if key not in given]
-    if missing:
-        raise UserError(schema.missing_keys(path, missing, next(iter(given))))
 
 
 def chain(problem: BaseException | None) -> Iterator[BaseException]:
@@ -209,9 +188,6 @@ def mistake_in(file: str, problem: Exception) -> str:
         text = " ".join(str(cause).split())
         if isinstance(cause, AttributeError | KeyError):  # of a ConfigDict: "'key'" and a hint
             text = NO_ENTRY.format(text.strip(QUOTES)) if " " not in text else text
-        if isinstance(cause, TypeError) and (found := OTHER_TYPE.search(text)):
-            place = next(filter(None, map(_users_line, chain(problem))), file)
-            return f"{place}: {_other_type(*found.groups())}."
         if isinstance(cause, SyntaxError):
             line = f", line {cause.lineno}" if cause.lineno else ""
             return f"{cause.filename or file}{line} is not Python: {cause.msg}."
@@ -226,15 +202,6 @@ def mistake_in(file: str, problem: Exception) -> str:
         if text.startswith("get_config()"):
             return f"{file}: {text}; it must be get_config(arg: str = '')."
     return f"{file}: {type(problem).__name__}: {problem}"
-
-
-def _other_type(key: str, given: str, wanted: str) -> str:
-    """Returns the message about a key that was set to a value of another type."""
-    given, wanted = (name.rpartition(".")[2] for name in (given, wanted))
-    if wanted == "ConfigDict" and hasattr(configs, given):
-        return NO_GROUP.format(key, given)
-    remedy = ", or set inside `with c.ignore_type():`" if given == "ConfigDict" else ""
-    return NOT_OF_TYPE.format(key, given, wanted) + remedy
 
 
 def _users_line(problem: BaseException) -> str | None:

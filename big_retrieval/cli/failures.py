@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
 from big_retrieval.errors import UserError
 from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks
@@ -77,7 +75,7 @@ def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> 
     """
     with (
         unwinding_on_sigterm(),
-        locks.Lock(lock, of=of, flag=flag, wait=wait or flags.FLAGS.wait, lost=fail),
+        locks.Lock(lock, of=of, flag=flag, wait=wait, lost=fail),
     ):
         try:
             yield

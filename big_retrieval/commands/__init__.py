@@ -1,113 +1,65 @@
-"""The commands of `big-retrieval`, a module each with the command's flags and what it calls.
+"""The commands of `big-retrieval`, with one module per command.
 
-A module has `main`, which takes the words of the command line that are no flags, and may have
-
-* `WORDS`: how many such words there may be; none by default;
-* `LOG`: that the output only tells what the command does and its results are files;
-* `WITHOUT`: names of the flags of `big_retrieval.cli` that the command does not take;
-* `INSTEAD`: a flag that it makes a config of, so that `--config.KEY` may stand without `--config`.
-
-Flags belong to the whole process and those of several commands have the same names, so that only
-the module of the chosen command may be imported.
+A module has `main`, which takes the command's options, a dataclass (`cli/options.py`); or ACTIONS,
+a dictionary of such functions by the first word of the command line. LOG = True states that the
+results are files and the output only reports progress.
 """
 
 import difflib
 import importlib
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from big_retrieval import cli
 
 PROGRAM = "big-retrieval"
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command.
-
-    Attributes:
-      module: in this package.
-      about: what the command does, in a sentence.
-      actions: what its first word may be, for completion.
-    """
-
-    module: str
-    about: str
-    actions: Sequence[str] = ()
-
-
 COMMANDS = {
-    "train": Command("train", "Train a configuration, or on data as they lie there."),
-    "plan": Command("plan", "Say what a run would need and cost, without training."),
-    "evaluate": Command("evaluate", "Evaluate a run, a model of another library, or BM25."),
-    "index": Command("index", "Make an index of documents for search."),
-    "search": Command("search", "Search an index."),
-    "demo": Command("demo", "Serve a page on this machine that searches."),
-    "explain": Command(
-        "explain",
-        "Explain what a model sees in texts and images.",
-        ("examples", "vocabulary"),
-    ),
-    "mine": Command("mine", "Find hard negatives with a model or BM25."),
-    "targets": Command("targets", "Compute a vector for every caption, as targets of losses."),
-    "compare": Command("compare", "Compare two systems query by query, with significance tests."),
-    "sweep": Command("sweep", "Train a list of configurations with several seeds each."),
-    "report": Command("report", "Write the report of a run, or a table of several runs."),
-    "import": Command("import_", "Convert a model of another library to a checkpoint."),
-    "export": Command(
-        "export", "Write a model for another library, and check it there.", ("verify",)
-    ),
-    "push": Command("push", "Export a model and upload it to a model hub."),
-    "data": Command(
-        "data",
-        "Inspect, convert or split data; say where published data sets are, and check them.",
-        ("inspect", "convert", "split", "regions", "get", "check"),
-    ),
-    "configs": Command("configs", "List the configs that come with the package."),
-    "completion": Command(
-        "completion", "Print the script that completes commands in a shell.", ("bash", "zsh")
-    ),
+    "train": "Train a configuration, or train on your data directly.",
+    "plan": "Print the memory, time and communication of a run, without training.",
+    "evaluate": "Evaluate a run, a third-party model, or BM25.",
+    "index": "Build an index of documents for search.",
+    "search": "Search an index.",
+    "demo": "Serve a search page on this machine.",
+    "explain": "Explain what a model sees in texts and images.",
+    "mine": "Find hard negatives with a model or BM25.",
+    "targets": "Compute a vector for every caption, as targets of losses.",
+    "compare": "Compare two systems query by query, with significance tests.",
+    "sweep": "Train a list of configurations with several seeds each.",
+    "report": "Write the report of a run, or a table of several runs.",
+    "import": "Convert a third-party model to a checkpoint.",
+    "export": "Write a model for another library, and check it there.",
+    "push": "Export a model and upload it to a model hub.",
+    "data": "Inspect, convert or split data; locate and check published data sets.",
+    "configs": "List the configs that come with the package.",
+    "completion": "Print the script that completes commands in a shell.",
 }
 
 
-SHARED = (  # with flags of several commands
-    "big_retrieval.main",
-    "big_retrieval.cli.beir",
-    "big_retrieval.cli.columns",
-    "big_retrieval.cli.foreign",
-    "big_retrieval.cli.roles",
-)
+def load(name: str) -> ModuleType:
+    """Imports the module of a command."""
+    return importlib.import_module(f"{__name__}.{'import_' if name == 'import' else name}")
 
 
-def load(name: str, *, again: bool = False) -> ModuleType:
-    """Imports the module of a command.
-
-    Args:
-      name: of the command.
-      again: import it once more where it is imported already, so that its flags are defined anew.
-    """
-    full = f"{__name__}.{COMMANDS[name].module}"
-    if again:
-        forget()
-    return importlib.import_module(full)
+def actions_of(module: ModuleType) -> "Mapping[str, cli.Action]":
+    """Returns a command's functions by the first word of the command line."""
+    return getattr(module, "ACTIONS", None) or {"": module.main}
 
 
-def forget() -> dict[str, ModuleType]:
-    """Undoes the imports of all modules that define flags of commands, and returns them."""
-    found = {
-        name: module
-        for name, module in sys.modules.items()
-        if name.startswith(f"{__name__}.") or name in SHARED
-    }
-    for name in found:
-        package, _, last = name.rpartition(".")
-        del sys.modules[name]
-        vars(sys.modules[package]).pop(last, None)
-    return found
+def run(name: str, argv: Sequence[str]) -> None:
+    """Runs a command with the command line after its name."""
+    from big_retrieval import cli  # imports absl, which the overview does not need
+
+    sys.argv = [f"{PROGRAM} {name}", *argv]  # as in the files of a run
+    module = load(name)
+    log = getattr(module, "LOG", False)
+    cli.run(actions_of(module), argv, name=name, doc=module.__doc__ or "", log=log)
 
 
 def overview() -> str:
-    """What `big-retrieval --help` prints."""
+    """Returns the text of `big-retrieval --help`."""
     width = max(map(len, COMMANDS))
     return "\n".join(
         [
@@ -116,7 +68,7 @@ def overview() -> str:
             f"    {PROGRAM} COMMAND [--flag=value ...]",
             "",
             "Commands:",
-            *(f"  {name:<{width}}  {command.about}" for name, command in COMMANDS.items()),
+            *(f"  {name:<{width}}  {about}" for name, about in COMMANDS.items()),
             "",
             f"{PROGRAM} COMMAND --help describes a command and its flags.",
         ]
@@ -124,7 +76,7 @@ def overview() -> str:
 
 
 def unknown(word: str) -> str:
-    """What is said of a first word that is no command."""
+    """Returns the error message for a first word that is not a command."""
     if word.startswith("-"):
         return f"{word} stands before the command: write {PROGRAM} COMMAND {word}."
     near = difflib.get_close_matches(word, COMMANDS, 1)

@@ -4,32 +4,40 @@
     big-retrieval configs NAME[:arg] [NAME[:arg]]
 
 `--config=NAME` uses one of them from any folder, `--config=NAME:runlocal` its small form for a
-first try. The files are a good start for a config of one's own.
+first try. The files are a good start for your own config.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from big_retrieval.cli import shipped
+from big_retrieval.cli.option_groups import CommonOptions
+from big_retrieval.cli.options import Flag
 from big_retrieval.errors import UserError
 
-WITHOUT = ("config", "workdir", "wait", "plugins")
-WORDS = 4
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigsOptions(CommonOptions):
+    """Options of `big-retrieval configs`."""
+
+    names: Annotated[tuple[str, ...], Flag(words=4)] = ()
 
 
-def main(*names: str) -> None:
+def main(options: ConfigsOptions) -> None:
     """Prints the configs and their folders, or a table of the named configs' hyper-parameters.
 
     Raises:
       UserError: the package was installed without configs, or a named config cannot be read.
     """
-    if names:
-        _compare(names)
+    if options.names:
+        _compare(options.names)
         return
-    found = shipped.configs()
-    if not found:
+    files = shipped.configs()
+    if not files:
         raise UserError("this installation has no configs: install big_retrieval again with pip.")
-    width = max(map(len, found))
-    for name, file in found.items():
+    width = max(map(len, files))
+    for name, file in files.items():
         print(f"{name:<{width}}  {shipped.summary(file)}")
     print(f"\nconfigs         {shipped.folder('configs')}")
     print(f"launch scripts  {shipped.folder('launch')}")
@@ -42,7 +50,7 @@ def _compare(names: Sequence[str]) -> None:
     from big_retrieval.report.hyper_parameters import hyper_parameters
 
     columns = [hyper_parameters(configs.load(run_config_file(name))) for name in names]
-    rows = [("", *names), *((key, *(each[key] for each in columns)) for key in columns[0])]
+    rows = [("", *names), *((key, *(column[key] for column in columns)) for key in columns[0])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -1,4 +1,4 @@
-"""Evaluates a finished run again, or something that was not trained here.
+"""Evaluates a finished run again, or a system that was not trained here.
 
     big-retrieval evaluate --run=RUN [--step=N] [--eval=NAME,NAME] [--out=FOLDER]
     big-retrieval evaluate --run=RUN --data=FOLDER_OR_FILE [--image=COLUMN] [--text=COLUMN] ...
@@ -9,217 +9,206 @@
 
 RUN is a run folder or a single checkpoint, which need no config. --data evaluates it on other data,
 in any form that `train --data` takes: retrieval, both ways, between images and texts, or between
-queries and documents; of judged pairs (clicks), a ranking of all documents for each query. Of data
-with splits, that for testing counts. --image, --text, --query, --document, --score and
---document_id name columns; else they are those of the training data, or guessed and told.
+queries and documents; for judged pairs (clicks), a ranking of all documents for each query. If data
+has splits, the test split counts. --image, --text, --query, --document, --score and --document_id
+name columns; by default `evaluate` takes the columns of the training data, or infers and prints
+them.
 
-The others take the evaluators from --config: for a model of another library from a file, folder or
-hub name (see `big-retrieval import`), for the config's own model before its first step, and for
-BM25, which ranks by the words that query and document share.
+The others take the evaluators from --config: for a third-party model from a file, folder or hub
+name (see `big-retrieval import`), for the config's model before its first step, and for BM25, which
+ranks by the words that query and document share.
 
 --beir=FOLDER adds BEIR's data sets, or some of them (--beir_sets=scifact,fiqa), to the evaluators
-of any text model or config, with their average as ranking/traffic/nDCG@10. --eval runs some of the
-evaluators only.
+of any text model or config, with their average as ranking/traffic/nDCG@10. --eval runs only some of
+the evaluators.
 
-The metrics go to the screen and to FOLDER/evaluation.json, with examples of what was found in
-FOLDER/examples/. FOLDER is the run folder by default; nothing is written where there is neither a
-run folder nor --out, and with --data only into --out. --rankings adds FOLDER/rankings/<evaluator>/
-with a TREC run and the metrics of every query, which `big-retrieval compare` compares.
---show=12,40 writes the examples of these queries, too, by their names in queries.csv.
+The command prints the metrics and writes them to FOLDER/evaluation.json, with examples of results
+in FOLDER/examples/. FOLDER is the run folder by default; without a run folder and --out nothing is
+written, and with --data only into --out. --rankings adds FOLDER/rankings/<evaluator>/ with a TREC
+run and the metrics of every query, which `big-retrieval compare` compares. --show=12,40 writes the
+examples of these queries, too, by their names in queries.csv.
 """
 
 import dataclasses
 import logging
+import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from absl import flags
-
-from big_retrieval import cli
-from big_retrieval.cli import beir, foreign
-from big_retrieval.cli.roles import data_flags
-from big_retrieval.config import Config, schema
-from big_retrieval.config.checks import check
+from big_retrieval.cli.option_groups import BeirOptions, ConfigOptions, PretrainedOptions
+from big_retrieval.cli.options import Flag, select
 from big_retrieval.errors import UserError
-from big_retrieval.io.durable import write_bytes
-from big_retrieval.io.manifest import to_json
-from big_retrieval.runtime import locks
-from big_retrieval.sweep.spec import inputs_sha256
+from big_retrieval.own_data.data_flags import DataFlags
 
 if TYPE_CHECKING:
+    from big_retrieval.config import Config
     from big_retrieval.evals.systems import EvaluatedSystem
 
-WITHOUT = ("workdir",)
-RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder to evaluate")
-OUT = flags.DEFINE_string("out", None, "Folder of the results; that of the run by default")
-STEP = flags.DEFINE_integer(
-    "step", None, "Which checkpoint; that of results.json by default, else the newest intact one"
-)
-INIT = flags.DEFINE_string(
-    "init", None, "With --config: the weights, a run of ours or a file, folder, hub name of others"
-)
-UNTRAINED = flags.DEFINE_bool("untrained", False, "The config's model before its first step")
-BM25 = flags.DEFINE_bool("bm25", False, "BM25 over the texts instead of a model")
-RANKINGS = flags.DEFINE_bool(
-    "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
-)
-SHOW = flags.DEFINE_list("show", [], "Queries of retrieval evaluators to write examples of, too")
-DATA = flags.DEFINE_string("data", None, "With --run: other files to evaluate it on")
-SEPARATOR = flags.DEFINE_string("separator", "", "With --data: between several texts in a cell")
-EVAL = flags.DEFINE_list("eval", [], "Evaluators to run; all by default")
 FILE = "evaluation.json"
 BATCH = 256  # rows encoded at a time
 log = logging.getLogger(__name__)
 
 
-def main() -> None:
-    """Evaluates what the flags ask for."""
-    mode = _mode()
-    folder = _folder()
-    if SHOW.value and folder is None:
-        raise UserError("--show needs a folder to write to: give --out.")
-    if RANKINGS.value and folder is None:
-        raise UserError("--rankings needs a folder to write to: give --out.")
-    if folder is None:
-        _evaluate(mode, None)
-        return
-    # A run that still trains can be evaluated: that writes other files, with a lock of their own.
-    file = folder / FILE
-    with cli.owning(locks.beside(file), file):
-        _evaluate(mode, folder)
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(ConfigOptions, BeirOptions, PretrainedOptions, DataFlags):
+    """Options of `big-retrieval evaluate`."""
+
+    run: Path | None = None  # Run or checkpoint folder to evaluate
+    out: Path | None = None  # Folder of the results; the run folder by default
+    # Step of the checkpoint; by default the step of results.json, else the newest intact one
+    step: int | None = None
+    # With --config: the weights, a run or a third-party file, folder or hub name
+    init: str | None = None
+    untrained: bool = False  # Evaluate the config's model before its first step
+    bm25: bool = False  # BM25 over the texts instead of a model
+    rankings: bool = False  # Write rankings (TREC runs) and each query's metrics, too
+    show: tuple[str, ...] = ()  # Queries of retrieval evaluators to write examples of, too
+    data: str | None = None  # With --run: other files to evaluate it on
+    separator: Annotated[str, Flag(needs="data")] = ""  # Text between several texts in a cell
+    eval: tuple[str, ...] = ()  # Evaluators to run; all by default
 
 
-def _evaluate(mode: str, folder: Path | None) -> None:
-    """Evaluates, and writes what was found into a folder; None: nowhere."""
+def main(options: EvaluateOptions) -> None:
+    """Evaluates the system."""
+    mode, folder = _mode(options), _folder(options)
+    for flag in ("show", "rankings"):
+        if getattr(options, flag) and folder is None:
+            raise UserError(f"--{flag} needs a folder to write to: give --out.")
+    # A run that still trains can be evaluated: that writes other files, with another lock.
+    with options.owning_file(folder and folder / FILE):
+        _evaluate(options, mode, folder)
+
+
+def _evaluate(options: EvaluateOptions, mode: str, folder: Path | None) -> None:
+    """Evaluates, and writes the results into a folder; None writes nothing."""
+    from big_retrieval.config import schema
+    from big_retrieval.io.durable import write_bytes
+    from big_retrieval.io.manifest import to_json
     from big_retrieval.report.example_files.folder import ExampleFolder
     from big_retrieval.runtime.extras import Extras
+    from big_retrieval.sweep.spec import inputs_sha256
     from big_retrieval.train.logging import table
 
+    config = options.load_config() if mode else None
     with tempfile.TemporaryDirectory() as scratch:
-        # Read once: it takes the evaluators that are set to None out of the flag's value.
-        given = cli.load_config() if mode else None
-        system = _system(mode, given, Path(scratch))
+        system = _system(options, mode, config, Path(scratch))
         examples = None
         if folder is not None:
-            examples = ExampleFolder(folder, system.step, Extras(), SHOW.value)
-        found = system.run(folder, examples, rankings=RANKINGS.value)
+            examples = ExampleFolder(folder, system.step, Extras(), options.show)
+        metrics = system.run(folder, examples, rankings=options.rankings)
         if examples is not None:
             examples.warn_of_unknown()
-    table(found)
+    table(metrics)
     if folder is None:
-        no_run = f"{RUN.value} is no run folder, so nothing is written to it; "
-        told = no_run if RUN.value and not DATA.value else "nothing is written; "
-        log.info(f"{told}--out says where to")
+        no_run = f"{options.run} is no run folder, so nothing is written to it; "
+        reason = no_run if options.run and not options.data else "nothing is written; "
+        log.info(f"{reason}--out says where to")
         return
-    content = {**found, **_inputs(mode, given), "checkpoint": system.checkpoint}
+    content = {**metrics, "checkpoint": system.checkpoint}
+    if config is not None:  # for a sweep to compare
+        flag = f"--init={options.init}" if mode == "init" else f"--{mode}"
+        content["inputs_sha256"] = inputs_sha256(schema.as_saved(config), flag)
     write_bytes(folder / FILE, to_json(content))
     log.info(f"written to {folder / FILE}")
-    if not mode and not OUT.value:
+    if not mode and not options.out:
         log.info(f"for the report: big-retrieval report {folder}")
 
 
-def _mode() -> str:
-    """What is evaluated: "init", "untrained", "bm25", or "" for a run of ours.
+def _mode(options: EvaluateOptions) -> str:
+    """Returns "init", "untrained" or "bm25"; "" for a run.
 
     Raises:
       UserError: flags that do not go together.
     """
-    modes = [flag.name for flag in (INIT, UNTRAINED, BM25) if flag.value]
+    modes = [name for name in ("init", "untrained", "bm25") if getattr(options, name)]
     mode = modes[0] if modes else ""
-    if len(modes) > 1:
-        raise UserError(f"--{modes[0]} and --{modes[1]} are both given; keep one of them.")
-    if mode and RUN.value:
-        raise UserError(f"--run and --{mode} are both given; keep one of them.")
-    if not mode and not RUN.value:
+    systems = (["run"] if options.run else []) + modes
+    if len(systems) > 1:
+        raise UserError(f"--{systems[0]} and --{systems[1]} are both given; keep one of them.")
+    if not systems:
         raise UserError("--run is missing: the run or checkpoint folder to evaluate.")
-    if not mode and cli.CONFIG.value is not None:
+    if not mode and options.config is not None:
         raise UserError(
             "--config is not for evaluate with a run, whose checkpoint has one: leave it out, or "
             "say --init, --untrained or --bm25."
         )
-    if mode != "init" and any(foreign.given().values()):
-        raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
-    columns = [name for name, value in data_flags().items() if value]
-    columns += ["separator"] if SEPARATOR.value else []
-    if columns and not DATA.value:
-        raise UserError(f"--{columns[0]} goes with --data, which is missing.")
-    if DATA.value and mode:
+    if mode != "init" and any(options.model_flags().values()):
+        raise UserError("--tokenizer, --pool and --head go with --init; a run has them.")
+    if options.data and mode:
         raise UserError(f"--data goes with --run; with --{mode} the config names the data.")
-    if DATA.value and (EVAL.value or beir.FOLDER.value):
-        other = "--eval" if EVAL.value else "--beir"
+    if options.data and (options.eval or options.beir):
+        other = "--eval" if options.eval else "--beir"
         raise UserError(f"--data and {other} are both given; keep one of them.")
-    if mode and STEP.value is not None:
-        raise UserError(f"--step is for runs of ours; leave it out with --{mode}.")
-    if mode and cli.CONFIG.value is None:
+    if mode and options.step is not None:
+        raise UserError(f"--step is for runs; leave it out with --{mode}.")
+    if mode and options.config is None:
         raise UserError(f"--config is missing: with --{mode} its evaluators and fields are used.")
     return mode
 
 
-def _inputs(mode: str, config: Config | None) -> dict[str, str]:
-    """Names config and mode in evaluation.json, for a sweep to compare; not of runs of ours."""
-    if config is None:
-        return {}
-    flag = f"--init={INIT.value}" if mode == "init" else f"--{mode}"
-    return {"inputs_sha256": inputs_sha256(schema.as_saved(config), flag)}
-
-
-def _folder() -> Path | None:
-    """Where evaluation.json goes; None: nowhere.
+def _folder(options: EvaluateOptions) -> Path | None:
+    """Returns the folder of evaluation.json; None writes nothing.
 
     Raises:
-      UserError: the folder is a run's, but something else is evaluated.
+      UserError: the folder is a run's, but another system is evaluated.
     """
-    run = Path(RUN.value) if RUN.value else None
-    if not OUT.value:
-        own = run is not None and (run / "checkpoints").is_dir() and not DATA.value
-        return run if own else None
-    folder = Path(OUT.value)
-    own = run is not None and run.resolve() == folder.resolve()
-    if (folder / "checkpoints").exists() and not own:
+    run, folder = options.run, options.out
+    if folder is None:
+        is_run = run is not None and (run / "checkpoints").is_dir() and not options.data
+        return run if is_run else None
+    is_same = run is not None and run.resolve() == folder.resolve()
+    if (folder / "checkpoints").exists() and not is_same:
         raise UserError(f"--out {folder} is a run, and something else is evaluated; give another.")
     return folder
 
 
-def _config(config: Config, scratch: Path) -> Config:
-    """The config with the evaluators that the flags ask for.
+def _with_evaluators(options: EvaluateOptions, config: "Config", scratch: Path) -> "Config":
+    """Returns a config with the evaluators of the flags.
 
     Args:
-      config: of the model.
-      scratch: takes rows of --data that have to be written anew.
+      options: the flags.
+      config: config of the model.
+      scratch: folder for rows of --data that have to be written again.
 
     Raises:
       UserError: there is no evaluator of this name, or the data do not fit.
     """
-    from big_retrieval.own_data.columns import DataFlags
-    from big_retrieval.own_data.evaluated import on_data
+    if options.data:
+        from big_retrieval.own_data.evaluated import on_data
 
-    if DATA.value:
-        return on_data(config, DATA.value, DataFlags(**data_flags()), scratch, SEPARATOR.value)
-    config = beir.added(config)
-    for name in EVAL.value:
+        images = options.images and os.path.abspath(options.images)
+        flags = dataclasses.replace(select(DataFlags, options), images=images)
+        return on_data(config, options.data, flags, scratch, options.separator)
+    config = options.add_evaluators(config)
+    for name in options.eval:
         if name not in config.evals:
             known = ", ".join(sorted(config.evals)) or "none at all"
             raise UserError(f"--eval: there is no evaluator {name!r}; this config has {known}.")
-    chosen = {name: each for name, each in config.evals.items() if name in EVAL.value}
-    return dataclasses.replace(config, evals=chosen) if chosen else config
+    selected = {name: part for name, part in config.evals.items() if name in options.eval}
+    return dataclasses.replace(config, evals=selected) if selected else config
 
 
-def _system(mode: str, given: Config | None, scratch: Path) -> "EvaluatedSystem":
-    """The system of a mode of `_mode`; `given`: by --config; `scratch`: as of `_config`."""
+def _system(
+    options: EvaluateOptions, mode: str, config: "Config | None", scratch: Path
+) -> "EvaluatedSystem":
+    """Returns the system of a mode; `config` is the config of --config."""
+    from big_retrieval.config.checks import check
     from big_retrieval.evals.systems import bm25_system, model_system
     from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
     from big_retrieval.io.manifest import read_meta
     from big_retrieval.train.build import untrained
 
-    if given is None:
-        model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
+    if config is None:
+        model = load(Path(str(options.run)), step=options.step, batch_size=BATCH)
         meta = read_meta(model.folder)
-        model = dataclasses.replace(model, config=_config(model.config, scratch))
-        saved = {} if DATA.value else meta.get("beside", {})
+        config = _with_evaluators(options, model.config, scratch)
+        model = dataclasses.replace(model, config=config)
+        saved = {} if options.data else meta.get("beside", {})
         return model_system(model, str(model.folder), model.folder.name, meta["step"], saved)
-    config = _config(given, scratch)
+    config = _with_evaluators(options, config, scratch)
     if mode == "bm25":
         check(config, trains=False)
         return bm25_system(config)
@@ -227,6 +216,6 @@ def _system(mode: str, given: Config | None, scratch: Path) -> "EvaluatedSystem"
         name = "the start of config.init" if config.init else "the untrained model"
         checkpoint = "config.init" if config.init else "untrained"
         return model_system(untrained(config, batch_size=BATCH), name, checkpoint)
-    model = import_model(str(INIT.value), like=config, batch_size=BATCH, **foreign.given())
+    model = import_model(str(options.init), like=config, batch_size=BATCH, **options.model_flags())
     check(model.config, trains=False)
-    return model_system(model, str(model.folder), str(INIT.value))
+    return model_system(model, str(model.folder), str(options.init))

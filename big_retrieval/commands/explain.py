@@ -1,4 +1,4 @@
-"""Explains a model: words of lexical ones, Grad-CAM of dense ones.
+"""Explains a model: words for lexical models, Grad-CAM for dense models.
 
     big-retrieval explain --run=RUN --text="a red ball" [--with=ball.jpg]
         [--mode=bag]
@@ -12,160 +12,196 @@
 
 --text, --image and --patches can be given several times. --data is a source of the model's
 configuration (data, evals.NAME) or a file of pairs. --untrained takes the config's model before its
-first step, such as a published BERT. The last line is of a dense model: which patches and words the
-score of every text with every image comes from.
+first step, such as a published BERT. The last line is for a dense model: it shows the patches and
+words that the score of every text with every image comes from.
 """
 
+import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from absl import flags
-
-from big_retrieval import cli
+from big_retrieval.cli.option_groups import ConfigOptions, OutputOptions, PluginOptions
+from big_retrieval.cli.options import AtLeast1, Repeated
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import locks
 
-WITHOUT = ("workdir",)
-RUN = flags.DEFINE_string("run", "", "Run or checkpoint folder")
-TEXT = flags.DEFINE_multi_string("text", [], "A text to explain")
-IMAGE = flags.DEFINE_multi_string("image", [], "An image file to explain")
-WITH = flags.DEFINE_string("with", None, "A text or image file to compare each of them with")
-FIELD = flags.DEFINE_string("field", None, "Which field they are, where the model has several")
-WITH_FIELD = flags.DEFINE_string("with_field", None, "Which field --with is")
-MODE = flags.DEFINE_enum(
-    "mode",
-    "parametric",
-    ("parametric", "bag", "binary"),
-    "As of search: --text or --image is the query, --with the document",
-)
-FLAGS = flags.FLAGS
-LISTED = flags.DEFINE_integer("words", 20, "Words of a list", lower_bound=1)
-PATCHES = flags.DEFINE_multi_string("patches", [], "Rows and columns of patches: r0:r1,c0:c1")
-MAP = flags.DEFINE_multi_string("map", [], "A word to show at each patch of the images")
-DATA = flags.DEFINE_string("data", "", "examples, vocabulary: which records")
-COUNT = flags.DEFINE_integer("count", None, "Of these, how many", lower_bound=1)
-OUT = flags.DEFINE_string("out", None, "Folder of pictures and a page")
-SEED = flags.DEFINE_integer("seed", 0, "examples: of the draw")
-UNTRAINED = flags.DEFINE_bool(
-    "untrained", False, "vocabulary: the model of --config before its first step"
-)
 BATCH = 256  # texts or images that an untrained model encodes at a time
-EXAMPLES, FEW = 24, 8  # of a page, and their words, where no flag says otherwise
-WORDS = 1
 
 
-def main(action: str = "") -> None:
-    """Does what the first word says; none: explains texts and images."""
-    actions = {"": _explain, "examples": _examples, "vocabulary": _vocabulary}
-    if action not in actions:
-        raise UserError(f"{action!r} is none of {', '.join(filter(None, actions))}; leave it out.")
-    if (UNTRAINED.value or cli.CONFIG.value) and (action != "vocabulary" or RUN.value):
-        raise UserError("--untrained and --config are for `explain vocabulary` without --run.")
-    if UNTRAINED.value != bool(cli.CONFIG.value):
-        raise UserError("--untrained and --config go together; give both, or --run.")
-    if not RUN.value and not UNTRAINED.value:
-        raise UserError("--run is missing: the folder of a run, or of a checkpoint.")
-    if OUT.value is None:
-        actions[action]()
-        return
-    out = Path(OUT.value)
-    with cli.owning(locks.in_folder(out), out):
-        actions[action]()
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(OutputOptions, PluginOptions):
+    """Options of explanations of a model's embeddings."""
+
+    run: Path  # Run or checkpoint folder
+    field: str | None = None  # Model field of the texts or images, if the model has several
+    with_field: str | None = None  # Model field of what they are compared with
+    # Search mode to explain: --text or --image is the query, --with the document
+    mode: Literal["parametric", "bag", "binary"] = "parametric"
+    words: AtLeast1 = 20  # Number of words in a list
 
 
-def _explain() -> None:
-    from big_retrieval.explain import listings
-    from big_retrieval.explain.words import lexical_fields
-    from big_retrieval.inference.load import load
+@dataclass(frozen=True, kw_only=True)
+class ItemOptions(ExplainOptions):
+    """Options of `big-retrieval explain`."""
 
-    if not TEXT.value and not IMAGE.value:
+    text: Repeated = ()  # Text to explain
+    image: Repeated = ()  # Image file to explain
+    with_: str | None = None  # Text or image file to compare each of them with
+    patches: Repeated = ()  # Rows and columns of patches: r0:r1,c0:c1
+    map: Repeated = ()  # Word to show at each patch of the images
+    out: Path | None = None  # Folder of pictures and a page
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleCommandOptions(ExplainOptions):
+    """Options of `big-retrieval explain examples`."""
+
+    data: str  # Records: data or evals.NAME of the model's config, or a file of pairs
+    out: Path  # Folder of the page
+    words: AtLeast1 = 8  # Number of words in a list
+    count: AtLeast1 = 24  # Number of records
+    seed: int = 0  # Seed of the draw
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyOptions(ConfigOptions):
+    """Options of `big-retrieval explain vocabulary`."""
+
+    data: str  # Records: data or evals.NAME of the model's config, or a file of pairs
+    run: Path | None = None  # Run or checkpoint folder
+    untrained: bool = False  # Model of --config before its first step, instead of --run
+    field: str | None = None  # Model field, if the model has several
+    words: AtLeast1 = 20  # Number of words in a list
+    count: AtLeast1 | None = None  # Number of records; all by default
+    out: Path | None = None  # Folder of pictures and a page
+
+
+def main(options: ItemOptions) -> None:
+    """Explains texts and images."""
+    if not options.text and not options.image:
         raise UserError("there is nothing to explain: give --text=... or --image=FILE.")
-    if (PATCHES.value or MAP.value) and not (IMAGE.value or WITH.value):
+    if (options.patches or options.map) and not (options.image or options.with_):
         raise UserError("--patches and --map are of images: give --image=FILE.")
-    if MODE.value != "parametric" and WITH.value is None:
-        raise UserError(f"--mode={MODE.value} is of a query and a document: give --with, too.")
-    model = load(RUN.value)
-    if not lexical_fields(model.config):
-        _explain_dense(model)
-        return
-    items = [listings.asked(model, text, "text", FIELD.value) for text in TEXT.value]
-    items += [listings.asked(model, file, "image", FIELD.value) for file in IMAGE.value]
+    if options.mode != "parametric" and options.with_ is None:
+        raise UserError(f"--mode={options.mode} is of a query and a document: give --with, too.")
+    with options.owning_folder(options.out):
+        from big_retrieval.explain.words import lexical_fields
+        from big_retrieval.inference.load import load
+
+        model = load(options.run)
+        if lexical_fields(model.config):
+            _explain_lexical(model, options)
+        else:
+            _explain_dense(model, options)
+
+
+def _explain_lexical(model: Any, options: ItemOptions) -> None:
+    """Lists the words of every text and image."""
+    _check_drawing(options.out)
+    from big_retrieval.explain import listings
+
+    field = options.field
+    items = [listings.asked(model, text, "text", field) for text in options.text]
+    items += [listings.asked(model, file, "image", field) for file in options.image]
     other = None
-    if WITH.value is not None:
-        other = listings.partner(model, WITH.value, WITH_FIELD.value, items[0])
-    how = {"patches": PATCHES.value, "maps": MAP.value, "draw": OUT.value is not None}
-    parts = list(listings.explain(model, items, other, mode=MODE.value, **how))
-    _show(parts, "Explanations", listings.READING)
+    if options.with_ is not None:
+        other = listings.partner(model, options.with_, options.with_field, items[0])
+    parts = listings.explain(
+        model,
+        items,
+        other,
+        mode=options.mode,
+        patches=options.patches,
+        maps=options.map,
+        draw=options.out is not None,
+    )
+    _show(list(parts), options.words, options.out, "Explanations", listings.READING)
 
 
-def _explain_dense(model: Any) -> None:
-    """Grad-CAM of every text with every image."""
+def _explain_dense(model: Any, options: ItemOptions) -> None:
+    """Shows Grad-CAM of every text with every image."""
     from big_retrieval.explain.attributions import gradcam, lines, write
 
-    texts, images = [*TEXT.value], [*IMAGE.value]
-    if WITH.value is not None:
-        (images if Path(WITH.value).is_file() else texts).append(WITH.value)
-    if PATCHES.value or MAP.value or MODE.value != "parametric":
+    texts, images = [*options.text], [*options.image]
+    if options.with_ is not None:
+        (images if Path(options.with_).is_file() else texts).append(options.with_)
+    if options.patches or options.map or options.mode != "parametric":
         raise UserError("--patches, --map and --mode are of lexical models; this one is dense.")
     if not texts or not images:
         raise UserError(
-            "the model is dense, so that the score of a text with an image is explained: give "
-            "--text=... and --image=FILE."
+            "Dense models are explained for a text and an image. Add --text=TEXT and --image=FILE."
         )
     fields = {}
-    for name in filter(None, (FIELD.value, WITH_FIELD.value)):
-        kind = model.config.fields[name].modality if name in model.config.encoded else "text"
-        fields[f"{kind}_field"] = name
+    for name in filter(None, (options.field, options.with_field)):
+        modality = model.config.fields[name].modality if name in model.config.encoded else "text"
+        fields[f"{modality}_field"] = name
     names = images * len(texts)
-    asked = [(text, image) for text in texts for image in images]
-    found = [gradcam(model, text, image, **fields) for text, image in asked]
-    print("\n\n".join(map(lines, found, names, [LISTED.value] * len(found))))
-    if OUT.value is not None:
-        print(f"written to {write(found, names, Path(OUT.value), 'Explanations')}")
+    pairs = [(text, image) for text in texts for image in images]
+    maps = [gradcam(model, text, image, **fields) for text, image in pairs]
+    print("\n\n".join(map(lines, maps, names, [options.words] * len(maps))))
+    if options.out is not None:
+        print(f"written to {write(maps, names, options.out, 'Explanations')}")
 
 
-def _examples() -> None:
-    from big_retrieval.explain.examples import ExampleOptions, examples
-    from big_retrieval.explain.pages import summary, write_examples
-    from big_retrieval.inference.load import load
+def examples(options: ExampleCommandOptions) -> None:
+    """Writes a page of examples."""
+    with options.owning_folder(options.out):
+        from big_retrieval.explain.examples import ExampleOptions, examples
+        from big_retrieval.explain.pages import summary, write_examples
+        from big_retrieval.inference.load import load
 
-    if not DATA.value or OUT.value is None:
-        absent = "--out" if DATA.value else "--data"
-        raise UserError(f"{absent} is missing: --data is evals.NAME, --out the page's folder.")
-    model = load(RUN.value)
-    which = {"count": COUNT.value or EXAMPLES, "seed": SEED.value, "mode": MODE.value}
-    wanted = ExampleOptions(DATA.value, FIELD.value, WITH_FIELD.value, **which)
-    source, found = examples(model, wanted)
-    drawn = f"{len(found):,} of {len(source):,} records of {source.name}"
-    note = f"{drawn}, drawn with seed {SEED.value}; model {model.folder}, mode {MODE.value}."
-    words = LISTED.value if FLAGS["words"].present else FEW
-    path = write_examples(found, words, Path(OUT.value), f"Examples: {DATA.value}", note)
-    print(f"{summary(found)} words of the texts that go with them")
-    print(f"written to {path}")
-
-
-def _vocabulary() -> None:
-    from big_retrieval.explain.vocabulary import vocabulary
-    from big_retrieval.inference.load import load
-    from big_retrieval.train.build import untrained
-
-    if not DATA.value:
-        raise UserError("--data is missing: evals.NAME, data, or a file of pairs.")
-    start = UNTRAINED.value
-    model = untrained(cli.load_config(), batch_size=BATCH) if start else load(RUN.value)
-    parts = vocabulary(model, DATA.value, FIELD.value, COUNT.value, OUT.value is not None)
-    _show(parts, "Use of the vocabulary")
+        model = load(options.run)
+        fields = options.field, options.with_field
+        how = options.count, options.seed, options.mode
+        source, records = examples(model, ExampleOptions(options.data, *fields, *how))
+        drawn = f"{len(records):,} of {len(source):,} records of {source.name}"
+        note = (
+            f"{drawn}, drawn with seed {options.seed}; model {model.folder}, mode {options.mode}."
+        )
+        title = f"Examples: {options.data}"
+        path = write_examples(records, options.words, options.out, title, note)
+        print(f"{summary(records)} words of the texts that go with them")
+        print(f"written to {path}")
 
 
-def _show(parts: list, title: str, reading: str = "") -> None:
-    """Prints listings, and writes them into the folder of --out."""
+def vocabulary(options: VocabularyOptions) -> None:
+    """Shows how a model uses its vocabulary."""
+    if options.untrained != bool(options.config):
+        raise UserError("--untrained and --config go together; give both, or --run.")
+    if options.untrained == bool(options.run):
+        raise UserError("Give one of --run=RUN and --untrained --config=FILE.")
+    _check_drawing(options.out)
+    with options.owning_folder(options.out):
+        from big_retrieval.explain.vocabulary import vocabulary
+        from big_retrieval.inference.load import load
+        from big_retrieval.train.build import untrained
+
+        if options.run is None:
+            model = untrained(options.load_config(), batch_size=BATCH)
+        else:
+            model = load(options.run)
+        draw = options.out is not None
+        parts = vocabulary(model, options.data, options.field, options.count, draw)
+        _show(parts, options.words, options.out, "Use of the vocabulary")
+
+
+ACTIONS = {"": main, "examples": examples, "vocabulary": vocabulary}
+
+
+def _check_drawing(out: Path | None) -> None:
+    """Raises if pictures of words are to be drawn without the library that draws them."""
+    if out is not None and not importlib.util.find_spec("matplotlib"):
+        raise UserError("--out draws with matplotlib: pip install 'big_retrieval[explain]'.")
+
+
+def _show(parts: list, words: int, out: Path | None, title: str, reading: str = "") -> None:
+    """Prints listings, and writes them into a folder."""
     from big_retrieval.explain import pictures
     from big_retrieval.explain.pages import listing_table, write_listings
 
-    print("\n\n".join(listing_table(part, LISTED.value) for part in parts) + "\n")
-    if OUT.value is None:
+    print("\n\n".join(listing_table(part, words) for part in parts) + "\n")
+    if out is None:
         return
     if absent := pictures.missing():
         print(absent)
-    page = write_listings(parts, LISTED.value, Path(OUT.value), title, reading)
-    print(f"written to {page}")
+    print(f"written to {write_listings(parts, words, out, title, reading)}")

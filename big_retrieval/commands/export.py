@@ -4,73 +4,81 @@
         [--field=NAME] [--python=PATH] [--license=NAME]
     big-retrieval export verify FOLDER [--python=PATH] [--trust-code]
 
-TARGET is open_clip, transformers, sentence-transformers, torch (a PyTorch module of the model's
-own) or onnx. FOLDER has weights, settings, tokenizer and preprocessing, a model card (README.md)
-and certificate.json: how far the target's embeddings are from ours. --python names the Python of
-an environment that has the library and PyTorch; without PyTorch the export is written and marked as
-unverified, and `verify` completes the certificate later. The files of onnx are written there, so
-that it needs PyTorch, onnx and onnxscript, and onnxruntime for the certificate. The command fails
-where embeddings differ by more than 1e-5. `verify` runs Python files of FOLDER only with
+TARGET is open_clip, transformers, sentence-transformers, torch (one PyTorch module for this model)
+or onnx. FOLDER has weights, settings, tokenizer and preprocessing, a model card (README.md) and
+certificate.json: the largest difference between the target's embeddings and the model's. --python
+names the Python of an environment that has the library and PyTorch; without PyTorch the export is
+marked as unverified, and `verify` completes the certificate later. The files of onnx are written in
+that environment, which needs PyTorch, onnx and onnxscript, and onnxruntime for the certificate. The
+command fails if embeddings differ by more than 1e-5. `verify` runs Python files of FOLDER only with
 --trust-code.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from absl import flags
-
-from big_retrieval import cli
+from big_retrieval.cli.option_groups import OutputOptions, PluginOptions
+from big_retrieval.cli.options import Flag
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import TARGETS
-from big_retrieval.runtime import locks
 
-WORDS = 2
 LOG = True
-WITHOUT = ("config", "workdir")
-RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder of the model")
-TO = flags.DEFINE_enum("to", None, tuple(TARGETS), "The library")
-OUT = flags.DEFINE_string("out", None, "The folder to write")
-FIELD = flags.DEFINE_list("field", [], "Of the model, whose encoder is exported; all by default")
-PYTHON = flags.DEFINE_string("python", "", "Python of an environment that has the library")
-TRUST_CODE = flags.DEFINE_bool(
-    "trust_code", False, "Let `verify` run Python files of the folder; use it for folders you wrote"
-)
-flags.DEFINE_alias("trust-code", "trust_code")
-LICENSE = flags.DEFINE_string("license", "unknown", "License that the model card names")
 
 
-def main(*words: str) -> None:
-    """Exports, or verifies an export."""
-    if words:
-        if words[0] != "verify" or len(words) != 2:
-            raise UserError("say what to verify: big-retrieval export verify FOLDER.")
-        _verify(Path(words[1]))
-        return
-    cli.require(
-        (RUN, "the run or checkpoint folder of the model"),
-        (TO, f"the library, one of {', '.join(TARGETS)}"),
-        (OUT, "the folder to write"),
-    )
-    out = Path(str(OUT.value))
-    with cli.owning(locks.beside(out), out):
-        _export(out)
+@dataclass(frozen=True, kw_only=True)
+class ExportedModelOptions(PluginOptions):
+    """Options of a model to export."""
+
+    field: tuple[str, ...] = ()  # Model fields whose encoders are exported; all by default
+    python: str = ""  # Python of an environment that has the library
+    license: str = "unknown"  # License that the model card names
 
 
-def _export(out: Path) -> None:
-    from big_retrieval.exporting.export import export
-    from big_retrieval.inference.load import load
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(ExportedModelOptions, OutputOptions):
+    """Options of `big-retrieval export`."""
 
-    export(
-        load(str(RUN.value)),
-        to=str(TO.value),
-        out=out,
-        fields=tuple(FIELD.value),
-        python=PYTHON.value,
-        license=LICENSE.value,
-    )
+    run: Path  # Run or checkpoint folder of the model
+    to: Annotated[str, Flag(choices=tuple(TARGETS))]  # Library to export to
+    out: Path  # Folder to write
 
 
-def _verify(folder: Path) -> None:
-    from big_retrieval.exporting.export import verify
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(OutputOptions):
+    """Options of `big-retrieval export verify`."""
 
-    with cli.owning(locks.beside(folder), folder, "folder"):
-        verify(folder, python=PYTHON.value, trust_code=TRUST_CODE.value)
+    folders: Annotated[tuple[str, ...], Flag(words=1)] = ()
+    python: str = ""  # Python of an environment that has the library
+    trust_code: bool = False  # Run Python files of the folder; use it for folders you wrote
+
+
+def main(options: ExportOptions) -> None:
+    """Exports a model."""
+    out = options.out
+    with options.owning_file(out):
+        from big_retrieval.exporting.export import export
+        from big_retrieval.inference.load import load
+
+        export(
+            load(options.run),
+            to=options.to,
+            out=out,
+            fields=options.field,
+            python=options.python,
+            license=options.license,
+        )
+
+
+def verify(options: VerifyOptions) -> None:
+    """Completes the certificate of an export."""
+    if not options.folders:
+        raise UserError("say what to verify: big-retrieval export verify FOLDER.")
+    folder = Path(options.folders[0])
+    with options.owning_file(folder, "folder"):
+        from big_retrieval.exporting.export import verify
+
+        verify(folder, python=options.python, trust_code=options.trust_code)
+
+
+ACTIONS = {"": main, "verify": verify}

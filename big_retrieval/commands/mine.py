@@ -1,31 +1,31 @@
-"""Finds hard negatives: documents that a model or BM25 takes for right ones.
+"""Finds hard negatives: non-relevant documents that a model or BM25 ranks high.
 
     big-retrieval mine --bm25 --data=FOLDER --out=FILE.jsonl
     big-retrieval mine --run=RUN [--config=FILE] [--data=...] --out=FILE.jsonl
 
-All documents are searched for every training query; documents that are right for it, have the text
-of a right one or are the query itself are left out, and so are those that contain an answer. Of the
-others --skip leaves out the first ranks, --margin and --share those that score too near to the best
-right document, or above it: they may be right though nobody judged them. --count best ones are
-kept, or drawn with --draw. FILE is in DPR's form; `config.Dpr` trains on it. A run that was stopped
-goes on where it was when it is called again with the same flags.
+All documents are searched for every training query. Documents that are relevant to it, have the
+text of a relevant document, contain an answer, or are the query itself are left out. --skip leaves
+out the first ranks of the others; --margin and --share leave out documents whose scores are too
+near to the best relevant document's score, or above it: they may be relevant although nobody judged
+them. The --count best documents are kept, or drawn with --draw. FILE is in DPR's form; `config.Dpr`
+trains on it. A command that was stopped resumes when it is called again with the same flags.
 
---data is a folder in BEIR's form (--split, "train"; relevance of 1 or more is right) or a file in
-DPR's form; without it, it is the config's `data`. Documents of pairs that nobody judged are those
-of the pairs, and those of --documents (tab-separated id, text and title, or JSON lines). The fields
-are those of the checkpoint's config, or of --config; with --bm25 and neither, `query`, `title` and
-`text`.
+--data is a folder in BEIR's form (--split, "train"; relevance of at least 1 is relevant) or a file
+in DPR's form; by default it is the config's `data`. Documents of pairs that nobody judged are the
+documents of the pairs, and of --documents (tab-separated id, text and title, or JSON lines). The
+fields come from the checkpoint's config, or from --config; with --bm25 and neither, they are
+`query`, `title` and `text`.
 """
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from absl import flags
-
-from big_retrieval import cli
+from big_retrieval.cli.option_groups import ConfigOptions
+from big_retrieval.cli.options import AtLeast1, Flag, select
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import locks
+from big_retrieval.mining.options import MiningOptions
 
 if TYPE_CHECKING:
     from big_retrieval.config import Config
@@ -34,96 +34,74 @@ if TYPE_CHECKING:
     from big_retrieval.mining.task import Task
 
 LOG = True
-WITHOUT = ("workdir",)
-RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder, or other model")
-BM25 = flags.DEFINE_bool("bm25", False, "BM25 instead of a model")
-DATA = flags.DEFINE_string("data", None, "Folder in BEIR's form, or a file in DPR's form")
-SPLIT = flags.DEFINE_string("split", "train", "With --data: of BEIR's qrels")
-DUPLICATES = flags.DEFINE_enum(
-    "duplicates",
-    "refuse",
-    ("refuse", "max", "min", "mean", "first"),
-    "With --data: of pairs judged twice",
-)
-DOCUMENTS = flags.DEFINE_string("documents", None, "File of further documents, for DPR's form")
-OUT = flags.DEFINE_string("out", None, "The file to write, .jsonl")
-DEPTH = flags.DEFINE_integer("depth", 200, "Documents that are found for a query", lower_bound=1)
-COUNT = flags.DEFINE_integer("count", 10, "Negatives of a query; 0: all", lower_bound=0)
-SKIP = flags.DEFINE_integer("skip", 0, "Ranks that are left out", lower_bound=0)
-MARGIN = flags.DEFINE_float("margin", None, "Least distance below the best right document's score")
-SHARE = flags.DEFINE_float("share", None, "Most of the best right document's score, such as 0.95")
-DRAW = flags.DEFINE_bool("draw", False, "Draw the negatives among all, by --seed")
-SEED = flags.DEFINE_integer("seed", 0, "Of --draw", lower_bound=0)
+Duplicates = Literal["refuse", "max", "min", "mean", "first"]
 BATCH = 256  # rows encoded at a time
 
 
-def main() -> None:
-    """Mines what the flags ask for."""
-    out = _checked()
-    with cli.owning(locks.beside(out), out):
-        from big_retrieval.mining.choice import MiningOptions
+@dataclass(frozen=True, kw_only=True)
+class MineOptions(MiningOptions, ConfigOptions):
+    """Options of `big-retrieval mine`."""
+
+    out: Path  # File to write, .jsonl
+    run: str | None = None  # Run or checkpoint folder, or a third-party model
+    bm25: bool = False  # BM25 instead of a model
+    data: str | None = None  # Folder in BEIR's form, or a file in DPR's form
+    split: Annotated[str, Flag(needs="data")] = "train"  # Split of BEIR's qrels
+    # Score of a pair that was judged several times
+    duplicates: Annotated[Duplicates, Flag(needs="data")] = "refuse"
+    documents: str | None = None  # File of additional documents, for DPR's form
+    depth: AtLeast1 = 200  # Documents that are searched for a query
+
+
+def main(options: MineOptions) -> None:
+    """Mines hard negatives."""
+    if bool(options.run) == options.bm25:
+        raise UserError("say who searches: --run=RUN or --bm25, one of them.")
+    if options.bm25 and not options.data and options.config is None:
+        raise UserError("--bm25 needs --data, or --config with its `data`.")
+    if options.share == 0:
+        raise UserError("--share is 0; it must be above 0, at most 1, such as 0.95.")
+    with options.owning_file(options.out):
         from big_retrieval.mining.mine import mine
 
-        options = MiningOptions(
-            COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value
-        )
-        task, searcher, config = _bm25() if BM25.value else _model()
-        mine(task, searcher, config, options, DEPTH.value, out)
+        task, searcher, config = _bm25(options) if options.bm25 else _model(options)
+        choice = select(MiningOptions, options)
+        mine(task, searcher, config, choice, options.depth, options.out)
 
 
-def _checked() -> Path:
-    """The file to write, when the flags go together.
-
-    Raises:
-      UserError: they do not.
-    """
-    if bool(RUN.value) == BM25.value:
-        raise UserError("say who searches: --run=RUN or --bm25, one of them.")
-    if not OUT.value:
-        raise UserError("--out is missing: the file to write, such as negatives.jsonl.")
-    if BM25.value and not DATA.value and cli.CONFIG.value is None:
-        raise UserError("--bm25 needs --data, or --config with its `data`.")
-    if SHARE.value is not None and not 0 < SHARE.value <= 1:
-        raise UserError(f"--share is {SHARE.value}; it must be above 0, at most 1, such as 0.95.")
-    if MARGIN.value is not None and MARGIN.value < 0:
-        raise UserError(f"--margin is {MARGIN.value}; it must be 0 or more.")
-    return Path(OUT.value)
-
-
-def _bm25() -> "tuple[Task, CandidateSearcher, Config]":
-    """BM25 over the texts of --config's fields, or of query, title and text."""
+def _bm25(options: MineOptions) -> "tuple[Task, CandidateSearcher, Config]":
+    """Returns BM25 over the texts of --config's fields, or of query, title and text."""
     from big_retrieval.mining.searchers import search_with_bm25
     from big_retrieval.mining.task import config_of_texts
 
-    given = cli.load_config() if cli.CONFIG.value is not None else None
-    data = _data(given)
+    given = options.load_config() if options.config is not None else None
+    data = _data(options, given)
     config = given or config_of_texts(data)
-    return *search_with_bm25(config, data, DOCUMENTS.value), config
+    return *search_with_bm25(config, data, options.documents), config
 
 
-def _model() -> "tuple[Task, CandidateSearcher, Config]":
-    """The model of --run."""
+def _model(options: MineOptions) -> "tuple[Task, CandidateSearcher, Config]":
+    """Returns the model of --run."""
     from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
     from big_retrieval.mining.searchers import search_with_model
 
-    path = str(RUN.value)
-    if cli.CONFIG.value is None:
+    path = str(options.run)
+    if options.config is None:
         model = load(path, batch_size=BATCH)
-        data, config = _data(model.config), model.config
+        data, config = _data(options, model.config), model.config
     else:
-        given = cli.load_config()
+        given = options.load_config()
         model = import_model(path, like=given, batch_size=BATCH)
-        data, config = _data(given), dataclasses.replace(model.config, data=given.data)
-    return *search_with_model(model, data, DOCUMENTS.value), config
+        data, config = _data(options, given), dataclasses.replace(model.config, data=given.data)
+    return *search_with_model(model, data, options.documents), config
 
 
-def _data(config: "Config | None") -> "Source":
-    """The data of --data, or else of a config."""
+def _data(options: MineOptions, config: "Config | None") -> "Source":
+    """Returns the data of --data, or else of a config."""
     from big_retrieval.mining.task import source_of_path
 
-    if DATA.value:
-        duplicates: Any = DUPLICATES.value
-        return source_of_path(DATA.value, SPLIT.value, duplicates)
-    assert config is not None  # `_checked` has asked for one of both
+    if options.data:
+        return source_of_path(options.data, options.split, options.duplicates)
+    assert config is not None  # `main` needs one of both
     return config.data

@@ -1,23 +1,60 @@
-"""Says what a run would need and cost: memory, time, communication. Nothing is trained.
+"""Prints what a run would need and cost: memory, time, communication. It trains nothing.
 
     big-retrieval plan --config=quickstart
     big-retrieval plan --config=FILE.py[:arg] [--topology=h200-8] [--config.a.b=value ...]
 
-The step is compiled for the devices of this machine, or for --topology, which need not be here: the
-extras plan-tpu and plan-gpu install the compilers. --suggest compiles other settings, too, and
-lists them by speed. The plan goes to the screen and into plan.json of the run folder, --workdir.
+The step is compiled for the devices of this machine, or for the devices of --topology, which this
+machine need not have: the extras plan-tpu and plan-gpu install the compilers. --suggest compiles
+other settings, too, and lists them by speed. The command prints the plan and writes it to
+plan.json in the run folder, --workdir.
 """
 
-from big_retrieval import cli
-from big_retrieval import main as training
-from big_retrieval.config.checks import check
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from big_retrieval.cli.option_groups import RunOptions
+
+if TYPE_CHECKING:
+    from big_retrieval.config import Config
 
 LOG = True
-WITHOUT = ("plan", "distributed", "beir", "beir_sets")  # evaluators cost no memory of their own
 
 
-def main() -> None:
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(RunOptions):
+    """Options of a plan."""
+
+    topology: str | None = None  # Devices to plan for, e.g. h200-1, v5e-256, cpu-8
+    suggest: bool = False  # Compile other settings, too, and list them by speed
+
+
+def main(options: PlanOptions) -> None:
     """Checks the configuration and plans."""
-    config, workdir = cli.load_config(), cli.workdir()
+    from big_retrieval.config.checks import check
+
+    config = options.load_config()
     check(config)
-    training.plan(config, workdir)
+    plan(config, options.run_folder, options)
+
+
+def plan(config: "Config", workdir: Path, options: PlanOptions) -> None:
+    """Prints what the run needs and costs, and writes plan.json.
+
+    Raises:
+      UserError: an unknown topology, or a mesh or batch that does not divide over it.
+    """
+    from big_retrieval.config.checks import mesh_shape
+    from big_retrieval.plan import environment, targets
+    from big_retrieval.runtime import chips
+
+    topology = None if options.topology is None else chips.parse(options.topology)
+    if topology is not None:
+        mesh_shape(config, topology[1])
+        targets.check_count(*topology)
+        environment.prepare(*topology)
+    from big_retrieval.plan.plan import run
+
+    file = workdir / "plan.json"
+    with options.owning_file(file, "--workdir"):
+        run(config, workdir, topology, suggest=options.suggest)

@@ -1,97 +1,89 @@
-"""Searches an index that `big-retrieval index` made.
+"""Searches an index that `big-retrieval index` built.
 
     big-retrieval search --index=FOLDER --query="words"
-    big-retrieval search --index=FOLDER --image=PICTURE     # of models that read images
-    big-retrieval search --index=FOLDER                     # asks on the terminal
+    big-retrieval search --index=FOLDER --image=PICTURE     # for models that read images
+    big-retrieval search --index=FOLDER                     # reads queries from the terminal
     big-retrieval search --index=FOLDER --queries=FILE --out=run.trec
 
---mode=bag asks by the words of the query alone, with the index and without its model.
+--mode=bag searches by the words of the query, with the index and without its model.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-from absl import flags
-
-from big_retrieval import cli
+from big_retrieval.cli.option_groups import OutputOptions, PluginOptions
+from big_retrieval.cli.options import AtLeast1, Flag
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import locks
-
-WITHOUT = ("config", "workdir")
-INDEX = flags.DEFINE_string("index", None, "The folder of the index")
-QUERY = flags.DEFINE_string("query", None, "One query")
-QUERIES = flags.DEFINE_string("queries", None, "Files of queries, as for documents")
-OUT = flags.DEFINE_string("out", None, "With --queries: the run file to write, in TREC's format")
-TAG = flags.DEFINE_string("tag", "big_retrieval", "With --out: name of the run")
-TEXT = flags.DEFINE_list("text", [], "With --queries: column of the text")
-IMAGE = flags.DEFINE_string(
-    "image", "", "An image as the query; with --queries: column of the image"
-)
-ID = flags.DEFINE_string("id", "", "With --queries: column of the ids")
-DEPTH = flags.DEFINE_integer("depth", 10, "Documents of a query at most", lower_bound=1)
-MODE = flags.DEFINE_enum(
-    "mode", None, ("parametric", "bag", "binary"), "How to ask; by default as the index was made"
-)
-RUN = flags.DEFINE_string("run", "", "The model's run or checkpoint folder, where it has moved")
-QUERY_FIELD = flags.DEFINE_string("query_field", "", "Of the model, by which queries are read")
-ENGINE = flags.DEFINE_enum("engine", "exact", ("exact", "faiss"), "Of dense indexes")
-VERIFY = flags.DEFINE_bool("verify", False, "Verify the checksums of all files first")
-BATCH = flags.DEFINE_integer("batch_size", 64, "Queries encoded at a time", lower_bound=1)
 
 
-def main() -> None:
-    """Opens the index and answers what is asked."""
-    _check_flags()
-    if not OUT.value:
-        _search()
-        return
-    out = Path(OUT.value)
-    with cli.owning(locks.beside(out), out):
-        _search()
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(OutputOptions, PluginOptions):
+    """Options of `big-retrieval search`."""
+
+    index: Path  # Folder of the index
+    query: str | None = None  # One query
+    queries: str | None = None  # Files of queries, in the forms of documents
+    out: Annotated[Path | None, Flag(needs="queries")] = None  # TREC run file to write
+    tag: Annotated[str, Flag(needs="out")] = "big_retrieval"  # Name of the run in that file
+    text: Annotated[tuple[str, ...], Flag(needs="queries")] = ()  # Column of the text
+    image: str = ""  # Image file as the query; with --queries: column of the image
+    id: Annotated[str, Flag(needs="queries")] = ""  # Column of the ids
+    depth: AtLeast1 = 10  # Maximum number of documents per query
+    # Search mode; by default the mode of the index
+    mode: Literal["parametric", "bag", "binary"] | None = None
+    run: str = ""  # Run or checkpoint folder of the model, if it has moved
+    query_field: str = ""  # Model field that encodes queries
+    engine: Literal["exact", "faiss"] = "exact"  # Search library for dense indexes
+    verify: bool = False  # Verify the checksums of all files first
+    batch_size: AtLeast1 = 64  # Queries encoded at a time
 
 
-def _search() -> None:
+def main(options: SearchOptions) -> None:
+    """Opens the index and answers the queries."""
+    _check(options)
+    with options.owning_file(options.out):
+        _search(options)
+
+
+def _search(options: SearchOptions) -> None:
     from big_retrieval.retrieval.answers import answer, converse
     from big_retrieval.retrieval.searching import open_searcher
 
     searcher = open_searcher(
-        Path(str(INDEX.value)),
-        mode=MODE.value,
-        checkpoint=RUN.value,
-        field=QUERY_FIELD.value,
-        engine=ENGINE.value,
-        verify=VERIFY.value,
-        batch_size=BATCH.value,
-        image=bool(IMAGE.value),
+        options.index,
+        mode=options.mode,
+        checkpoint=options.run,
+        field=options.query_field,
+        engine=options.engine,
+        verify=options.verify,
+        batch_size=options.batch_size,
+        image=bool(options.image),
     )
-    if QUERIES.value:
-        column = IMAGE.value if searcher.image else ",".join(TEXT.value)
-        where = {"column": column, "id": ID.value, "tag": TAG.value}
-        searcher.write_run(QUERIES.value, Path(str(OUT.value)), DEPTH.value, **where)
-        print(f"written to {OUT.value}")
-    elif IMAGE.value and not searcher.image:
+    if options.queries and options.out:
+        column = options.image if searcher.image else ",".join(options.text)
+        where = {"column": column, "id": options.id, "tag": options.tag}
+        searcher.write_run(options.queries, options.out, options.depth, **where)
+        print(f"written to {options.out}")
+    elif options.image and not searcher.image:
         raise UserError(
-            f"--image is given, and queries of {INDEX.value} are read by the field "
+            f"--image is given, and queries of {options.index} are read by the field "
             f"{searcher.field!r}, which is no image: give --query=WORDS."
         )
-    elif QUERY.value is not None or IMAGE.value:
-        answer(searcher, QUERY.value or IMAGE.value, DEPTH.value)
+    elif options.query is not None or options.image:
+        answer(searcher, options.query or options.image, options.depth)
     else:
-        converse(searcher, DEPTH.value)
+        converse(searcher, options.depth)
 
 
-def _check_flags() -> None:
-    """Raises a UserError for flags that are missing or do not go together."""
-    if not INDEX.value:
-        raise UserError("--index is missing: the folder that big-retrieval index wrote.")
-    if QUERY.value is not None and QUERIES.value:
+def _check(options: SearchOptions) -> None:
+    """Raises a UserError for flags that do not go together."""
+    query, queries = options.query, options.queries
+    if query is not None and queries:
         raise UserError("--query and --queries are both given; keep one of them.")
-    if not QUERIES.value:
-        if QUERY.value is not None and IMAGE.value:
-            raise UserError("--query and --image are both a query; keep one of them.")
-        if TEXT.value or ID.value:
-            given = "--text" if TEXT.value else "--id"
-            raise UserError(f"{given} names a column of --queries=FILE: give that, too.")
-    if QUERY.value is not None and not QUERY.value.strip():
+    if query is not None and options.image:
+        raise UserError("--query and --image are both a query; keep one of them.")
+    if query is not None and not query.strip():
         raise UserError("--query is empty; give it a word, or an image's file.")
-    if bool(QUERIES.value) != bool(OUT.value):
-        raise UserError("--queries=FILE and --out=run.trec go together; give both or neither.")
+    if queries and not options.out:
+        raise UserError("--queries needs --out. Add --out=run.trec.")

@@ -1,107 +1,182 @@
-"""Trains a configuration, or on data as they lie there.
+"""Trains a configuration, or trains on your data directly.
 
     big-retrieval train --data=FOLDER_OR_FILE
     big-retrieval train --data=FILE --image=file --text=title [--config.total_steps=500 ...]
     big-retrieval train --config=quickstart
     big-retrieval train --config=FILE.py[:arg] [--workdir=DIR] [--config.a.b=value ...]
 
---data looks at the data (pictures with text files beside them, CSV, JSON lines, Parquet, tars;
-images with captions, questions with answers, or clicks), says what it takes for what, splits off a
-validation part, chooses a config that fits this machine, and writes it into the run folder as
-config.py. --image, --text, --query, --document, --score and --document_id say what it would guess.
+--data looks at the data (pictures with text files next to them, CSV, JSON lines, Parquet, tars;
+images with captions, questions with answers, or clicks), prints which column it takes for which
+role, splits off a validation part, chooses a config that fits this machine, and writes the config
+into the run folder as config.py. --image, --text, --query, --document, --score and --document_id
+override the roles of columns.
 
 --config is a file, or the name of a config that comes with the package (`big-retrieval configs`
 lists them). Everything that the run writes goes into the run folder, --workdir; the same command
-started again goes on from the newest checkpoint. With --plan nothing is trained, as by
-`big-retrieval plan`.
+started again continues from the newest checkpoint. --plan trains nothing and prints the plan of
+`big-retrieval plan`. --beir=FOLDER adds BEIR's data sets as evaluators of a text model.
 
-Several processes (hosts) start the same command (launch/ does it for them). Where
+Several processes (hosts) start the same command (launch/ does it for them). If
 JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set, the processes find each other
-by these; on a TPU pod or under SLURM, with --distributed, by what the platform says. The exit
-status is 2 for a user's mistake and 75 where the same command started again may well succeed. Only
-one run writes into a run folder: another one ends with a sentence, or waits with --wait.
+by these variables; on a TPU pod or under SLURM, with --distributed, by the platform's. The exit
+status is 2 for a user's mistake and 75 if the same command started again may well succeed. Only
+one run writes into a run folder: another one ends with an error, or waits with --wait.
 
-`python -m big_retrieval.main` is the same command, without --data.
+`python -m big_retrieval.main` is the same command.
 """
 
+import dataclasses
 import logging
 import os
 import re
-import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-from absl import flags
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from big_retrieval import cli
-from big_retrieval import main as training
-from big_retrieval.cli import roles
+from big_retrieval.cli.option_groups import BeirOptions
+from big_retrieval.cli.options import Flag, select
+from big_retrieval.commands.plan import PlanOptions, plan
 from big_retrieval.errors import UserError
+from big_retrieval.own_data.data_flags import DataFlags
 from big_retrieval.runtime import locks
+
+if TYPE_CHECKING:
+    from big_retrieval.config import Config
 
 log = logging.getLogger(__name__)
 LOG = True
-INSTEAD = "data"  # the flag that a config is made of
-DATA = flags.DEFINE_string("data", None, "File, folder or pattern of files to train on")
-INIT = flags.DEFINE_string(
-    "init", "", "With --data: folder of published weights to start from; none: random weights"
-)
-OWN = (INSTEAD, *roles.ROLES, "init", "answer")
 
 
-def main() -> None:
-    """Reads the configuration, or makes one for --data, and trains."""
-    if DATA.value is None:
-        given = [f"--{name}" for name in OWN if name in flags.FLAGS and flags.FLAGS[name].present]
-        if given:
-            raise UserError(f"{given[0]} needs --data. Add --data=FILE, or remove {given[0]}.")
-        training.main()
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(PlanOptions, BeirOptions, DataFlags):
+    """Options of training."""
+
+    config_source: ClassVar[str] = "data"
+
+    data: str | None = None  # File, folder or pattern of files to train on
+    # Folder of published weights to start from; none for random weights
+    init: Annotated[str, Flag(needs="data")] = ""
+    plan: bool = False  # Print what the run needs and costs instead of training
+    tracker: tuple[str, ...] = ()  # Additional trackers of the curves, e.g. wandb,mlflow
+    distributed: bool = False  # Join the other processes of this run first
+
+
+def main(options: TrainOptions) -> None:
+    """Trains the config, or a config that it writes for --data; or plans."""
+    for flag in ("topology", "suggest"):
+        if getattr(options, flag) and not options.plan:
+            raise UserError(f"--{flag} is for --plan. Add --plan, or remove --{flag}.")
+    if options.data is None:
+        train(options)
         return
-    workdir = _prepared()
-    training.main()
-    if (workdir / "results.json").is_file():
+    options = write_config(options)
+    train(options)
+    if (options.run_folder / "results.json").is_file():
         from big_retrieval.own_data.prepare import next_commands
 
-        log.info("next:\n" + "\n".join(f"  {line}" for line in next_commands(workdir)))
+        commands = next_commands(options.run_folder)
+        log.info("next:\n" + "\n".join(f"  {line}" for line in commands))
 
 
-def _prepared() -> Path:
-    """Makes the config of --data and reads it as if --config named it; returns the run folder."""
-    from big_retrieval.own_data.columns import DataFlags
+def write_config(options: TrainOptions) -> TrainOptions:
+    """Writes a config for --data; returns the options with this config and its run folder."""
     from big_retrieval.own_data.prepare import TrainingRequest, prepare
 
-    if cli.CONFIG.value is not None:
+    if options.config is not None:
         raise UserError(
             "--data makes a config of its own: leave --config out, or give the data to this config "
             "by --config.data.path=FILE."
         )
-    if int(os.environ.get("JAX_NUM_PROCESSES", "1")) > 1 or training.DISTRIBUTED.value:
+    if int(os.environ.get("JAX_NUM_PROCESSES", "1")) > 1 or options.distributed:
         raise UserError(
             "--data is for one process: start it alone with --plan, and give the config.py that it "
             "writes to all processes by --config."
         )
-    data = str(DATA.value)
-    if not data:
+    if not options.data:
         raise UserError("--data is empty: give a file or a folder.")
-    name = re.sub(r"[^\w.=-]+", "-", Path(data).absolute().resolve().stem).strip("-") or "data"
-    workdir = Path(cli.WORKDIR.value or Path("runs") / name)
-    flags_of_data = DataFlags(**roles.data_flags())
-    with cli.owning(locks.in_folder(workdir), workdir, "--workdir"):
-        changed = [arg for arg in sys.argv[1:] if re.match(r"--?config\.", arg)]
-        file = prepare(TrainingRequest(data, flags_of_data, INIT.value), workdir, changed)
-    rest = _without(sys.argv[1:], (*OWN, "workdir"))
-    sys.argv[1:] = [f"--config={file}", f"--workdir={workdir}", *rest]
-    flags.FLAGS.unparse_flags()
-    cli.parse(sys.argv)
-    return workdir
+    name = re.sub(r"[^\w.=-]+", "-", Path(options.data).absolute().resolve().stem).strip("-")
+    workdir = options.workdir or Path("runs") / (name or "data")
+    images = options.images and os.path.abspath(options.images)
+    data_flags = dataclasses.replace(select(DataFlags, options), images=images)
+    with options.owning_folder(workdir, "--workdir"):
+        changed = [key for key in options.keys if key.startswith("-")]
+        request = TrainingRequest(options.data, data_flags, options.init)
+        file = prepare(request, workdir, changed)
+    return dataclasses.replace(options, config=str(file), workdir=workdir)
 
 
-def _without(argv: list[str], names: tuple[str, ...]) -> list[str]:
-    """A command line without some flags, written --name=value or --name value."""
-    out, skip = [], False
-    for arg in argv:
-        name = re.match(r"--?([\w.-]+)(=?)", arg)
-        mine = name is not None and name[1] in names
-        if not skip and not mine:
-            out.append(arg)
-        skip = mine and name is not None and not name[2]
-    return out
+def train(options: TrainOptions) -> None:
+    """Trains, or plans with --plan."""
+    from big_retrieval.config.checks import check
+
+    config = options.add_evaluators(options.load_config())
+    config, workdir = with_trackers(config, options.tracker), options.run_folder
+    check(config)
+    if options.plan:
+        plan(config, workdir, options)
+        return
+    from big_retrieval.runtime import distributed
+
+    process, processes = distributed.join(options.distributed)
+    log.info("importing the trainer ...")
+    from big_retrieval.runtime.watchdog import Watchdog
+    from big_retrieval.train import loop
+
+    watchdog = Watchdog(workdir, config.hang_after, process=process, processes=processes)
+    with distributed.retryable(processes, watchdog.late):
+        lock = lock_folder(workdir, process, processes, wait=options.wait)
+    try:
+        with watchdog, distributed.retryable(processes, watchdog.late):
+            loop.train(config, workdir)
+    finally:
+        lock.release()
+
+
+def lock_folder(workdir: Path, process: int, processes: int, *, wait: bool = False) -> locks.Lock:
+    """Makes this run the owner of the run folder; the first process holds the lock for all.
+
+    Args:
+      workdir: the run folder.
+      process: index of this process.
+      processes: number of processes of the run.
+      wait: True waits for another run.
+
+    Raises:
+      UserError: another run writes to the folder, or the folder is not writable.
+    """
+    from big_retrieval.runtime import distributed
+
+    path = locks.in_folder(workdir)
+    lock = locks.Lock(path, of=workdir, flag="--workdir", wait=wait, lost=cli.fail)
+    broadcast = distributed.broadcast if processes > 1 else str
+    try:
+        if process == 0:
+            lock.acquire(broadcast)
+        else:
+            locks.follow(broadcast)
+    except UserError:
+        if process == 0 and processes > 1:
+            time.sleep(2)  # the other processes need this one to end with their own message
+        raise
+    return lock
+
+
+def with_trackers(config: "Config", types: Sequence[str]) -> "Config":
+    """Returns a config with additional trackers by type; existing trackers of a type stay.
+
+    Raises:
+      UserError: there is no such tracker.
+    """
+    from big_retrieval.config.trackers import Tracker
+
+    by_type = {cls.type: cls for cls in Tracker.registered()} if types else {}
+    trackers = dict(config.trackers)
+    for name in types:
+        if name not in by_type:
+            raise UserError(f"--tracker: {name!r} is unknown; known: {', '.join(sorted(by_type))}.")
+        if all(tracker.type != name for tracker in trackers.values()):
+            trackers[name] = by_type[name]()
+    return dataclasses.replace(config, trackers=trackers)

@@ -13,6 +13,7 @@ from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.demo.collection import DemoDocuments, SourceRecords, open_image_records
+from big_retrieval.demo.options import DemoOptions
 from big_retrieval.demo.search_modes import BagMode, Bm25Mode, ModelMode, SearchMode
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
@@ -23,41 +24,16 @@ from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.dense import DenseIndex
 from big_retrieval.retrieval.encode import document_fields, query_field
+from big_retrieval.retrieval.index_options import DocumentColumns, IndexOptions
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.making import write_index
-from big_retrieval.retrieval.preparing import (
-    DocumentColumns,
-    IndexOptions,
-    IndexWork,
-    prepare,
-    reader_for,
-)
+from big_retrieval.retrieval.preparing import IndexWork, prepare, reader_for
 from big_retrieval.retrieval.searching import check_model
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
 
 log = logging.getLogger(__name__)
 BATCH = 64  # rows encoded at a time while the index is built
 MAX_BM25 = 200_000  # documents up to which BM25 is offered
-
-
-@dataclass(frozen=True)
-class DemoOptions(DocumentColumns):
-    """Options of `big-retrieval demo`.
-
-    Attributes:
-      runs: run or checkpoint folders; empty for those that the indexes name.
-      indexes: indexes of the same documents; empty to encode documents at the start.
-      data: files of documents as in `big-retrieval index`; "evals.NAME" or "data" for a source of
-        the run's config; "" for the source of its first evaluation.
-      query_field: field that reads texts; "" for the one of `encode.query_field`.
-      limit: maximum number of documents to encode at the start.
-    """
-
-    runs: tuple[str, ...] = ()
-    indexes: tuple[str, ...] = ()
-    data: str = ""
-    query_field: str = ""
-    limit: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -89,7 +65,7 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
         different documents.
     """
     _check_flags(options)
-    opened = _open_indexes(options) if options.indexes else _build_indexes(options, folder)
+    opened = _open_indexes(options) if options.index else _build_indexes(options, folder)
     first = opened[0]
     for other in opened[1:]:
         if list(other.index.ids) != list(first.index.ids):
@@ -105,13 +81,13 @@ def open_demo(options: DemoOptions, folder: Path) -> Demo:
 
 
 def _check_flags(options: DemoOptions) -> None:
-    if not options.runs and not options.indexes:
+    if not options.run and not options.index:
         raise UserError("--run is missing: a run or checkpoint folder. Or give an --index.")
-    if not options.indexes:
+    if not options.index:
         return
-    if len(options.runs) not in (0, len(options.indexes)):
+    if len(options.run) not in (0, len(options.index)):
         raise UserError(
-            f"--run has {len(options.runs)} folders and --index has {len(options.indexes)}. Name "
+            f"--run has {len(options.run)} folders and --index has {len(options.index)}. Name "
             "one run for each index, in the same order, or none."
         )
     names = ["data", *(key.name for key in dataclasses.fields(DocumentColumns))]
@@ -124,8 +100,8 @@ def _check_flags(options: DemoOptions) -> None:
 def _open_indexes(options: DemoOptions) -> list[_OpenedIndex]:
     """Opens indexes and their models; pictures come from the first index."""
     out: list[_OpenedIndex] = []
-    runs = options.runs or ("",) * len(options.indexes)
-    for name, run in zip(options.indexes, runs, strict=True):
+    runs = options.run or ("",) * len(options.index)
+    for name, run in zip(options.index, runs, strict=True):
         index = open_index(name)
         path, model = run or index.about.checkpoint, None
         if Path(path).is_dir():
@@ -143,7 +119,7 @@ def _open_indexes(options: DemoOptions) -> list[_OpenedIndex]:
 
 def _build_indexes(options: DemoOptions, folder: Path) -> list[_OpenedIndex]:
     """Encodes the documents of --data, or of the first run's evaluation, by every run."""
-    checkpoints = [saved.find(run) for run in options.runs]
+    checkpoints = [saved.find(run) for run in options.run]
     configs = [saved.read_config(checkpoint) for checkpoint in checkpoints]
     source, out = _config_source(configs[0], options.data), []
     columns = {key.name: getattr(options, key.name) for key in dataclasses.fields(DocumentColumns)}
@@ -196,13 +172,11 @@ def _prepare_source(source: RecordSource, options: IndexOptions, config: Config)
     shown = "" if reader.texts else next(iter(texts), "")
     reader = dataclasses.replace(reader, id="id", show=options.show or shown)
     records: Any = SourceRecords(source, next(iter(reader.images.values()), ""))
-    tokenizer = FixedLengthTokenizer.load(options.checkpoint / "tokenizer.json")
+    tokenizer = FixedLengthTokenizer.load(options.run / "tokenizer.json")
     first = next(iter(fields))
     words = vocabulary_of(config, tokenizer, first) if is_lexical(config, first) else None
     span = range(len(records))
-    return IndexWork(
-        options, options.checkpoint, config, fields, reader, records, span, tokenizer, words
-    )
+    return IndexWork(options, options.run, config, fields, reader, records, span, tokenizer, words)
 
 
 def _modes(opened: _OpenedIndex, field: str, several: bool) -> Iterator[SearchMode]:

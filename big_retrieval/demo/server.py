@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
-    from big_retrieval.demo.load_collection import DemoOptions
+    from big_retrieval.demo.options import DemoOptions
 
 log = logging.getLogger(__name__)
 EXTRA = "The demo needs starlette, uvicorn and Jinja2. Run pip install 'big_retrieval[demo]'."

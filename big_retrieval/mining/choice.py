@@ -7,30 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from big_retrieval.data.text.normalize import WORD, find_words, normalize_text
+from big_retrieval.mining.options import MiningOptions
 
 SYMBOL = r"[^\p{Z}\p{C}]"  # any other character that can be seen
-
-
-@dataclass(frozen=True)
-class MiningOptions:
-    """How the hard negatives of a query are chosen.
-
-    Attributes:
-      count: negatives of a query at most; 0: no limit.
-      skip: how many of the best ranks are left out; right documents and the query itself do not
-        count.
-      margin: a negative's score is at least this far below the best right document's; None: any.
-      share: a negative's score is at most this share of the best right document's; None: any.
-      draw: whether negatives are drawn at random among the remaining documents.
-      seed: of the random draw.
-    """
-
-    count: int = 10
-    skip: int = 0
-    margin: float | None = None
-    share: float | None = None
-    draw: bool = False
-    seed: int = 0
 
 
 @dataclass(frozen=True)

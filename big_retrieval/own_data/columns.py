@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from big_retrieval.data.formats.folders import IMAGES
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.own_data.data_flags import DataFlags
 
 ENDINGS = tuple(ending.removeprefix(".") for ending in IMAGES)  # of members of tar shards
 CLICKS, RANKS = ("clicks", "click_count", "purchases"), ("rank", "position")
@@ -40,22 +41,6 @@ ROLES = {  # kind -> roles in the order in which they get a column
 }
 NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_(caption|text|answer|passage|document)s?)?(_\d+)?")
 FIRST_ROWS = 2000  # in which queries of judged pairs repeat
-
-
-@dataclass(frozen=True)
-class DataFlags:
-    """Flags that describe the data: a column for each role, and the folder of images.
-
-    None for a flag that is not given; an empty column means that the data have none.
-    """
-
-    image: str | None = None
-    text: str | None = None
-    query: str | None = None
-    document: str | None = None
-    score: str | None = None
-    document_id: str | None = None
-    images: str | None = None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from big_retrieval.retrieval.documents import DocumentRow
 from big_retrieval.retrieval.encode import encode_rows, encoded, query_field
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import DENSE, INVERTED, ORIGIN, About
-from big_retrieval.retrieval.preparing import IndexOptions, IndexWork, block, origin, prepare
+from big_retrieval.retrieval.index_options import IndexOptions
+from big_retrieval.retrieval.preparing import IndexWork, block, origin, prepare
 from big_retrieval.retrieval.vocabulary import normalises
 from big_retrieval.runtime import building
 
@@ -117,7 +118,7 @@ def write_index(partial: Path, work: IndexWork) -> About:
             about = dense.build(partial, batches(), about)
         else:
             work.words.save(partial)
-            memory = work.options.memory
+            memory = int(work.options.memory * 2**20)
             about = inverted.build(partial, batches(), about, memory=memory)
     check_ids(StoredTexts(Store(partial), "id"))
     return about
@@ -146,7 +147,7 @@ def _about(work: IndexWork) -> About:
         query_length=field.length if field.modality == "text" else 0,
         checkpoint=str(work.checkpoint.absolute()),
         params_sha256="" if work.model is None else params_sha256(work.model.weights),
-        files=",".join(str(Path(x).absolute()) for x in split_paths(options.documents) if x),
+        files=",".join(str(Path(x).absolute()) for x in split_paths(options.data) if x),
     )
     if work.words is None:
         return about

@@ -27,7 +27,8 @@ from big_retrieval.retrieval import dense, inverted, making, vocabulary
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import DENSE, ORIGIN
-from big_retrieval.retrieval.preparing import IndexOptions, block, origin, prepare
+from big_retrieval.retrieval.index_options import IndexOptions
+from big_retrieval.retrieval.preparing import block, origin, prepare
 from big_retrieval.runtime import building
 
 log = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ def _join(paths: Mapping[IndexPart, Path], options: IndexOptions) -> None:
         if about.kind == DENSE:
             about = dense.join(partial, [path for path, _ in parts], about)
         else:
-            about = inverted.join(partial, parts, memory=options.memory)
+            about = inverted.join(partial, parts, memory=int(options.memory * 2**20))
         making.check_ids(StoredTexts(Store(partial), "id"))
     folders.finish(partial, options.out, about)
     making.log_index(options.out, about)

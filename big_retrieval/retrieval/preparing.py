@@ -1,4 +1,4 @@
-"""Options of `big-retrieval index`, and its work before a model runs."""
+"""Work of `big-retrieval index` before a model runs."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -11,62 +11,11 @@ from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load, saved
 from big_retrieval.io import manifest
-from big_retrieval.retrieval import exports, inverted
+from big_retrieval.retrieval import exports
 from big_retrieval.retrieval.documents import DocumentReader, open_records
 from big_retrieval.retrieval.encode import IMAGES, TEXTS, document_fields
+from big_retrieval.retrieval.index_options import IndexOptions
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class DocumentColumns:
-    """Flags that name columns of documents.
-
-    Attributes:
-      text: columns of the text, which are joined; empty for the field's column in training.
-      title: column of the titles; empty for the field's column in training, if any.
-      image: column of the image; empty for the field's column in training.
-      show: column that results show; empty for the text.
-      id: column of the ids.
-    """
-
-    text: tuple[str, ...] = ()
-    title: str = ""
-    image: str = ""
-    show: str = ""
-    id: str = ""
-
-
-@dataclass(frozen=True)
-class IndexOptions(DocumentColumns):
-    """Flags of `big-retrieval index`.
-
-    Attributes:
-      checkpoint: a run or checkpoint folder.
-      documents: files, separated by commas.
-      out: the folder to write.
-      field: fields of the model, as in `encode.document_fields`.
-      query_field: field that will encode queries, as in `encode.query_field`.
-      join: separator of the joined columns.
-      binary: True to index bags of words, without running the model.
-      values: "float32" or "float16".
-      format: "index", or one of `exports.FORMATS`.
-      quantise: factor of the weights of the format "lucene".
-      memory: bytes for building an inverted index.
-      batch_size: maximum number of rows encoded at a time; CPUs use fewer for long texts.
-    """
-
-    checkpoint: Path
-    documents: str
-    out: Path
-    field: str = ""
-    query_field: str = ""
-    join: str = " "
-    binary: bool = False
-    values: str = "float32"
-    format: str = "index"
-    quantise: float | None = None
-    memory: int = inverted.MEMORY
-    batch_size: int = 64
 
 
 @dataclass(frozen=True)
@@ -97,7 +46,7 @@ class IndexWork:
 
 def prepare(options: IndexOptions) -> IndexWork:
     """Opens the checkpoint and the documents without reading weights, after cheap checks."""
-    checkpoint = saved.find(options.checkpoint)
+    checkpoint = saved.find(options.run)
     config = saved.read_config(checkpoint)
     fields = document_fields(config, options.field)
     name = next(iter(fields))
@@ -114,7 +63,7 @@ def prepare(options: IndexOptions) -> IndexWork:
         )
     if options.binary and (reads := config.fields[name].modality) != "text":
         raise UserError(f"--binary indexes words, and field {name!r} reads {reads}s.")
-    records, reader = open_records("data", options.documents, reader_for(options, config, fields))
+    records, reader = open_records("data", options.data, reader_for(options, config, fields))
     tokenizer = FixedLengthTokenizer.load(checkpoint / "tokenizer.json")
     words = vocabulary_of(config, tokenizer, name) if lexical else None
     span = range(len(records))
@@ -133,7 +82,7 @@ def origin(work: IndexWork) -> dict[str, Any]:
     """
     options = work.options
     flags = dataclasses.asdict(options)
-    for name in ("checkpoint", "documents", "out", "format", "quantise", "memory"):
+    for name in ("run", "data", "out", "format", "quantise", "memory"):
         del flags[name]
     return {
         "model": manifest.sha256_file(work.checkpoint / manifest.MANIFEST),

@@ -1,15 +1,14 @@
 """Standard output and error that end no command: closed pipes, full disks, narrow encodings.
 
-`guard` replaces both streams once, before anything is printed, so that every `print` is covered,
-also those of libraries. On a guarded stream
+`guard` replaces both streams once, before anything is printed, so that it covers every `print`,
+also in libraries. On a guarded stream
 
-* a closed pipe (`| head -3`) is replaced by the null device, and the command goes on;
+* a closed pipe (`| head -3`) is replaced by the null device, and the command continues;
 * characters that the terminal's encoding lacks come as `\\xe9` instead of an exception;
 * on standard output, control characters of ids, captions and file names come as `\\x1b`, since they
   could write over other lines (`messages` does the same for messages);
-* in a command whose output is only a log of its work, such as training, text that cannot be
-  written (a full disk under a log file, a terminal that is gone) or that nobody takes for
-  `PATIENCE` seconds (a paused pager) is dropped.
+* in a command whose output only reports progress, such as training, text that cannot be written (a
+  full disk under a log file, a terminal that is gone) is dropped.
 
 In a command whose output is its result, a full disk stays an error: half a result must not look
 like a whole one.
@@ -21,11 +20,9 @@ import io
 import os
 import re
 import select
-import stat
 import sys
 from typing import Any, TextIO
 
-PATIENCE = 10.0  # seconds that a reader of a log may do nothing
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN)
 # All but tabs, line ends, and the carriage return that begins or ends a line that is written over.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|(?<!^)\r(?!\n|\Z)")
@@ -37,59 +34,40 @@ class _Guarded(io.FileIO):
 
     Args:
       number: the file descriptor; it stays open when this object is closed.
-      log: whether text that cannot be written is dropped.
+      log: True drops text that cannot be written.
     """
 
     def __init__(self, number: int, log: bool):
         super().__init__(number, "wb", closefd=False)
-        self._log, self._stalled, self._told = log, False, False
+        self._log, self._has_warned = log, False
 
     def write(self, data: Any) -> int:
-        """Writes all of some bytes, or drops what cannot be written of them."""
-        rest = memoryview(data).cast("B")
-        size = len(rest)
+        """Writes all bytes, or drops what cannot be written of them."""
+        remaining = memoryview(data).cast("B")
+        size = len(remaining)
         try:
-            while rest:
-                if self._log and not self._takes():
-                    self._tell("nobody reads the output")
-                    break
-                written = super().write(rest[: self._piece()])
+            while remaining:
+                written = super().write(remaining)
                 if written is None:  # another program has set the stream not to block
-                    self._wait()
-                rest = rest[written or 0 :]
-        except OSError as problem:
-            if problem.errno in GONE:
+                    select.select((), (self,), ())
+                remaining = remaining[written or 0 :]
+        except OSError as error:
+            if error.errno in GONE:
                 _closed.add(self.fileno())
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, self.fileno())  # for C++ libraries and child processes, too
                 os.close(null)
             elif not self._log:
-                problem.filename = "/dev/stdout" if self.fileno() == 1 else "/dev/stderr"
+                error.filename = "/dev/stdout" if self.fileno() == 1 else "/dev/stderr"
                 raise
-            self._tell(f"the output cannot be written ({problem.strerror})")
+            self._warn(f"the output cannot be written ({error.strerror})")
         return size
 
-    def _takes(self) -> bool:
-        """Whether the reader takes more text, after `PATIENCE` seconds at most."""
-        self._stalled = not self._wait(0 if self._stalled else 1000 * PATIENCE)
-        return not self._stalled
-
-    def _wait(self, most: float | None = None) -> bool:
-        """Waits `most` milliseconds until the reader takes more, and says whether it does."""
-        poll = select.poll()
-        poll.register(self.fileno(), select.POLLOUT)
-        return bool(poll.poll(most))
-
-    def _piece(self) -> int | None:
-        """How many bytes can be written without blocking once `poll` says that any can."""
-        regular = stat.S_ISREG(os.fstat(self.fileno()).st_mode)
-        return select.PIPE_BUF if self._log and not regular else None
-
-    def _tell(self, text: str) -> None:
-        """Says once on standard error that standard output is lost; a result just ends."""
-        if self._told or not self._log or self.fileno() != 1:
+    def _warn(self, text: str) -> None:
+        """Reports once on standard error that the log on standard output is lost."""
+        if self._has_warned or not self._log or self.fileno() != 1:
             return
-        self._told = True
+        self._has_warned = True
         with contextlib.suppress(OSError, ValueError, AttributeError):
             print(f"warning: {text}; the command goes on without it", file=sys.stderr, flush=True)
 

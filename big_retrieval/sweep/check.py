@@ -1,8 +1,8 @@
 """Checks the configurations of a sweep before its first run, exactly as `big_retrieval.main` would.
 
-Config files are read through flags, which a process can parse only once. So `check_all` starts one
-process (`python -m big_retrieval.sweep.check`, a JSON list of command lines on its
-standard input, a JSON list of answers on its output), and this process forks once for every run.
+A config file may change its process, or end it. So `check_all` starts one process
+(`python -m big_retrieval.sweep.check`, a JSON list of command lines on its standard input, a JSON
+list of answers on its output), and this process forks once for every run.
 """
 
 import json
@@ -16,8 +16,9 @@ from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection
 from typing import Any
 
-from big_retrieval import cli
 from big_retrieval import config as configs
+from big_retrieval.cli.option_groups import ConfigOptions
+from big_retrieval.cli.options import parse
 from big_retrieval.config import registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.checks.evals import metrics_of_all
@@ -151,11 +152,9 @@ def answers(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
 
 def _answer(flags: Sequence[str], sender: Connection) -> None:
     """What is wrong with a configuration, or the configuration with the names of its metrics."""
-    sys.argv = ["big_retrieval.main", *flags]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a config file, or what it starts, may print
     try:
-        cli.parse(sys.argv)
-        config = cli.load_config()
+        config = parse(ConfigOptions, flags).load_config()
         check(config)
         metrics = metrics_of_all(config)
         plain = schema.as_saved(config)

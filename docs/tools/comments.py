@@ -11,7 +11,7 @@ from typing import Any
 
 import griffe
 
-from big_retrieval.cli.help import of_comments
+from big_retrieval.cli.options import comment_meanings
 
 
 class Comments(griffe.Extension):
@@ -20,7 +20,7 @@ class Comments(griffe.Extension):
     def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
         """Leaves methods out, and gives keys their comments."""
         lines = cls.lines_collection[Path(str(cls.filepath))]
-        comments = of_comments(lines[(cls.lineno or 1) - 1 : cls.endlineno])
+        comments = comment_meanings(lines[(cls.lineno or 1) - 1 : cls.endlineno])
         for name, member in list(cls.members.items()):
             if member.is_function and not member.docstring and cls.bases:
                 del cls.members[name]

@@ -1,7 +1,6 @@
 """What cannot be meant in `config.optimizer`, and what the command line may begin there."""
 
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -133,7 +132,7 @@ def test_arguments_of_optax_are_numbers_words_or_truths() -> None:
         configs.load(c)
 
 
-def test_the_command_line_begins_groups_and_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_begins_groups_and_phases() -> None:
     from big_retrieval.cli.config_file import ConfigFile
 
     class Inner:
@@ -142,8 +141,8 @@ def test_the_command_line_begins_groups_and_phases(monkeypatch: pytest.MonkeyPat
 
     given = ["groups.a.pattern=image/.*", "groups.a.rule.type=sgd"]
     given.append("phases.p.groups.a.lr_factor=0.5")
-    monkeypatch.setattr(sys, "argv", ["main", *(f"--config.optimizer.{each}" for each in given)])
-    found = ConfigFile(Inner()).parse("configs/quickstart.py").optimizer
+    keys = [f"--config.optimizer.{key}" for key in given]
+    found = ConfigFile(Inner(), keys).parse("configs/quickstart.py").optimizer
     assert found.groups.a.pattern == ""  # the values are set by ml_collections, after this
     assert found.groups.a.rule.momentum == 0.9
     assert found.phases.p.groups.a.lr_factor is None

@@ -1,19 +1,16 @@
 """`:runlocal` with data of the user's own, which it keeps."""
 
 import importlib
-import sys
 from typing import Any
 
 import pytest
-from absl import flags
 
 from big_retrieval import config as configs
-from big_retrieval.cli.config_file import ConfigFile
+from big_retrieval.cli.option_groups import ConfigOptions
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.config.runlocal import command_line
 from big_retrieval.errors import UserError
-from tests.helpers import ROOT
 
 
 def shrunk(name: str, *keys: str, arg: str = "runlocal") -> configs.Config:
@@ -67,25 +64,23 @@ def test_a_config_file_says_so_itself() -> None:
     assert configs.load(recipe.runlocal(c, keep_data=True)).data == configs.Pairs(path="mine.csv")
 
 
-def test_the_parser_of_the_command_line_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    parser = flags.FLAGS["config"].parser
-    assert isinstance(parser, ConfigFile)
-    monkeypatch.setattr(sys, "argv", ["train", "--config.data.path=mine.jsonl"])
-    found = parser.parse(f"{ROOT}/configs/oblique_b16.py:runlocal")
-    assert found.data.type != "scenes"
+def test_the_parser_of_the_command_line_tells() -> None:
+    config = read("oblique_b16:runlocal", "--config.data.path=mine.jsonl")
+    assert config.data.type != "scenes"
 
 
-def test_tars_become_pairs_though_their_columns_are_of_another_type(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tars_become_pairs_though_their_columns_are_of_another_type() -> None:
     keys = ["--config.data.type=pairs", "--config.data.path=mine.csv"]
-    monkeypatch.setattr(sys, "argv", ["train", *keys])
-    full = shrunk("oblique_s16_yfcc15m", arg="")
-    found = flags.FLAGS["config"].parser.parse(f"{ROOT}/configs/oblique_s16_yfcc15m.py:runlocal")
-    data = configs.load(found).data
+    full: Any = shrunk("oblique_s16_yfcc15m", arg="")
+    data = read("oblique_s16_yfcc15m:runlocal", *keys).data
     assert (data.type, data.path, data.image, data.text) == (
-        "pairs", full.data.path, "image", "captions"
+        "pairs", "mine.csv", "image", "captions"
     )  # fmt: skip
+    assert full.data.path != "mine.csv"
+
+
+def read(name: str, *keys: str) -> Any:
+    return ConfigOptions(config=name, keys=keys).load_config()
 
 
 @pytest.mark.parametrize("arg", ["runlocal", "runlocal,data=here"])

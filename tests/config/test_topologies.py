@@ -1,7 +1,6 @@
 """Topologies of users: their keys in configs, on the command line, in saved runs and indexes."""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +9,10 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import pytest
-from absl import flags
-from ml_collections import config_flags
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.cli.config_file import ConfigFile
+from big_retrieval.cli.option_groups import ConfigOptions
 from big_retrieval.config import recipe, registry, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.topologies import topology_part
@@ -54,26 +51,19 @@ def get_config(arg=""):
 """
 
 
-def with_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, *topology: str) -> configs.Config:
+def with_flags(folder: Path, *topology: str) -> configs.Config:
     """The config of `FILE`, as the command line changes it."""
     (folder / "gated.py").write_text(FILE)
-    given = [f"--config={folder / 'gated.py'}", *(f"--config.topology{x}" for x in topology)]
-    monkeypatch.setattr(sys, "argv", ["train", *given])
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values)
-    values["config"].parser = ConfigFile(values["config"].parser)
-    values(sys.argv)
-    return configs.load(values["config"].value)
+    keys = tuple(f"--config.topology{x}" for x in topology)
+    return ConfigOptions(config=str(folder / "gated.py"), keys=keys).load_config()
 
 
-def test_keys_of_a_topology_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert with_flags(tmp_path, monkeypatch).topology == Gated()
-    assert with_flags(tmp_path, monkeypatch, ".temperature=2.0").topology == Gated(temperature=2.0)
-    assert with_flags(tmp_path, monkeypatch, "=inner").topology == "inner"
+def test_keys_of_a_topology_on_the_command_line(tmp_path: Path) -> None:
+    assert with_flags(tmp_path).topology == Gated()
+    assert with_flags(tmp_path, ".temperature=2.0").topology == Gated(temperature=2.0)
+    assert with_flags(tmp_path, "=inner").topology == "inner"
     with pytest.raises(UserError, match=r"topology\.heat is not a key .* known keys: names"):
-        with_flags(tmp_path, monkeypatch, ".heat=2.0")
+        with_flags(tmp_path, ".heat=2.0")
 
 
 def test_a_topology_has_keys_that_are_saved_and_checked() -> None:

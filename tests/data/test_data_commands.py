@@ -153,9 +153,9 @@ def test_commands(folder, tmp_path):
         assert [json.loads(line)["record"] for line in named] == [7]
     real = subprocess.run(command("data", quick), capture_output=True, text=True)
     assert (real.returncode, "Traceback" in real.stderr) == (2, False)
-    assert "say what to do" in real.stderr
+    assert "Use one of: big-retrieval data inspect" in real.stderr
     for words, message in [
-        (("look", quick), "say what to do"),
+        (("look", quick), "Use one of: big-retrieval data inspect"),
         (("convert", quick), "--out is missing"),
         (("inspect", quick, "--source=evals.tests"), "this config has data, evals.colours"),
     ]:

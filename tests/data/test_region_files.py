@@ -108,7 +108,7 @@ def test_wrong_lines_are_named(tmp_path: Path, line: list[bytes], words: str) ->
 
 
 def test_flags_that_do_not_go_together(tmp_path: Path) -> None:
-    assert "--data (TSV files or a folder) and --out" in converted().stderr
+    assert "--data is missing: TSV files" in converted().stderr
     flags = (f"--data={tmp_path / 'none.tsv'}", f"--out={tmp_path}")
     assert "none.tsv is not on this machine" in converted(*flags).stderr
     empty = tsv(tmp_path / "a.tsv")

@@ -197,7 +197,7 @@ def test_the_command(log, tmp_path) -> None:
     assert "1 queries have the text of another one" in done.stdout
     assert "--config.data.where='(\"split=in_domain\",)'" in done.stdout
     for flags, message in (
-        ([], "--data.path is missing"),
+        (["--out=x"], "--data.path is missing"),
         (given, "--out is missing"),
         ([*given, "--data.score=", "--out=x"], "--data.score is empty"),
         ([*given, "--out=x", "--query_share=2"], "--query_share is 2.0; it must be above 0"),

@@ -30,7 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def demo(runs: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    return open_demo(DemoOptions(runs=runs), tmp_path_factory.mktemp("encoded"))
+    return open_demo(DemoOptions(run=runs), tmp_path_factory.mktemp("encoded"))
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def test_index_shows_its_documents_without_the_file_they_came_from(
     table = tmp_path / files.name
     index = make(IndexOptions(Path(runs[0]), str(table), tmp_path / "index", show="caption"))
     table.unlink()
-    options = DemoOptions(indexes=(str(index),))
+    options = DemoOptions(index=(str(index),))
     found = open_demo(options, tmp_path)
     assert [mode.key for mode in found.modes] == ["sparse", "bag"]
     collection = found.collection
@@ -106,7 +106,7 @@ def test_pictures_in_a_changed_table_are_not_shown(
 
     write([5, 3, 4])
     index = make(IndexOptions(Path(runs[1]), str(table), tmp_path / "index", show="caption"))
-    options = DemoOptions(indexes=(str(index),))
+    options = DemoOptions(index=(str(index),))
     collection = open_demo(options, tmp_path).collection
     assert (collection.shown[1], collection.image(1).data) == (
         "3", files.with_name("3.png").read_bytes()
@@ -120,7 +120,7 @@ def test_pictures_in_a_changed_table_are_not_shown(
 def test_own_files_are_encoded_as_many_as_wanted(
     runs: tuple[str, str], files: Path, tmp_path: Path
 ) -> None:
-    options = DemoOptions(runs=runs[1:], data=str(files), show="caption", limit=4)
+    options = DemoOptions(run=runs[1:], data=str(files), show="caption", limit=4)
     found = open_demo(options, tmp_path)
     assert [mode.key for mode in found.modes] == ["dense"]
     assert list(found.collection.ids) == ["d0", "d1", "d3"]
@@ -129,8 +129,8 @@ def test_own_files_are_encoded_as_many_as_wanted(
 def test_open_demo_rejects_wrong_flags(runs: tuple[str, str], tmp_path: Path) -> None:
     for options, sentence in (
         (DemoOptions(), "--run is missing"),
-        (DemoOptions(runs=runs, data="evals.other"), "the run has evals.test"),
-        (DemoOptions(runs=runs, indexes=("index",)), "one run for each index"),
+        (DemoOptions(run=runs, data="evals.other"), "the run has evals.test"),
+        (DemoOptions(run=runs, index=("index",)), "one run for each index"),
     ):
         with pytest.raises(UserError, match=sentence):
             open_demo(options, tmp_path / "none")

@@ -2,14 +2,14 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.cli import beir as flags
+from big_retrieval.cli.beir import with_beir
+from big_retrieval.cli.option_groups import BeirOptions
 from big_retrieval.config import recipe
 from big_retrieval.config.benchmarks import NAMES, ZERO_SHOT
 from big_retrieval.config.checks import check
@@ -71,32 +71,25 @@ def test_some_names_or_none_by_a_configs_argument() -> None:
 
 @pytest.mark.parametrize("titles", [True, False])
 @pytest.mark.parametrize("column", ["answer", "title"])
-def test_any_text_model_has_them_by_a_flag(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str, titles: bool
-) -> None:
+def test_any_text_model_has_them_by_a_flag(tmp_path: Path, column: str, titles: bool) -> None:
     """The records have the columns that the model's fields read."""
     write_beir(tmp_path, ("scifact",), titles)
     fields = lexical_texts()
     fields["fields"]["query"].column = "question"
     fields["fields"]["document"].column = column
     config = tiny(**fields, data=recipe.entry(configs.GradedScenes()))
-    monkeypatch.setattr(flags, "FOLDER", SimpleNamespace(value=str(tmp_path)))
-    monkeypatch.setattr(flags, "SETS", SimpleNamespace(value=["scifact"]))
-    made = flags.added(config)
+    made = BeirOptions(beir=str(tmp_path), beir_sets=("scifact",)).add_evaluators(config)
     assert set(made.evals) == {*config.evals, "scifact"}
     assert made.evals["scifact"].modes == ("bag",)
     source: Any = make_source(made.evals["scifact"].data)
     assert texts_of(source.queries, 1, "question") == ("w1 w4",)
     assert texts_of(source.documents, 0, column)[0].startswith("scifact w")
-    monkeypatch.setattr(flags, "FOLDER", SimpleNamespace(value=""))
-    with pytest.raises(UserError, match="--beir_sets chooses from the data sets of --beir"):
-        flags.added(config)
 
 
 def test_models_of_images_have_none() -> None:
     config = tiny()
-    with pytest.raises(UserError, match="one text field on the document side; this one has image"):
-        flags.with_beir(config, "beir")
+    with pytest.raises(UserError, match="one document field, a text; the config has: image"):
+        with_beir(config, "beir")
 
 
 def test_the_config_with_all_of_them_passes_the_checks(tmp_path: Path) -> None:

@@ -216,15 +216,12 @@ def test_paired_tests() -> None:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Any:
+def command() -> Any:
     """Runs `big-retrieval compare` in this process: (words, flags)."""
 
     def run(*words: Any, **flags: Any) -> None:
-        holders = {"QRELS": None, "METRICS": ["MRR"], "DUPLICATES": "refuse", "OUT": None}
-        holders |= {"LARGEST": "", "MODE_A": "", "MODE_B": "", **flags}
-        for name, value in holders.items():
-            monkeypatch.setattr(compare, name, SimpleNamespace(value=value))
-        compare.main(*map(str, words))
+        flags = {"metrics": ("MRR",), **{name.lower(): value for name, value in flags.items()}}
+        compare.main(compare.CompareOptions(systems=tuple(map(str, words)), **flags))
 
     return run
 
@@ -241,7 +238,7 @@ def test_folders_are_compared_by_query(
 ) -> None:
     a = written(tmp_path / "a", x=0.5, y=0.25, z=1.0)
     b = written(tmp_path / "b", z=1.0, y=0.5, x=1.0)
-    command(a, b, OUT=str(tmp_path / "table.csv"))
+    command(a, b, OUT=tmp_path / "table.csv")
     said = capsys.readouterr().out
     assert "ranking-test, 3 queries" in said
     p = stats.ttest_rel([1.0, 0.5, 1.0], [0.5, 0.25, 1.0]).pvalue
@@ -299,11 +296,11 @@ def test_run_files_are_compared_by_their_qrels(
         lines = [f"{q} Q0 d{d} 1 {s} t\n" for q in "xy" for d, s in enumerate(scores)]
         (tmp_path / f"{name}.trec").write_text("".join(lines))
     (tmp_path / "qrels").write_text("x 0 d0 1\ny 0 d0 1\n")
-    command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=str(tmp_path / "qrels"))
+    command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=tmp_path / "qrels")
     assert "  0.5000   1.0000   +0.5000" in capsys.readouterr().out
     (tmp_path / "other").write_text("z 0 d0 1\n")
     with pytest.raises(UserError, match=r"a\.trec: no query of the run is judged"):
-        command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=str(tmp_path / "other"))
+        command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -314,14 +311,18 @@ def test_run_files_are_compared_by_their_qrels(
         (["a", "run"], {}, "run --rankings."),
         (["a", "empty"], {}, "--rankings --out=FOLDER, and compare that folder"),
         (["a", "image_text"], {}, "they have ranking-test and retrieval-test-text_to_image"),
-        (["a", "file"], {"QRELS": "file"}, "a is a folder. Compare two run files"),
-        (["a", "other"], {"QRELS": "file"}, "leave out --qrels"),
+        (["a", "file"], {"QRELS": Path("file")}, "a is a folder. Compare two run files"),
+        (["a", "other"], {"QRELS": Path("file")}, "leave out --qrels"),
         (["a", "other"], {}, "2 queries are in one of the two alone, such as 'w' in"),
         (["file", "a"], {}, "give --qrels=FILE"),
         (["file", "file"], {}, "file is a file. Compare two folders"),
-        (["file", "file"], {"QRELS": "file", "MODE_A": "bag"}, "are for folders"),
-        (["file", "file"], {"QRELS": "missing"}, "missing cannot be read"),
-        (["file", "file"], {"METRICS": ["ndcg@10"], "QRELS": "file"}, "did you mean 'nDCG@10'"),
+        (["file", "file"], {"QRELS": Path("file"), "MODE_A": "bag"}, "are for folders"),
+        (["file", "file"], {"QRELS": Path("missing")}, "missing cannot be read"),
+        (
+            ["file", "file"],
+            {"METRICS": ["ndcg@10"], "QRELS": Path("file")},
+            "did you mean 'nDCG@10'",
+        ),
     ],
 )
 def test_mistakes(

@@ -121,12 +121,12 @@ def test_what_is_private_stays_so(hub: Hub, exported: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "--run is missing"),
+        ([f"--to={NAME}"], "--run is missing"),
         (["--run=x"], "--to is missing"),
         (["--run=nowhere", f"--to={NAME}"], "nowhere is no folder"),
         (["--folder={exported}", "--to=model"], "Give OWNER/NAME"),
         (["--folder={exported}", "--to=some one/model"], "Invalid --to"),
-        (["--folder={exported}", "--run=x", f"--to={NAME}"], "leave --run out"),
+        (["--folder={exported}", "--run=x", f"--to={NAME}"], "Remove --run"),
         (["--folder=nowhere", f"--to={NAME}"], "nowhere has no certificate.json"),
     ],
 )

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,7 +14,6 @@ from PIL import Image
 from scipy.sparse import csr_array
 
 import big_retrieval
-from big_retrieval import cli
 from big_retrieval import config as configs
 from big_retrieval.commands import evaluate
 from big_retrieval.config import recipe
@@ -225,19 +223,15 @@ def test_one_device(finished: Path, trained: TrainedModel, monkeypatch: pytest.M
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def evaluated(folder: Path) -> None:
     """Runs `big-retrieval evaluate --run=FOLDER` in this process."""
-    for holder, name, value in (
-        (evaluate, "RUN", str(folder)), (cli, "CONFIG", None), (evaluate, "STEP", None)
-    ):  # fmt: skip
-        monkeypatch.setattr(holder, name, SimpleNamespace(value=value))
-    evaluate.main()
+    evaluate.main(evaluate.EvaluateOptions(run=folder))
 
 
 def test_evaluate_gives_the_numbers_of_training(
     finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluated(finished, monkeypatch)
+    evaluated(finished)
     found = json.loads((finished / "evaluation.json").read_text())
     assert found.pop("checkpoint") == "4"
     trained = results(finished)
@@ -254,7 +248,7 @@ def test_evaluate_writes_nothing_into_a_checkpoint(
 ) -> None:  # fmt: skip
     model = Path(shutil.copytree(finished / "checkpoints" / "4", tmp_path / "model"))
     before = sorted(tmp_path.rglob("*"))
-    evaluated(model, monkeypatch)
+    evaluated(model)
     assert sorted(tmp_path.rglob("*")) == before
     printed = capsys.readouterr().out
     assert f"{model} is no run folder, so nothing is written to it" in printed

@@ -5,10 +5,11 @@ The variable LATE says which process, from which step on, and how: `1:4:sleep`.
 
 import itertools
 import os
+import sys
 import time
 from typing import Any
 
-from big_retrieval import cli, main
+from big_retrieval import commands
 from big_retrieval.train import run
 
 NUMBER, STEP, HOW = os.environ["LATE"].split(":")
@@ -29,4 +30,4 @@ original = run.TrainingRun.to_mesh
 run.TrainingRun.to_mesh = to_mesh
 
 if __name__ == "__main__":
-    cli.run(main.main)
+    commands.run("train", sys.argv[1:])

@@ -3,13 +3,11 @@
 import json
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from big_retrieval import cli
 from big_retrieval import config as configs
 from big_retrieval.commands import mine
 from big_retrieval.config import Dpr, recipe
@@ -33,7 +31,7 @@ from big_retrieval.mining.choice import (
 from big_retrieval.mining.searchers import ModelSearcher
 from big_retrieval.mining.task import Task, judged_task, pairs_task
 from big_retrieval.train.build import untrained
-from tests.helpers import lexical_texts, tiny
+from tests.helpers import in_process, lexical_texts, tiny
 from tests.readers import text_reader
 
 QUERY = text_reader("query")
@@ -164,18 +162,12 @@ def folder(root: Path) -> str:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `big-retrieval mine` in this process: (config or None, flags)."""
-    usual = {
-        "RUN": None, "BM25": False, "DATA": None, "SPLIT": "train", "DUPLICATES": "refuse",
-        "DOCUMENTS": None, "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None,
-        "SHARE": None, "DRAW": False, "SEED": 0,
-    }  # fmt: skip
 
     def run(config: configs.Config | None = None, **flags: Any) -> None:
-        for name, value in {**usual, **flags}.items():
-            monkeypatch.setattr(mine, name, SimpleNamespace(name=name.lower(), value=value))
-        monkeypatch.setattr(cli, "CONFIG", SimpleNamespace(value=config))
-        monkeypatch.setattr(cli, "load_config", lambda: config)
-        mine.main()
+        monkeypatch.setattr(mine.MineOptions, "load_config", lambda self: config)
+        flags = {name.lower(): value for name, value in flags.items()}
+        flags["out"] = Path(flags["out"])
+        mine.main(mine.MineOptions(config=None if config is None else "config", **flags))
 
     return run
 
@@ -421,19 +413,22 @@ def test_documents_are_laid_out_once(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({}, "--run=RUN or --bm25"),
-        ({"BM25": True, "RUN": "x"}, "one of them"),
-        ({"BM25": True, "DATA": "x"}, "--out is missing"),
-        ({"BM25": True, "OUT": "x"}, "--bm25 needs --data"),
-        ({"BM25": True, "OUT": "x", "DATA": "d", "SHARE": 1.5}, "--share is 1.5"),
-        ({"BM25": True, "OUT": "x", "DATA": "d", "MARGIN": -1.0}, "--margin is -1.0"),
-        ({"BM25": True, "OUT": "x", "DATA": "missing.jsonl"}, "missing.jsonl is not on this"),
+        ("--out=x", "--run=RUN or --bm25"),
+        ("--out=x --bm25 --run=x", "one of them"),
+        ("--bm25 --data=x", "--out is missing"),
+        ("--bm25 --out=x", "--bm25 needs --data"),
+        ("--bm25 --out=x --data=d --share=1.5", "--share is 1.5"),
+        ("--bm25 --out=x --data=d --margin=-1", "--margin is -1"),
+        ("--bm25 --out=x --data=missing.jsonl", "missing.jsonl is not on this"),
     ],
 )
-def test_mistakes_of_the_command(command: Any, flags: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as problem:
-        command(**flags)
-    assert message in str(problem.value)
+def test_mistakes_of_the_command(
+    flags: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = in_process("mine", *flags.split())
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 def test_further_documents_are_not_for_judged_pairs(command: Any, tmp_path: Path) -> None:

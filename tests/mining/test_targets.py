@@ -171,17 +171,17 @@ def test_the_command_with_a_published_encoder(tmp_path: Path) -> None:
     [
         (["--encoder=x", "--out=a.npy"], "say whose captions: --config=FILE or --data=FILES"),
         (["--data=x", "--out=a.npy"], "say what makes the vectors: --encoder=MODEL or --vectors"),
-        (["--data=x", "--vectors=v.npy", "--out=a.npy"], "--vectors and --captions go together"),
+        (["--data=x", "--vectors=v.npy", "--out=a.npy"], "--vectors needs --captions"),
         (
             ["--data=x", "--field=f", "--out=a.npy"],
-            "--field goes with --config; with --data, --text",
+            "--field needs --config",
         ),
         (
             ["--config=quickstart", "--text=t", "--out=a.npy"],
-            "--text goes with --data; with --config",
+            "--text needs --data",
         ),
-        (["--data=x", "--encoder=x", "--out=a"], "--out is 'a'; it must end with .npy, such as"),
-        (["--data=x", "--encoder=x"], "--out is missing: the file to write, such as targets"),
+        (["--data=x", "--encoder=x", "--out=a"], "--out is 'a'; it must end with .npy"),
+        (["--data=x", "--encoder=x"], "--out is missing: file to write, .npy"),
         (["--data=x", "--encoder=x", "--out=a.npy"], "--data: there is no file 'x'; check the"),
     ],
 )

@@ -46,10 +46,10 @@ def test_the_command_writes_and_says_where(tmp_path: Path) -> None:
         ([], "the run folder is missing"),
         (["{}/nowhere"], "Not a run folder: "),
         (["{}/run", "{}/run/../run"], "is given twice"),
-        (["{}/run", "{}/b", "c"], "'c' is no flag; at most 2 such words are taken."),
+        (["{}/run", "{}/b", "c"], "3 runs are given; a page shows at most two."),
         (["{}/run", "--out={}"], "is a folder or in none that exists"),
         (["{}/run", "--out={}/x/y.html"], "is a folder or in none that exists"),
-        (["--workdir={}/run"], "--workdir is not for report: give the folder alone"),
+        (["--workdir={}/run"], "--workdir is not for report"),
         (["{}/run", "--uot=x"], "did you mean --out?"),
     ],
 )

@@ -89,7 +89,7 @@ def test_the_command(tmp_path: Path) -> None:
     for args, words in (
         (["--table"], "the folders are missing"),
         (["--table", folders[0], "--out=x"], "--out is for a page"),
-        ([folders[0], "--metrics=loss"], "--metrics is for --table"),
+        ([folders[0], "--metrics=loss"], "--metrics needs --table"),
     ):
         status, text = report(*args)
         assert (status, len(text.splitlines()), words in text) == (2, 1, True), text

@@ -19,8 +19,8 @@ from big_retrieval.io import manifest
 from big_retrieval.retrieval import dense, inverted, making
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.folder import About
+from big_retrieval.retrieval.index_options import IndexOptions
 from big_retrieval.retrieval.parts import IndexPart, join, make_part
-from big_retrieval.retrieval.preparing import IndexOptions
 from tests.helpers import command, in_process, lexical_texts, start
 from tests.retrieval.index_cases import random_rows
 from tests.retrieval.test_search_commands import save
@@ -53,7 +53,7 @@ def joined(tmp_path: Path, found: Any, names: Sequence[str], about: About) -> Pa
     part = IndexPart(1, 3)
     for each, first, last in zip(part.all(), CUTS, CUTS[1:], strict=False):
         write(each.folder(out), found[first:last], names[first:last], about, memory=2**20)
-    join(IndexOptions(tmp_path, "", out, memory=2**10), part)
+    join(IndexOptions(tmp_path, "", out, memory=2**-10), part)
     return out
 
 
@@ -146,18 +146,18 @@ def test_parts_of_something_else_are_refused(options: IndexOptions, tmp_path: Pa
     part = IndexPart(2, 3)
     assert len(make_part(options, IndexPart(1, 3))) == 2
     documents = tmp_path / "documents.jsonl"
-    shutil.copy(options.documents, documents)
-    elsewhere = dataclasses.replace(options, documents=str(documents))
+    shutil.copy(options.data, documents)
+    elsewhere = dataclasses.replace(options, data=str(documents))
     assert make_part(elsewhere, part) == [IndexPart(3, 3)]  # the same ones at another path
     shutil.rmtree(part.folder(options.out))
     documents.write_bytes(documents.read_bytes().replace(b"circle 7", b"square 7"))
     model = tmp_path / "model"
-    shutil.copytree(options.checkpoint, model)
+    shutil.copytree(options.run, model)
     (model / "checkpoints" / "0" / "meta.json").write_text("{}")
     manifest.write_manifest(model / "checkpoints" / "0")
     for changes, words in (
-        ({"documents": str(documents)}, "1-of-3 was made with other documents: give all parts"),
-        ({"checkpoint": model}, "1-of-3 was made with another model or checkpoint: give all"),
+        ({"data": str(documents)}, "1-of-3 was made with other documents: give all parts"),
+        ({"run": model}, "1-of-3 was made with another model or checkpoint: give all"),
         ({"binary": False, "text": ("captions",)}, "made with another --text, another --binary"),
         ({"format": "csr", "binary": False}, "--format=csr is written by one process: leave"),
     ):
@@ -169,12 +169,12 @@ def test_parts_of_something_else_are_refused(options: IndexOptions, tmp_path: Pa
 
 
 def test_the_command_names_the_parts_that_are_missing(options: IndexOptions) -> None:
-    flags = ["index", f"--run={options.checkpoint}", f"--data={options.documents}", "--binary"]
+    flags = ["index", f"--run={options.run}", f"--data={options.data}", "--binary"]
     first = in_process(*flags, "--part=2/3", f"--out={options.out}")
     assert first.returncode == 0, first.stderr
-    assert f"parts 1/3, 3/3 of {options.out} are not there yet; the last one" in first.stdout
-    assert f"--binary --part=1/3 --out={options.out}\n" in first.stdout
-    for part, words in (("1/3", "parts 3/3 of"), ("3/3", "28 documents, "), ("1/3", "already")):
+    assert f"missing parts of {options.out}: 1/3, 3/3; the last one" in first.stdout
+    assert "repeat this command with --part=1/3\n" in first.stdout
+    for part, words in (("1/3", ": 3/3; the last"), ("3/3", "28 documents, "), ("1/3", "already")):
         done = in_process(*flags, f"--out={options.out}", f"--part={part}")
         assert done.returncode == 0, done.stderr
         assert words in done.stdout

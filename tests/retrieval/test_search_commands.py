@@ -110,7 +110,7 @@ def test_documents_of_several_fields(place: Path) -> None:
         fields[name].update(column=columns[name], weight=weight, optional=name == "second")
     data = recipe.entry(configs.Pairs(), path=str(place / "fields.jsonl"), image="")
     save(place / "several", **changes, data=data, evals={})
-    index = make(options(place, "several", "several-index", documents=str(place / "fields.jsonl")))
+    index = make(options(place, "several", "several-index", data=str(place / "fields.jsonl")))
     model = big_retrieval.load(place / "several")
     first, query = rows_of(model, TEXTS, "first"), rows_of(model, [ASK], "query")
     second = rows_of(model, [TEXTS[-i] for i in range(40)], "second")
@@ -139,9 +139,7 @@ def test_index_keeps_whole_texts_when_its_file_is_gone(place: Path, tmp_path: Pa
     texts = ["a red circle " * 20, "a blue square"]
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(json.dumps({"captions": text}) for text in texts))
-    index = make(
-        options(place, "lexical", str(tmp_path / "index"), documents=str(path), binary=True)
-    )
+    index = make(options(place, "lexical", str(tmp_path / "index"), data=str(path), binary=True))
     path.unlink()
     found = open_searcher(index, mode="bag").show("red circle", 1)[0]
     assert (found.id, found.shown) == ("long-000000", texts[0][:120])
@@ -203,7 +201,7 @@ def test_a_folder_of_pictures(place: Path, dense: Path, tmp_path: Path) -> None:
     (folder / "deep/run/0.png").write_bytes((place / "0.png").read_bytes())
     (folder / "zbad.png").write_bytes(b"no image")
     out = str(tmp_path / "index")
-    changed = options(place, "dense", out, documents=str(folder))
+    changed = options(place, "dense", out, data=str(folder))
     index = open_index(make(changed))
     searcher = open_searcher(Path(out), field="image")
     assert len(index) == 10
@@ -260,7 +258,7 @@ def test_titles_are_indexed(place: Path) -> None:
         {"id": 3, "heading": "blue", "body": ""},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made = {"documents": str(path), "text": ("body",)}
+    made = {"data": str(path), "text": ("body",)}
     out = make(options(place, "titled", "titled-words", binary=True, **made))
     searcher = open_searcher(out, mode="bag")
     for query, ids in (("red", ["1"]), ("circle", ["1"]), ("star", ["2"]), ("blue", ["3"])):
@@ -335,7 +333,7 @@ def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_pat
             {"field": "query=1,document=1", "binary": True},
             "--binary indexes the words of one field, and documents have query, document",
         ),
-        ("lexical", {"documents": "nothing.jsonl"}, "--data: there is no file 'nothing.jsonl'"),
+        ("lexical", {"data": "nothing.jsonl"}, "--data: there is no file 'nothing.jsonl'"),
         ("lexical", {"text": ("title",)}, "documents has no column 'title'"),
         ("lexical", {"id": "image"}, "none of the first|the id"),
         ("nothing", {}, "is no folder"),
@@ -345,7 +343,7 @@ def test_wishes_that_cannot_be(place: Path, model: str, changes: dict, words: st
     if "id" in changes:
         path = place / "twice.jsonl"
         path.write_text('{"image": 1, "captions": "a"}\n' * 2)
-        changes = {**changes, "documents": str(path)}
+        changes = {**changes, "data": str(path)}
         words = "two documents have the id '1'"
     with pytest.raises(UserError, match=words):
         make(options(place, model, "never", **changes))
@@ -356,7 +354,7 @@ def test_images_are_no_ids(place: Path) -> None:
     path = place / "pictures.csv"
     path.write_text("image\n0.png\n1.png\n")
     with pytest.raises(UserError, match=r"--id=image names the column of images"):
-        make(options(place, "dense", "never", documents=str(path), id="image", show=""))
+        make(options(place, "dense", "never", data=str(path), id="image", show=""))
     assert not list(place.glob("never*"))
 
 
@@ -365,7 +363,7 @@ def test_ids_twice_far_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
     path = place / "far.jsonl"
     path.write_text("".join(json.dumps({"id": i % 5, "captions": "a"}) + "\n" for i in range(6)))
     with pytest.raises(UserError, match="the documents 0 and 5 have the id '0'"):
-        make(options(place, "lexical", "never", documents=str(path)))
+        make(options(place, "lexical", "never", data=str(path)))
 
 
 def test_the_commands(place: Path, lexical: Path) -> None:
@@ -412,7 +410,7 @@ def test_an_image_as_the_query(place: Path, dense: Path) -> None:
             "--image is given, and queries of .* are read by the field 'text', which is no image",
         ),
         (["--query=a"], "--query and --image are both a query"),
-        (["--text=caption"], "--text names a column of --queries=FILE"),
+        (["--text=caption"], "--text needs --queries"),
     ):
         refused = in_process(*args, *flags)
         assert refused.returncode == 2
@@ -427,7 +425,7 @@ def test_a_terminal_without_utf8_and_a_closed_pipe_end_quietly(place: Path, how:
     texts = [f"a red circle, café 🙂 {number}" for number in range(3)]
     lines = [json.dumps({"id": f"é{n}", "captions": [text]}) for n, text in enumerate(texts)]
     documents.write_text("\n".join(lines))
-    folder = make(options(place, "lexical", f"accents {how}", documents=str(documents)))
+    folder = make(options(place, "lexical", f"accents {how}", data=str(documents)))
     process = subprocess.Popen(
         command("search", f"--index={folder}", "--mode=bag"), cwd=ROOT, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -503,18 +501,18 @@ def test_documents_none_of_which_can_be_encoded(place: Path, vdr: Path) -> None:
     path.write_text(json.dumps({"id": "y", "image": "bad.png"}))
     for model, form in (("dense", "index"), *((vdr.name, x) for x in ("index", "lucene", "csr"))):
         with pytest.raises(UserError, match=r"none of the documents can be used: .*bad\.png"):
-            make(options(place, model, "never", documents=str(path), format=form))
+            make(options(place, model, "never", data=str(path), format=form))
         assert not list(place.glob("never*"))
 
 
 def test_flags_that_do_not_go_together(lexical: Path) -> None:
     for args, words in (
         (["search"], "--index is missing"),
-        (["search", f"--index={lexical}", "--queries=a"], "go together"),
+        (["search", f"--index={lexical}", "--queries=a"], "--queries needs --out"),
         (["search", f"--index={lexical}", "--depth=0"], "--depth is 0; it must be a positive"),
         (["search", f"--index={lexical}", "--query= "], "--query is empty"),
         (["search", "--mode=bags"], "--mode is 'bags'; it must be one of parametric, bag, binary."),
-        (["index", "--data=a", "--out=b"], "--run is missing: the run or checkpoint"),
+        (["index", "--data=a", "--out=b"], "--run is missing: run or checkpoint"),
         (["evaluate", "--run=nowhere"], "nowhere is no folder"),
         (["index", "--run=a", "--data=b", "--out=c", "--quantise=3"], "--quantise is"),
     ):

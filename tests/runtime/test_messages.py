@@ -108,14 +108,15 @@ PROGRAM = """
 import logging, sys
 from absl import logging as theirs
 from big_retrieval import cli
+from big_retrieval.cli.option_groups import CommonOptions
 
-def main():
+def main(options: CommonOptions):
     log = logging.getLogger("big_retrieval.somewhere")
     log.debug("ours debug"); log.info("ours info"); log.warning("ours warning")
     theirs.info("absl info"); theirs.warning("absl warning")
     logging.getLogger("jax._src").warning("jax warning"); theirs.error("absl error")
 
-cli.run(main, log=True)
+cli.run({"": main}, sys.argv[1:], name="example", doc="", log=True)
 """
 
 

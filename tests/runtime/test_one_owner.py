@@ -1,19 +1,15 @@
 """Every command refuses an output that another process writes to, before anything expensive."""
 
-import importlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from absl.testing import flagsaver
 
-from big_retrieval import cli, main
 from big_retrieval.commands import evaluate
-from big_retrieval.config import Config, Graded
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 from big_retrieval.train.logging import Metrics
+from tests.helpers import in_process
 
 
 @pytest.fixture
@@ -42,59 +38,40 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
         "big_retrieval.report.page.write",
     ):
         monkeypatch.setattr(place, fail)
-    monkeypatch.setattr(cli, "load_config", lambda: Config())
-    monkeypatch.setattr(main, "check", lambda config: None)
+    monkeypatch.setattr("big_retrieval.config.checks.check", lambda *args, **keys: None)
 
 
-COMMANDS = [  # module, its flags, words; the lock
-    ("main", {}, (), "out/folder.lock"),
-    ("main", {"plan": True}, (), "out/plan.json.lock"),
-    ("index", {"run": "run", "data": "d.jsonl", "part": ""}, (), "out.lock"),
-    ("mine", {"bm25": True, "data": "d.jsonl"}, (), "out.lock"),
-    ("data", {}, ("convert",), "out/folder.lock"),
-    ("data", {}, ("split",), "out/folder.lock"),
-    ("explain", {"run": "run", "text": ["a"]}, (), "out/folder.lock"),
-    ("search", {"index": "i", "queries": "q", "query": None}, (), "out.lock"),
-    ("export", {"run": "run", "to": "transformers"}, (), "out.lock"),
-    ("import_", {"from": "model"}, (), "out.lock"),
-    ("evaluate", {"untrained": True, "config": "c"}, (), "out/evaluation.json.lock"),
-    ("report", {"metrics": [], "table": False}, ("RUN",), "RUN/report.html.lock"),
+QUICK = "--config=quickstart:runlocal"
+COMMANDS = [  # command line; the lock
+    (["train", QUICK, "--workdir=OUT"], "OUT/folder.lock"),
+    (["plan", QUICK, "--workdir=OUT"], "OUT/plan.json.lock"),
+    (["index", "--run=run", "--data=d.jsonl", "--out=OUT"], "OUT.lock"),
+    (["mine", "--bm25", "--data=d.jsonl", "--out=OUT"], "OUT.lock"),
+    (["data", "convert", QUICK, "--out=OUT"], "OUT/folder.lock"),
+    (["data", "split", "--data.path=p.csv", "--out=OUT"], "OUT/folder.lock"),
+    (["explain", "--run=run", "--text=a", "--out=OUT"], "OUT/folder.lock"),
+    (["search", "--index=i", "--queries=q", "--out=OUT"], "OUT.lock"),
+    (["export", "--run=run", "--to=transformers", "--out=OUT"], "OUT.lock"),
+    (["import", "--from=model", "--out=OUT"], "OUT.lock"),
+    (["evaluate", "--untrained", QUICK, "--out=OUT"], "OUT/evaluation.json.lock"),
+    (["report", "RUN"], "RUN/report.html.lock"),
 ]
 
 
-@pytest.mark.parametrize(("module", "given", "words", "lock"), COMMANDS)
+@pytest.mark.parametrize(("words", "lock"), COMMANDS)
 def test_a_command_refuses_what_another_process_writes_to(
-    module: str, given: dict[str, Any], words: tuple[str, ...], lock: str, out: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    place = "big_retrieval" if module == "main" else "big_retrieval.commands"
-    command = importlib.import_module(f"{place}.{module}")
-
-    def flag(name: str, value: Any) -> SimpleNamespace:
-        return SimpleNamespace(name=name, value=value)
-
-    if module == "main":
-        monkeypatch.setattr(cli, "WORKDIR", flag("workdir", str(out)))
-    elif module != "report":
-        monkeypatch.setattr(command, "OUT", flag("out", str(out)))
-    for name, value in given.items():
-        where = cli if name == "config" else command
-        monkeypatch.setattr(where, name.upper(), flag(name, value))
-    if words == ("split",):
-        monkeypatch.setattr(command.data_split, "source_of_flags", Graded)
-    if words == ("convert",):
-        monkeypatch.setattr(command, "check", lambda config, **_: None)
-    if words == ("RUN",):
-        (out.parent / "RUN").mkdir()
-        (out.parent / "RUN" / "config.json").write_text("{}")
-        words = (str(out.parent / "RUN"),)
-    path = out.parent / lock
-    with (
-        locks.Lock(path, of="x"),
-        pytest.raises(UserError, match=r"is in use by process .*: wait for it with --wait, or"),
-    ):
-        command.main(*words)
-    assert not path.exists()
+    words: list[str], lock: str, tmp_path: Path
+) -> None:
+    for name in ("out", "run"):
+        words = [word.replace(name.upper(), str(tmp_path / name)) for word in words]
+        lock = lock.replace(name.upper(), name)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    with locks.Lock(tmp_path / lock, of="x"):
+        done = in_process(*words)
+    assert done.returncode == 2
+    assert "is in use by process" in done.stderr
+    assert not (tmp_path / lock).exists()
 
 
 def test_metrics_are_never_written_to_a_file_that_nobody_finds(tmp_path: Path) -> None:
@@ -131,7 +108,7 @@ def test_a_run_that_lost_its_folder_writes_no_more_rows(tmp_path: Path) -> None:
 def test_a_run_that_trains_can_be_evaluated(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (out / "checkpoints").mkdir(parents=True)
     done = []
-    monkeypatch.setattr(evaluate, "_evaluate", lambda mode, folder: done.append(folder))
-    with flagsaver.flagsaver(run=str(out)), locks.Lock(locks.in_folder(out), of=out):
-        evaluate.main()
+    monkeypatch.setattr(evaluate, "_evaluate", lambda options, mode, folder: done.append(folder))
+    with locks.Lock(locks.in_folder(out), of=out):
+        evaluate.main(evaluate.EvaluateOptions(run=out))
     assert done == [out]

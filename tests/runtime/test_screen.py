@@ -66,28 +66,6 @@ def test_a_full_disk_under_a_log_is_no_error_and_under_a_result_is_one() -> None
             _Guarded(full.fileno(), log=False).write(b"a result")
 
 
-def test_a_reader_that_reads_nothing_stalls_no_log(
-    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a paused pager does; once the reader goes on, so does the log."""
-    monkeypatch.setattr(screen, "PATIENCE", 0.01)
-    reader, writer = pipe
-    stream = text(writer, log=True)
-    done = threading.Event()
-
-    def log() -> None:
-        for number in range(20):
-            print(f"{number:>10000}", file=stream, flush=True)
-        done.set()
-
-    threading.Thread(target=log, daemon=True).start()
-    assert done.wait(60)
-    while len(os.read(reader, 65536)) == 65536:
-        continue
-    print("on again", file=stream, flush=True)
-    assert os.read(reader, 65536).endswith(b"on again\n")
-
-
 def test_a_result_waits_for_its_reader_on_a_stream_that_does_not_block(
     pipe: tuple[int, int],
 ) -> None:

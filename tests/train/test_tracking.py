@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import pytest
 
+from big_retrieval.commands.train import with_trackers
 from big_retrieval.config import Config, Mlflow, TensorBoard, Wandb, annotations, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.main import with_trackers
 from big_retrieval.train.logging import Metrics, read_rows
 from big_retrieval.train.loop import train
 from big_retrieval.train.trackers import _allowed_name

@@ -10,14 +10,15 @@
 A source of judged pairs then reads it by `path="tfds:marqo_gs_10m/in_domain"`.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as library
-from absl import flags
 
+from big_retrieval.cli.option_groups import CommonOptions
 from big_retrieval.data.formats.open_files import file_table
 from big_retrieval.data.formats.tables import check_columns
 from big_retrieval.data.stores.ingest import open_store
@@ -178,12 +179,19 @@ def prepare(manual_dir: Path, data_dir: Path | None = None) -> Any:
     return builder
 
 
-def main() -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareOptions(CommonOptions):
+    """Options of this module."""
+
+    manual_dir: Path | None = None  # Folder of the download
+    data_dir: Path | None = None  # Where data sets go; TFDS's default if empty
+
+
+def main(options: PrepareOptions) -> None:
     """The command line; prints what was written."""
-    if not MANUAL_DIR.value:
+    if options.manual_dir is None:
         raise UserError(f"--manual_dir is missing. {MarqoGs10m.MANUAL_DOWNLOAD_INSTRUCTIONS}")
-    data_dir = Path(DATA_DIR.value) if DATA_DIR.value else None
-    builder = prepare(Path(MANUAL_DIR.value), data_dir)
+    builder = prepare(options.manual_dir, options.data_dir)
     for split, info in builder.info.splits.items():
         missing = builder.info.metadata[NO_IMAGE].get(split, 0)
         print(f"{split:15} {info.num_examples:>12,} pairs, {missing:,} of them without an image")
@@ -194,8 +202,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    import sys
+
     from big_retrieval import cli
 
-    MANUAL_DIR = flags.DEFINE_string("manual_dir", None, "The folder of the download")
-    DATA_DIR = flags.DEFINE_string("data_dir", None, "Where data sets go; TFDS's default if empty")
-    cli.run(main)
+    cli.run({"": main}, sys.argv[1:], name="marqo_gs_10m", doc=__doc__ or "")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from big_retrieval.data.judged.split_options import SplitOptions
 from big_retrieval.errors import UserError
 
 SPLITS = ("in_domain", "novel_query", "novel_document", "zero_shot")
@@ -30,26 +31,6 @@ class FourWaySplit:
     query_trains: np.ndarray
     document_trains: np.ndarray
     query_is_dev: np.ndarray
-
-
-@dataclass(frozen=True)
-class SplitOptions:
-    """How to split.
-
-    Attributes:
-      seed: of the random draw.
-      query_share: share of the queries for training.
-      document_share: share of the documents for training.
-      dev_share: share of the training queries, and of the new queries, for development.
-      group_column: column of the documents; documents with the same value stay together; "": each
-        document is a group.
-    """
-
-    seed: int = 0
-    query_share: float = 0.8
-    document_share: float = 0.5
-    dev_share: float = 0.2
-    group_column: str = ""
 
 
 def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions) -> FourWaySplit:

@@ -68,4 +68,4 @@ def test_every_process_prints_notes_and_renews_the_last_use(
 
 
 def test_all_needs_delete(cache: Path) -> None:
-    assert "--all goes with --delete" in in_process("data", "stores", "--all").stderr
+    assert "--all needs --delete" in in_process("data", "stores", "--all").stderr

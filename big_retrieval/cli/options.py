@@ -1,0 +1,277 @@
+"""Options of commands: dataclasses whose fields are the flags of a command line.
+
+    @dataclass(frozen=True, kw_only=True)
+    class SearchOptions(CommonOptions):
+        index: Path  # Index folder
+        depth: AtLeast1 = 10  # Maximum number of documents per query
+
+    options = parse(SearchOptions, ["--index=docs", "--depth=3"])
+
+A field without a default is a required flag. Types are str, Path, int, float, bool, Literal and
+`tuple[str, ...]`, whose values are separated by commas; each may also be None. `Flag` adds
+properties that the type does not express. --help prints the comments.
+"""
+
+import dataclasses
+import functools
+import itertools
+import linecache
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from absl import flags
+
+from big_retrieval.cli import mistakes
+from big_retrieval.errors import UserError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Properties of a flag, in the annotation of its field: `Annotated[int, Flag(low=1)]`.
+
+    Attributes:
+      low: smallest number.
+      high: largest number.
+      choices: valid values, as an alternative to Literal.
+      repeated: True for a tuple with one flag per value instead of commas.
+      alias: second name of the flag.
+      needs: flag that has to be present, too.
+      words: maximum number of words of the command line that are not flags, for the tuple that
+        takes these words.
+      keys: name before the dot, for the tuple that takes flags such as --config.KEY=VALUE unread.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    repeated: bool = False
+    alias: str = ""
+    needs: str = ""
+    words: int = 0
+    keys: str = ""
+
+
+AtLeast0 = Annotated[int, Flag(low=0)]
+AtLeast1 = Annotated[int, Flag(low=1)]
+Repeated = Annotated[tuple[str, ...], Flag(repeated=True)]
+
+
+@dataclass(frozen=True)
+class CommandFlag:
+    """A flag of a command.
+
+    Attributes:
+      name: without dashes.
+      field: field of the options.
+      type: type of the value, without None.
+      details: properties that the type does not express.
+    """
+
+    name: str
+    field: dataclasses.Field[Any]
+    type: Any
+    details: Flag
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Valid values; empty if others are valid, too."""
+        is_literal = typing.get_origin(self.type) is Literal
+        return typing.get_args(self.type) if is_literal else self.details.choices
+
+    @property
+    def takes_value(self) -> bool:
+        return self.type is not bool
+
+    @property
+    def is_required(self) -> bool:
+        factory = self.field.default_factory
+        return self.field.default is factory is dataclasses.MISSING
+
+    def define(self, values: flags.FlagValues) -> None:
+        """Defines the flag of absl; None stands for a flag that is not present."""
+        low, high = self.details.low, self.details.high
+        if self.choices:
+            flags.DEFINE_enum(self.name, None, self.choices, "", flag_values=values)
+        elif self.type in (int, float):
+            define = flags.DEFINE_integer if self.type is int else flags.DEFINE_float
+            define(self.name, None, "", lower_bound=low, upper_bound=high, flag_values=values)  # type: ignore[arg-type]
+        else:
+            define_text = flags.DEFINE_multi_string if self.details.repeated else flags.DEFINE_list
+            define = {bool: flags.DEFINE_bool, str: flags.DEFINE_string, Path: flags.DEFINE_string}
+            define.get(self.type, define_text)(self.name, None, "", flag_values=values)
+        if self.details.alias:
+            flags.DEFINE_alias(self.details.alias, self.name, flag_values=values)
+
+    def convert(self, value: Any) -> Any:
+        """Returns the field's value for a value of absl's flag."""
+        if isinstance(value, list):
+            return tuple(value)
+        return Path(value) if self.type is Path else value
+
+
+def fields_of(cls: Any, prefix: str = "") -> list[CommandFlag]:
+    """Returns a flag for every field; the class's own fields precede inherited ones.
+
+    Args:
+      cls: the dataclass.
+      prefix: text before each name, such as "data.".
+    """
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    order = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())]
+    return [
+        CommandFlag(f"{prefix}{name.rstrip('_')}", fields[name], *_type_and_details(hints[name]))
+        for name in dict.fromkeys(order)
+        if name in fields
+    ]
+
+
+def flags_of(cls: Any, prefix: str = "") -> list[CommandFlag]:
+    """Returns `fields_of` without the fields for words and keys."""
+    return [x for x in fields_of(cls, prefix) if not (x.details.words or x.details.keys)]
+
+
+def _type_and_details(hint: Any) -> tuple[Any, Flag]:
+    """Returns the type in an annotation, without None, and its properties."""
+    details = Flag()
+    while True:
+        if typing.get_origin(hint) is Annotated:
+            hint, *found = typing.get_args(hint)
+            details = next((x for x in found if isinstance(x, Flag)), details)
+        elif typing.get_origin(hint) in (typing.Union, types.UnionType):
+            (hint,) = (x for x in typing.get_args(hint) if x is not type(None))
+        else:
+            return hint, details
+
+
+def parse(
+    cls: type[T], argv: Sequence[str], *, prefix: str = "", command: str = "", partial: bool = False
+) -> T:
+    """Returns the options of a command line.
+
+    Args:
+      cls: dataclass of the options.
+      argv: flags and words, without the program.
+      prefix: as in `fields_of`.
+      command: name of the command, for messages.
+      partial: True sets required flags that are missing to None, as --help does.
+
+    Raises:
+      UserError: an unknown, malformed or missing flag, or too many words.
+    """
+    known = {flag.name: flag for flag in flags_of(cls, prefix)}
+    others = [x for x in fields_of(cls) if x.details.words or x.details.keys]
+    options: dict[str, Any] = {}
+    for taker in others:
+        if taker.details.keys:
+            argv, options[taker.field.name] = _take_keys(argv, taker.details.keys)
+    values = flags.FlagValues()
+    for flag in known.values():
+        flag.define(values)
+    try:
+        words = values(["", *(_with_underscores(arg, values) for arg in argv)])[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(
+            mistakes.unknown_flag(error.flagname, command, list(values), argv)
+        ) from None
+    except flags.Error as error:
+        raise UserError(mistakes.translate(error, argv)) from None
+    _take_words(words, others, options, command)
+    for name, flag in known.items():
+        if values[name].present:
+            options[flag.field.name] = flag.convert(values[name].value)
+            if (needs := flag.details.needs) and not values[needs].present:
+                raise UserError(f"--{name} needs --{needs}. Add --{needs}, or remove --{name}.")
+        elif flag.is_required and partial:
+            options[flag.field.name] = None
+        elif flag.is_required:
+            meaning = meanings_of(cls)[flag.field.name]
+            if meaning[1:2].islower():
+                meaning = meaning[0].lower() + meaning[1:]
+            raise UserError(f"--{name} is missing: {meaning}.")
+    if "config" in values and values["config"].present > 1:
+        raise UserError(f"--config is given {values['config'].present} times. Keep one.")
+    return cls(**options)
+
+
+def _with_underscores(arg: str, values: flags.FlagValues) -> str:
+    """Returns an argument such as --dry-run=x with the name that is defined, --dry_run=x."""
+    name, equals, value = arg.partition("=")
+    underscored = name.lstrip("-").replace("-", "_")
+    negated = underscored.removeprefix("no_")
+    if negated != underscored and negated in values:
+        underscored = f"no{negated}"
+    is_known = underscored in values or underscored.removeprefix("no") in values
+    return f"--{underscored}{equals}{value}" if arg.startswith("-") and is_known else arg
+
+
+def _take_keys(argv: Sequence[str], name: str) -> tuple[list[str], tuple[str, ...]]:
+    """Splits an argument list into other arguments and those for keys, such as --config.KEY."""
+    remaining, keys = list[str](), list[str]()
+    arguments = list(argv)
+    while arguments:
+        arg = arguments.pop(0)
+        match = re.match(rf"--?(no)?{name}\.[^=]+(=)?", arg)
+        (keys if match else remaining).append(arg)
+        has_value = match is None or match[1] or match[2]
+        if not has_value and arguments and not re.match(r"--?[A-Za-z]", arguments[0]):
+            keys.append(arguments.pop(0))  # --config.KEY VALUE
+    return remaining, tuple(keys)
+
+
+def _take_words(
+    words: Sequence[str], others: Sequence[CommandFlag], options: dict[str, Any], command: str
+) -> None:
+    """Gives the words of the command line that are not flags to the field that takes them."""
+    taker = next((x for x in others if x.details.words), None)
+    most = taker.details.words if taker else 0
+    if len(words) > most:
+        raise UserError(mistakes.unexpected_word(words[most], most, command))
+    if taker and words:
+        options[taker.field.name] = tuple(words)
+
+
+def select(cls: type[T], options: Any) -> T:
+    """Returns the part of some options that one of their base classes declares."""
+    return cls(**{field.name: getattr(options, field.name) for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
+
+
+@functools.cache
+def meanings_of(cls: type) -> Mapping[str, str]:
+    """Returns the meaning of every field of a dataclass: the comment next to and above it."""
+    meanings: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(base):
+            meanings |= comment_meanings(_body_of(base))
+    return meanings
+
+
+def _body_of(cls: type) -> Iterator[str]:
+    """Yields the source lines of a class that is not within a function."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+    header = re.compile(rf"class {cls.__name__}\b")
+    lines = itertools.dropwhile(lambda line: not header.match(line), linecache.getlines(file))
+    return itertools.takewhile(lambda line: line[0] in " \n", itertools.islice(lines, 1, None))
+
+
+def comment_meanings(lines: Iterable[str]) -> dict[str, str]:
+    """Returns name -> text of the comments next to and above the fields of a dataclass."""
+    meanings: dict[str, str] = {}
+    above = ""
+    for line in lines:
+        if match := re.match(r"    # (.*)", line):
+            above = f"{above} {match[1]}".strip()
+            continue
+        if match := re.match(r"    (\w+): [^#]*(?:# (.*))?$", line):
+            meaning = "; ".join(part for part in (above, match[2]) if part)
+            meanings |= {match[1]: meaning} if meaning else {}
+        above = ""
+    return meanings

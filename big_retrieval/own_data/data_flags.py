@@ -1,0 +1,25 @@
+"""Flags that describe the data of `train --data` and `evaluate --data`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from big_retrieval.cli.options import Flag
+
+WithData = Annotated[str | None, Flag(needs="data")]
+
+
+@dataclass(frozen=True)
+class DataFlags:
+    """A column for each role, and the folder of images.
+
+    None for a flag that is not present; an empty column means that the data have none.
+    """
+
+    image: WithData = None  # Column of images, as files or their content; empty for none
+    text: WithData = None  # Column of captions
+    query: WithData = None  # Column of questions or queries
+    # Column of answers, or of the documents' texts
+    document: Annotated[str | None, Flag(needs="data", alias="answer")] = None
+    score: WithData = None  # Column of clicks, ranks or other scores; empty for equal weights
+    document_id: WithData = None  # Column of the documents' ids, for judged pairs
+    images: WithData = None  # Folder that image paths start from; by default their table's folder
