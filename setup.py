@@ -131,6 +131,7 @@ setup(
         "big_retrieval": [
             "py.typed",
             "*/*.css",
+            "*/*.toml",
             "demo/*.js",
             "demo/templates/*.html",
             "exporting/pytorch/*.py",

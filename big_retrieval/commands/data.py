@@ -3,23 +3,18 @@
     big-retrieval data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
     big-retrieval data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
     big-retrieval data split --data.path=FILE --out=FOLDER [--data.queries=FILE ...]
-    big-retrieval data regions --data=FILE.tsv[,FILE.tsv] --out=FOLDER
-    big-retrieval data regions --data=FOLDER --boxes=FOLDER --sizes=FILE[,FILE] --out=FOLDER
     big-retrieval data get [NAME]
     big-retrieval data check NAME [--data=FOLDER]
     big-retrieval data stores [--delete [--all]]
 
-`inspect` prints what the data hold, how fast they are read, and draws some examples; `convert`
-writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads. `split`
-draws the four-way split of judged pairs (GCL); they are given by --config, or by the keys of a
-source of the type `graded` as flags --data.KEY. `regions` makes memory-mapped files of published
-features of image regions, which a source of the type `karpathy` reads. `get` says where a published
-data set is, its license and size, and where the configs look for it; `check` says whether a folder
-holds all of it. `stores` lists the stores that files were read into, with sizes and last uses;
---delete deletes those that are not needed.
+`inspect` prints the contents of the data and some examples. `convert` writes ArrayRecord shards,
+which --config.data.path=FOLDER (source type `pairs`) reads. `split` draws the four-way split of
+judged pairs (GCL), given by --config, or by the keys of a source of the type `graded` as flags
+--data.KEY. `get` prints where a published data set is, its license and size, and where the configs
+look for it; `check` compares a folder with it. `stores` lists the stores that files were read into,
+with sizes and last uses; --delete deletes those that are not needed.
 """
 
-import itertools
 from pathlib import Path
 
 from absl import flags
@@ -35,41 +30,37 @@ from big_retrieval.runtime import locks
 WORDS = 2
 WITHOUT = ("workdir",)
 SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAME")
-OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split, regions: the folder")
+OUT = flags.DEFINE_string("out", None, "convert, split: the folder to write")
 LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
-SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
 SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
-DATA = flags.DEFINE_list("data", [], "regions: TSV files, or a folder of <id>.npz; check: folder")
-BOXES = flags.DEFINE_string("boxes", "", "regions: the folder of <id>.npy, of a folder of <id>.npz")
+DATA = flags.DEFINE_string("data", "", "check: the folder")
 DELETE = flags.DEFINE_bool("delete", False, "stores: delete those that are not needed")
 ALL = flags.DEFINE_bool("all", False, "stores: with --delete, all of them")
-SIZES = flags.DEFINE_list("sizes", [], "regions: COCO's files with the images' sizes, of folders")
 
 
 def main(*words: str) -> None:
     """Reads the configuration and does what the word says."""
     actions = {"inspect": inspect, "convert": convert, "split": split}
-    without_config = {"regions": regions, "stores": stores}
-    if len(words) == 1 and words[0] in without_config:
-        without_config[words[0]]()
-        return
     word, *names = words or ("",)
+    if word == "stores" and not names:
+        stores()
+        return
     if word == "get" or (word == "check" and names):
-        from big_retrieval.data.catalogue import tell
+        from big_retrieval.data import catalogue
 
-        tell.get("".join(names)) if word == "get" else tell.check(names[0], ",".join(DATA.value))
+        catalogue.get("".join(names)) if word == "get" else catalogue.check(names[0], DATA.value)
         return
     if word not in actions or names:
         raise UserError(
-            "say what to do: big-retrieval data inspect, ... convert, ... split, ... regions, "
-            "... get NAME, ... check NAME, or ... stores."
+            "say what to do: big-retrieval data inspect, ... convert, ... split, ... get NAME, "
+            "... check NAME, or ... stores."
         )
-    if words[0] == "split" and cli.CONFIG.value is None:
+    if word == "split" and cli.CONFIG.value is None:
         data_split.split(data_split.source_of_flags(), OUT.value)
         return
     config = cli.load_config()
     check(config, trains=False)
-    actions[words[0]](config)
+    actions[word](config)
 
 
 def chosen(config: Config) -> Source:
@@ -88,7 +79,7 @@ def chosen(config: Config) -> Source:
 
 
 def inspect(config: Config) -> None:
-    """Prints what the source holds, times its reading and draws examples."""
+    """Prints the contents of the source and some examples."""
     from big_retrieval.data import inspection
     from big_retrieval.data.build import make_negatives, make_readers, make_source, make_tokenizer
     from big_retrieval.data.duplicates import compared
@@ -103,14 +94,8 @@ def inspect(config: Config) -> None:
         print(line, flush=True)
     for line in inspection.describe_shared(source, compared(config, readers)):
         print(line, flush=True)
-    for _, text in sample.shown[:5]:
+    for text in sample.examples:
         print(f"  example   {text[:100]}")
-    if SECONDS.value > 0 and sum(sample.damaged.values()) < sample.read:
-        print(inspection.throughput(config, source, readers, SECONDS.value), flush=True)
-    picture = Path(OUT.value or cli.workdir() / "inspect.png")
-    with cli.owning(locks.beside(picture), picture):
-        inspection.draw(sample, picture)
-    print(f"picture     {picture}")
 
 
 def split(config: Config) -> None:
@@ -154,39 +139,6 @@ def _convert(config: Config, folder: Path) -> None:
     print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")
 
 
-def regions() -> None:
-    """Converts published features of regions into memory-mapped files.
-
-    Raises:
-      UserError: flags that do not go together, or files that are missing or damaged.
-    """
-    from big_retrieval.data.formats.region_files import folder_regions, tsv_regions, write_folder
-
-    if not DATA.value or not OUT.value:
-        raise UserError("--data (TSV files or a folder) and --out (a folder) are both needed.")
-    paths, folder = [Path(name) for name in DATA.value], Path(OUT.value)
-    for path in (*paths, *map(Path, SIZES.value), *([Path(BOXES.value)] if BOXES.value else ())):
-        if not path.exists():
-            raise UserError(f"{path} is not on this machine: check the path.")
-    if paths[0].is_dir():
-        if len(paths) > 1 or not BOXES.value or not SIZES.value:
-            raise UserError(
-                "--data is a folder of <id>.npz: name one, with --boxes (the folder of <id>.npy) "
-                "and --sizes (COCO's files of captions, with the width and height of each image)."
-            )
-        found = folder_regions(paths[0], Path(BOXES.value), [Path(name) for name in SIZES.value])
-        about = sum(1 for _ in paths[0].glob("*.npz"))
-    else:
-        found = itertools.chain.from_iterable(map(tsv_regions, paths))
-        about = sum(map(_lines, paths))
-    with cli.owning(locks.in_folder(folder), folder):
-        count, again = write_folder(found, folder, about)
-    if again:
-        print(f"{again:,} images occur a second time, and were skipped")
-    print(f"{count:,} images under {folder}")
-    print(f"to train on them: --config.data.type=karpathy --config.data.regions={folder}")
-
-
 def stores() -> None:
     """Lists the stores, or deletes those that are not needed."""
     from big_retrieval.data.stores.cache import delete_stores, print_stores, stores_folder
@@ -197,10 +149,3 @@ def stores() -> None:
         delete_stores(stores_folder(), every=ALL.value)
     else:
         print_stores(stores_folder())
-
-
-def _lines(path: Path) -> int:
-    """About how many lines a file has, all of which are about as long as the first one."""
-    with path.open("rb") as file:
-        first = len(file.readline())
-    return path.stat().st_size // max(1, first)

@@ -17,8 +17,7 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
-from big_retrieval.data.catalogue import CATALOGUE, DataSet, Expected
-from big_retrieval.data.catalogue.complete import compare
+from big_retrieval.data.catalogue import Entry, compare, read_catalogue
 from big_retrieval.errors import UserError
 from tests.helpers import in_process
 
@@ -168,6 +167,7 @@ def of(name: str, evaluator: str = "") -> configs.Source:
     return source
 
 
+PART_KEYS = {"path", "files", "lines", "records", "queries", "md5", "sidecar", "optional"}
 TRIPLES = "qidpidtriples.train.full.2.tsv"
 FOLDERS = "oblique_s16_yfcc15m:benchmarks=folders"
 LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Source]], int]] = {
@@ -203,8 +203,8 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Sourc
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_published_folder_is_read_as_it_is(name: str) -> None:
     make, sources, count = LAYOUTS[name]
-    found = CATALOGUE[name]
-    make(Path(found.place))
+    entry = read_catalogue()[name]
+    make(Path(entry["folder"]))
     for source in (each() for each in sources):
         records: Any = make_source(source)
         assert len(records) >= count
@@ -212,54 +212,57 @@ def test_a_published_folder_is_read_as_it_is(name: str) -> None:
             record = records[index]
             assert record.get("image", True) is not None
             assert {"captions", "query", "regions", "label"} & {*record}
-    for each in compare(found, Path(found.place)):  # all is there, though less of it
-        assert each.wrong != "missing", each.part.path
-        assert "not finished" not in each.wrong
+    for part, _, difference in compare(entry["parts"], Path(entry["folder"])):
+        assert difference != "missing", part["path"]  # all is there, though less of it
+        assert "not finished" not in difference
 
 
 def test_entries() -> None:
-    for name, found in CATALOGUE.items():
-        assert found.place.split("/")[0] == "data", name
-        assert all((found.size, found.license, found.fetch, found.steps, found.parts)), name
-        for each in found.fetch:
-            assert re.match(r"https?://", each.address), name
-            assert re.fullmatch(r"([0-9a-f]{32})?", each.md5), name
+    for name, entry in read_catalogue().items():
+        assert entry["folder"].split("/")[0] == "data", name
+        assert all(entry[key] for key in ("size", "license", "fetch", "steps", "parts")), name
+        assert all({"path"} <= part.keys() <= PART_KEYS for part in entry["parts"]), name
+        for file in entry["fetch"]:
+            assert re.match(r"https?://", file["address"]), name
+            assert re.fullmatch(r"([0-9a-f]{32})?", file.get("md5", "")), name
 
 
 def test_a_folder_is_compared(tmp_path: Path) -> None:
-    def said(*parts: Expected) -> list[tuple[str, str]]:
-        found = DataSet("t", "data/t", "s", "l", (), (), parts, "")
-        return [(each.said, each.wrong) for each in compare(found, tmp_path)]
+    def said(*parts: Entry) -> list[tuple[str, str]]:
+        return [result[1:] for result in compare(list(parts), tmp_path)]
+
+    def part(path: str, **keys: Any) -> Entry:
+        return {"path": path, **keys}
 
     (tmp_path / "a.txt").write_text("id\tx\nq1\t1\nq1\t2\nq2\t3")
     (tmp_path / "b.json").write_text(json.dumps({"images": [1, 2, 3]}))
     (tmp_path / "c.json").write_text(json.dumps([{"a": 1}, {"a": 2}]))
-    assert said(Expected("a.txt", lines=4, queries=2), Expected("b.json", records=3)) == [
-        ("4 lines, 2 judged queries", ""), ("3 records", ""),
+    assert said(part("a.txt", lines=4, queries=2), part("b.json", records=3)) == [
+        ("4 lines, 2 queries", ""), ("3 records", ""),
     ]  # fmt: skip
-    assert said(Expected("c.json", records=2), Expected("*.json", files=2)) == [
+    assert said(part("c.json", records=2), part("*.json", files=2)) == [
         ("2 records", ""), ("2 files", ""),
     ]  # fmt: skip
-    assert said(Expected("a.txt", lines=5), Expected("*.json", files=3)) == [
+    assert said(part("a.txt", lines=5), part("*.json", files=3)) == [
         ("4 lines", "4 of 5 lines"), ("2 files", "2 of 3 files"),
     ]  # fmt: skip
-    assert said(Expected("gone"), Expected("gone", optional=True)) == [
-        ("none", "missing"),
-        ("none", ""),
+    assert said(part("gone"), part("gone", optional=True)) == [
+        ("", "missing"),
+        ("", ""),
     ]
     digest = hashlib.md5((tmp_path / "c.json").read_bytes()).hexdigest()
-    assert said(Expected("c.json", md5=digest), Expected("b.json", md5=digest)) == [
+    assert said(part("c.json", md5=digest), part("b.json", md5=digest)) == [
         ("there", ""), ("there", f"its MD5 is not {digest}: fetch it again"),
     ]  # fmt: skip
-    assert said(Expected("*.json", beside=".txt"))[0][1].startswith("2 are not finished, the first")
-    with pytest.raises(UserError, match="is no folder"):
-        next(compare(CATALOGUE["coco"], tmp_path / "gone"))
+    assert said(part("*.json", sidecar=".txt"))[0][1].startswith("2 are not finished, the first")
+    with pytest.raises(UserError, match="is not a folder"):
+        next(compare([{"path": "x"}], tmp_path / "gone"))
 
 
 def test_the_commands(tmp_path: Path) -> None:
     listed = in_process("data", "get")
     assert listed.returncode == 0
-    assert all(name in listed.stdout for name in CATALOGUE)
+    assert all(name in listed.stdout for name in read_catalogue())
     told = in_process("data", "get", "coco").stdout
     for word in ("train2014.zip", "data/coco", "CC BY 4.0", "20 GB", "data check coco"):
         assert word in told
@@ -269,7 +272,7 @@ def test_the_commands(tmp_path: Path) -> None:
     beir(Path("data/beir/scifact"))
     checked = in_process("data", "check", "beir/scifact")
     assert checked.returncode == 2
-    assert "1 of 300 judged queries" in checked.stdout
+    assert "1 of 300 queries" in checked.stdout
     assert "1 of 4 parts" in checked.stderr
     scan(tmp_path / "scan")
     assert in_process("data", "check", "scan", f"--data={tmp_path / 'scan'}").returncode == 0

@@ -60,10 +60,7 @@ def test_the_sample_counts_what_is_there(folder):
     texts = [text for n in range(20) if n != 7 for text in source_of(folder).texts(n, "captions")]
     cut = np.mean(tokenizer.encode(texts, 500)[1].sum(1) > 12)
     assert f"the context has 12, so {cut:.1%} are cut" in text
-    inspection.draw(sample, folder / "sheet.png")
-    sheet = np.asarray(Image.open(folder / "sheet.png"))
-    assert sheet.shape == (4 * 252 + 12, 4 * 204 + 12, 3)
-    assert sheet[20, 20].tolist() == [0, 0, 0]
+    assert len(sample.examples) == 5
 
 
 def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
@@ -136,12 +133,10 @@ def test_arrays_become_lossless_images(tmp_path):
 @pytest.mark.slow
 def test_commands(folder, tmp_path):
     quick = "--config=configs/quickstart.py:runlocal"
-    how = ("--limit=50", "--seconds=0.5", f"--out={tmp_path / 'sheet.png'}")
-    out = data("inspect", quick, *how, "--config.total_steps=None")
+    out = data("inspect", quick, "--limit=50", "--config.total_steps=None")
     assert out.returncode == 0, out.stderr
-    for word in ("4,000 in scenes-train", "damaged     0", "the context has 20", "records/s"):
+    for word in ("4,000 in scenes-train", "damaged     0", "the context has 20"):
         assert word in out.stdout
-    assert (tmp_path / "sheet.png").exists()
     out = data("convert", quick, "--source=evals.test", f"--out={tmp_path / 'c'}")
     assert "200 records in 1 shards" in out.stdout, out.stderr
     own = ("--config.data.type=pairs", f"--config.data.path={folder / 'pairs.jsonl'}")

@@ -38,7 +38,7 @@ class Karpathy(Source):
     path: str = ""  # dataset_flickr30k.json or dataset_coco.json
     # folder; empty: that of the file, or one in it; with `regions`: no images
     images: str = ""
-    regions: str = ""  # folder that `big-retrieval data regions` wrote; empty: no regions
+    regions: str = ""  # folder that `examples/convert_regions.py` wrote; empty: no regions
     split: str = "train"  # several: "train+restval", as published models for COCO are trained
     captions: int = 5  # of an image, at most; 0: all
     each: Each = "images"

@@ -17,7 +17,6 @@ from big_retrieval.io.handles import ends_digest, open_reader, reopen, stamp_of
 
 HINT = "prepare it once with `tfds build {} --file_format=array_record` (needs the network)"
 INFO = "dataset_info.json"  # TFDS writes it into every prepared data set
-SCHEME = "tfds:"
 
 
 class Prepared(Table):
@@ -106,26 +105,6 @@ class _Readers:
 
     def __getitem__(self, index: int) -> Any:
         return reopen(open_reader, *self._files[index])
-
-
-def open_prepared(path: str, image: str = "") -> Prepared:
-    """The split that a path such as `tfds:marqo_gs_10m/in_domain` names.
-
-    Args:
-      path: `tfds:NAME/SPLIT` below TFDS's default folder, `tfds:NAME:VERSION/SPLIT`, or
-        `tfds:FOLDER/SPLIT`, where FOLDER is that of a data set or of several, with a name behind.
-      image: the image feature, which is not decoded; "": none.
-
-    Raises:
-      UserError: no split is named, or as `Prepared`.
-    """
-    place, _, split = path.removeprefix(SCHEME).rpartition("/")
-    if not place or not split:
-        raise UserError(f"{path} needs a data set and a split, such as {SCHEME}marqo_gs_10m/train.")
-    folder, name = Path(place).expanduser(), ""
-    if not (folder / INFO).is_file():
-        folder, name = folder.parent, folder.name
-    return Prepared(name, split, "" if folder == Path() else str(folder), image)
 
 
 def _find(name: str, root: Path) -> Path:

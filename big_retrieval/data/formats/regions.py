@@ -62,7 +62,7 @@ def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray
     """The rows of images in a folder of regions.
 
     Args:
-      folder: that `big-retrieval data regions` wrote.
+      folder: that `examples/convert_regions.py` wrote.
       images: the names that each image may have there.
 
     Returns:
@@ -75,15 +75,15 @@ def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray
         ids = json.loads(read_text(folder / INDEX))["ids"]
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
-            f"{folder} is no folder of regions, as {INDEX} is missing there or unreadable: make "
-            "it with big-retrieval data regions."
+            f"{folder} is not a folder of regions: {INDEX} is missing or unreadable. Write it with "
+            "examples/convert_regions.py."
         ) from None
     files = {column: str(folder / name) for name, column in COLUMNS.items()}
     for file in files.values():
         if len(open_store(file, again=True)) != len(ids):
             raise UserError(
                 f"{file} has {len(open_store(file)):,} rows for {len(ids):,} images of {INDEX}: "
-                "make the folder anew with big-retrieval data regions."
+                "write the folder again with examples/convert_regions.py."
             )
     known = {name: row for row, name in enumerate(ids)}
     found = [next((known[x] for x in names if x in known), -1) for names in images]

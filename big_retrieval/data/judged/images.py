@@ -9,7 +9,6 @@ import numpy as np
 
 from big_retrieval.data.formats.columns import Keys, as_text, check_ids, scan
 from big_retrieval.data.formats.open_files import files_of, table_of
-from big_retrieval.data.formats.prepared import SCHEME
 from big_retrieval.data.formats.records import load_image
 from big_retrieval.data.formats.tables import Table, check_known
 from big_retrieval.data.images.decoding import OneOf
@@ -115,10 +114,7 @@ def images_of(config: "Graded") -> ImageColumn | None:
     if not config.image:
         return None
     where = place_of_images(config)
-    if config.root or where.startswith(SCHEME):  # a prepared data set holds its images
-        root = Path(config.root)
-    else:
-        root = files_of(where, config.how_to_get)[0].parent
+    root = Path(config.root) if config.root else files_of(where, config.how_to_get)[0].parent
     if not config.images:
         return ImageColumn(config.image, root)
     value = "" if config.root else config.image_value

@@ -13,7 +13,6 @@ from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
 from big_retrieval.data.formats.open_files import by_ending, files_of, table_of, terms_of
-from big_retrieval.data.formats.prepared import SCHEME, open_prepared
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
 from big_retrieval.data.formats.views import View, renamed, selected
@@ -47,8 +46,7 @@ class Graded(Source):
 
     graded: ClassVar[bool] = True
     type: Literal["graded"] = "graded"
-    # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, qrels, or a prepared
-    # data set: "tfds:marqo_gs_10m/in_domain"; `queries` and `documents` can be one, too
+    # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, or qrels
     path: str = ""
     query: str = "query_id"  # column of the query's id in the pairs; or of the text itself
     document: str = "document_id"  # column of the document's id in the pairs
@@ -253,7 +251,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     Args:
       config: names the files, the rows to keep and the columns.
       part: "pairs", "queries" or "documents".
-      path: a file, a pattern, or a split of a prepared data set.
+      path: a file or a pattern.
       key: the column that the ids of a JSON object get; pairs have theirs under `config`'s names.
 
     Raises:
@@ -271,18 +269,10 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
             return by_ending(file)
         return qrels_reader(file, keys)
 
-    if path.startswith(SCHEME):
-        image = config.image if path == place_of_images(config) else ""
-        try:
-            table: Table = open_prepared(path, image)
-        except UserError as problem:
-            hint = f"; {config.how_to_get}" if config.how_to_get else ""
-            raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
-    else:
-        advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
-        here = path == place_of_images(config) and not config.root and not config.images
-        image = next((own for own, new in names.items() if new == config.image), config.image)
-        table, _ = table_of(files_of(path, advice), form_of, image if here else "")
+    advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
+    here = path == place_of_images(config) and not config.root and not config.images
+    image = next((own for own, new in names.items() if new == config.image), config.image)
+    table, _ = table_of(files_of(path, advice), form_of, image if here else "")
     wheres = {"pairs": "where", "documents": "where_documents"}
     if part in wheres and (where := getattr(config, wheres[part])):
         table = selected(table, terms_of(where, wheres[part]), wheres[part])

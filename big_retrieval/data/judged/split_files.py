@@ -18,7 +18,6 @@ import pyarrow as pa
 from big_retrieval.config import schema
 from big_retrieval.data.formats.columns import as_text, scan
 from big_retrieval.data.formats.parquet import write_parquet
-from big_retrieval.data.formats.prepared import SCHEME
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged.four_way import (
     SPLITS,
@@ -149,8 +148,7 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
     """The configuration that reads one split of the files that were written."""
     part = SIDES[split in ("in_domain", "novel_query")]
     where = config.images or config.documents or config.path
-    in_files = config.image and not where.startswith(SCHEME)
-    root = config.root or (str(Path(where).parent.absolute()) if in_files else "")
+    root = config.root or (str(Path(where).parent.absolute()) if config.image else "")
     return dataclasses.replace(
         config,
         path=str(folder / PAIRS),
