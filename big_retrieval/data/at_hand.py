@@ -9,17 +9,16 @@ from PIL import Image
 from big_retrieval.config import Field
 from big_retrieval.data.images import decoding
 from big_retrieval.data.images.limits import MOST_FILE
-from big_retrieval.data.sources import BaseSource
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_bytes
 
 
-class Values(BaseSource):
+class Values(RecordSource):
     """Values as a source of records.
 
     Args:
       values: of one field, as its column holds them.
-      field: the field's configuration.
     """
 
     name = "the values"
@@ -40,7 +39,6 @@ class Images(Values):
     Args:
       values: files, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; one of them
         alone is a list of one.
-      field: the field's configuration.
     """
 
     name = "images"
@@ -74,10 +72,6 @@ def _several(images: Any) -> Sequence[Any]:
 
 def refuse_unordered(values: Any, what: str) -> None:
     """Raises where values have no order that rows of embeddings could have.
-
-    Args:
-      values: what a user gives.
-      what: they should be, such as "texts".
 
     Raises:
       UserError: they are a dict or a set.

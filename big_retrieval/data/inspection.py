@@ -21,7 +21,7 @@ from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.negatives import NegativeSampling, read_negatives
-from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import Damaged
 
 EXAMPLES = 5  # texts that are printed
@@ -34,14 +34,11 @@ class Sample:
     """What the sampled records hold.
 
     Attributes:
-      read: records looked at.
       damaged: what is wrong -> how many.
       lacking: optional field -> records without it.
       texts: usable texts of each record and text column.
-      sizes: (height, width) of the images.
       negatives: how many hard negatives each record has, where the configuration asks for some.
       duplicates: images whose content an earlier one had.
-      examples: texts of some records, evenly spread.
     """
 
     read: int = 0
@@ -60,13 +57,11 @@ def present(
     """The fields that a source's records have; all of them where no record can be read.
 
     Args:
-      source: the records.
-      readers: field name -> how it is read.
       tries: from how many records, the first that can be read decides.
     """
     for index in evenly_spaced(len(source), tries).tolist():
         try:
-            with record_at(place_of(source, index)):
+            with record_at(source.place(index)):
                 columns = source[index].keys()
         except Damaged:
             continue
@@ -92,7 +87,7 @@ def take(
     for number, index in enumerate(indices):
         found.read += 1
         try:
-            with record_at(place_of(source, index)) as place:
+            with record_at(source.place(index)) as place:
                 _look(source, index, readers, found, seen, number in shown)
                 if negatives is not None:
                     value = source[index].get(negatives.column)

@@ -91,9 +91,6 @@ def train_batches(
     record, drawn from the damaged one's own random numbers, stands in for one that cannot be used.
 
     Args:
-      source: the records.
-      fields: field name -> how it is read.
-      order: which record each position is.
       batch_size: B, of the global batch.
       rows: which of the B rows to load, [b].
       start_batch: the first batch; batch k begins at position k * B.
@@ -134,9 +131,6 @@ def eval_batches(
     texts, and `valid` False. A damaged image is black too: it is there, and nothing finds it.
 
     Args:
-      source: the records.
-      fields: field name -> how it is read.
-      field: the field's name.
       batch_size: B, of the global batch.
       rows: which of the B rows to load, [b]; None: all.
       items: from `eval_items`, if they are already computed.
@@ -162,11 +156,7 @@ def _unharmed(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 class Timed:
-    """An iterator that measures how long its user waits in next().
-
-    Attributes:
-      seconds: waited since the start.
-    """
+    """An iterator that measures how long its user waits in next()."""
 
     def __init__(self, batches: Iterator[Batch]):
         self._batches = batches

@@ -13,7 +13,6 @@ import numpy as np
 
 from big_retrieval.config import Config, schema
 from big_retrieval.data.formats.tables import digest_of
-from big_retrieval.data.sources import fingerprint_of
 from big_retrieval.io.appended import AppendedFile
 from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
 from big_retrieval.mining.searchers import CandidateSearcher
@@ -167,7 +166,7 @@ def data_fingerprints(task: Task) -> dict[str, str]:
     """Returns the fingerprints of the queries, of the documents, and of which are right."""
     queries, documents = range(len(task.queries)), range(len(task.documents))
     return {
-        "queries": fingerprint_of(task.queries) or digest_of(map(task.question, queries)),
-        "documents": fingerprint_of(task.documents) or digest_of(map(task.text, documents)),
+        "queries": task.queries.fingerprint or digest_of(map(task.question, queries)),
+        "documents": task.documents.fingerprint or digest_of(map(task.text, documents)),
         "right": digest_of(map(list, task.right)),
     }

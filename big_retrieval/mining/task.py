@@ -20,7 +20,8 @@ from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.views import renamed
-from big_retrieval.data.judged.qrels import DuplicatePolicy, JudgedSource
+from big_retrieval.data.judged.graded import GradedPairs
+from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.passages.published import has_titles
@@ -141,7 +142,7 @@ def make_task(config: Config, data: Source, tokenizer: Any, documents: str | Non
             raise UserError(f"config.fields has no text field on the {side} side to mine with.")
         texts.append(readers[min(names)])
     source = make_source(data)
-    if not isinstance(source, JudgedSource):
+    if not isinstance(source, GradedPairs):
         collection = Collection(documents) if documents else None
         return pairs_task(source, texts[0], texts[1], collection)
     if documents:
@@ -149,7 +150,7 @@ def make_task(config: Config, data: Source, tokenizer: Any, documents: str | Non
     return judged_task(source, texts[0], texts[1])
 
 
-def judged_task(source: JudgedSource, query: FieldReader, document: FieldReader) -> Task:
+def judged_task(source: GradedPairs, query: FieldReader, document: FieldReader) -> Task:
     """The task of judged pairs: documents with a relevance above 0 are right."""
     count = len(source.queries)
     right: list[Sequence[int]] = []

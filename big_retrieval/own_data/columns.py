@@ -63,8 +63,6 @@ class Roles:
     """Roles of the columns.
 
     Attributes:
-      kind: one of `KINDS`.
-      columns: role -> column.
       messages: which columns were chosen and why.
     """
 
@@ -90,9 +88,6 @@ class ColumnChooser:
     """Chooses columns for roles.
 
     Args:
-      table: the rows.
-      flags: columns that the user names.
-      data: the data's name, for messages.
       preferred: role -> column that is chosen if it exists and no flag names another one.
 
     Raises:

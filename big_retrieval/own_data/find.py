@@ -50,7 +50,6 @@ class DataSplit:
 
     Attributes:
       path: file, folder or pattern, as `path` of a source.
-      table: the rows at `path`.
       where: terms that choose the rows of the split, as in `config.Pairs`; empty if all rows are of
         the split, or terms cannot choose them.
       rows: indices of the rows of the split, int64 [n]; None for all.
@@ -83,7 +82,6 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
     """Opens the data at a path.
 
     Args:
-      data: a file, a folder, or a pattern of files.
       images: folder of the pictures of COCO and Karpathy files; empty: near the file.
       scratch: folder for the captions of COCO as JSON lines.
       leave_out: a folder whose files do not count, such as the run folder.

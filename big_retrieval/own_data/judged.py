@@ -27,10 +27,7 @@ def judged_sources(
     Training pairs are divided by queries and documents if the data have no validation split.
 
     Args:
-      splits: of the data.
-      roles: of its columns.
       images: folder that image paths start from; empty for that of their file.
-      folder: takes the files of the split.
 
     Raises:
       UserError: pairs without an id or a score, or too few to split.

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from big_retrieval.data.fields.contents import of_image
 from big_retrieval.data.images.decoding import Encoded, picture
-from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent, place_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged
 from big_retrieval.runtime.progress import ProgressCounter
@@ -86,8 +86,6 @@ def read_keys(
     """Reads records and their images as a whole.
 
     Args:
-      source: the records.
-      rows: indices of the records to read.
       image: True if records need an image.
       columns: columns in which records need a text.
     """
@@ -109,7 +107,7 @@ def read_keys(
         except Damaged as damage:
             reason = damage.why
         if reason:
-            keys.first = keys.first or f"{place_of(source, index)}: {reason}"
+            keys.first = keys.first or f"{source.place(index)}: {reason}"
             keys.dropped += 1
             continue
         keys.rows.append(index)

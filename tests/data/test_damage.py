@@ -20,9 +20,9 @@ from PIL import Image
 
 from big_retrieval import config
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.build import make_order, make_source
+from big_retrieval.data.build import make_source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.formats.shards import write_folder
+from big_retrieval.data.formats.shards import convert
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
@@ -91,7 +91,7 @@ def read(source: Any, damage: Damage | None = None, **keys: Any) -> list[dict[st
     rows = settings.pop("rows", np.arange(8))
     how = {name: settings.pop(name) for name in ("threads", "workers") if name in settings}
     reading = Reading(**{"threads": 1, **how}, damage=damage)
-    order = make_order(source, 0)
+    order = source.order(0)
     return list(
         train_batches(source, fields=FIELDS, order=order, rows=rows, reading=reading, **settings)
     )
@@ -334,12 +334,8 @@ def test_the_stand_in_is_of_the_same_part_of_a_mixture(tmp_path):
 
 
 def shards(folder: Path) -> Any:
-    write_folder(write(folder), folder / "shards", shard_records=8, origin={}, skip=fail)
+    convert(write(folder), folder / "shards", shard_records=8, origin={}, max_damaged=0.0)
     return make_source(config.Pairs(path=str(folder / "shards")))
-
-
-def fail(index: int, problem: Damaged) -> None:
-    raise problem
 
 
 def parquet(folder: Path) -> Any:

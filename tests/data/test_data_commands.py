@@ -10,7 +10,7 @@ from PIL import Image
 from big_retrieval import config
 from big_retrieval.data import inspection
 from big_retrieval.data.build import make_source
-from big_retrieval.data.formats.shards import INDEX, write_folder
+from big_retrieval.data.formats.shards import INDEX, convert
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
@@ -29,6 +29,9 @@ def folder(tmp_path):
     (tmp_path / "7.png").write_bytes(b"")
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     return tmp_path
+
+
+KEYS = {"shard_records": 6, "origin": {}, "max_damaged": 1.0}
 
 
 def source_of(folder):
@@ -77,15 +80,8 @@ def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
 
 
 def test_shards_keep_order_bytes_and_columns(folder):
-    lost = []
-    index = write_folder(
-        source_of(folder),
-        folder / "out",
-        shard_records=6,
-        origin={},
-        skip=lambda index, problem: lost.append(index),
-    )
-    assert lost == [7]
+    index, damage = convert(source_of(folder), folder / "out", **KEYS)
+    assert damage.count == 1
     assert [shard["records"] for shard in index["shards"]] == [5, 4, 5, 5]
     found = make_source(config.Pairs(path=str(folder / "out")))
     kept = [i for i in range(20) if i != 7]
@@ -103,17 +99,18 @@ def test_a_folder_that_nothing_was_converted_into(tmp_path):
         make_source(config.Pairs(path=str(tmp_path)))
 
 
-def test_a_conversion_that_did_not_end_is_no_data(folder):
-    def stop(done):
-        if done == 12:
+def test_a_conversion_that_did_not_end_is_no_data(folder, monkeypatch):
+    def stop(index):
+        if index == 12:
             raise KeyboardInterrupt
 
-    keys = {"shard_records": 6, "origin": {}, "skip": lambda index, problem: None}
+    source = source_of(folder)
+    monkeypatch.setattr(source, "check_index", stop)
     with pytest.raises(KeyboardInterrupt):
-        write_folder(source_of(folder), folder / "out", progress=stop, **keys)
+        convert(source, folder / "out", **KEYS)
     with pytest.raises(UserError, match="the conversion did not end"):
         make_source(config.Pairs(path=str(folder / "out")))
-    write_folder(source_of(folder), folder / "out", **keys)
+    convert(source_of(folder), folder / "out", **KEYS)
     assert len(make_source(config.Pairs(path=str(folder / "out")))) == 19
     (folder / "out" / INDEX).write_text('{"format": 9, "shards": [], "columns": []}')
     with pytest.raises(UserError, match="has format 9"):
@@ -122,7 +119,7 @@ def test_a_conversion_that_did_not_end_is_no_data(folder):
 
 def test_arrays_become_lossless_images(tmp_path):
     scenes = make_source(config.Scenes(split="colours", count=4))
-    write_folder(scenes, tmp_path / "s", shard_records=9, origin={}, skip=lambda *a: None)
+    convert(scenes, tmp_path / "s", **KEYS)
     found = make_source(config.Pairs(path=str(tmp_path / "s")))
     assert found.classes == scenes.classes
     for number in range(4):

@@ -327,5 +327,4 @@ def test_hub_parquet_files_with_images_inside(tmp_path) -> None:
     ).build()
     assert picture(pairs[0]["image"])[0, 0, 0] == 7
     assert pairs[1]["image"] is None
-    assert pairs.documents.text_columns == ("title",)
     assert [record["title"] for record in pairs] == ["one", None]

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config
-from big_retrieval.data.build import make_order, make_source
-from big_retrieval.data.formats.shards import write_folder
+from big_retrieval.data.build import make_source
+from big_retrieval.data.formats.shards import convert
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.errors import Damaged, UserError
@@ -120,7 +120,7 @@ def as_tar(folder):
 
 
 def as_shards(folder):
-    write_folder(as_csv(folder), folder / "shards", shard_records=3, origin={}, skip=None)  # type: ignore[arg-type]
+    convert(as_csv(folder), folder / "shards", shard_records=3, origin={}, max_damaged=0.0)
     return pairs(folder / "shards")
 
 
@@ -357,7 +357,7 @@ def test_every_caption_as_a_record_of_its_own(folder):
         assert each.value(number, "id") == str(n)
     assert list(each.captions()) == list(whole.captions())
     assert each.place(0) == f"{whole.place(0)}, caption 1"
-    epoch = [make_order(each, seed=3).record(place)[1] for place in range(len(each))]
+    epoch = [each.order(3).record(place)[1] for place in range(len(each))]
     assert sorted(epoch) == list(range(len(each)))
     assert epoch != sorted(epoch)
     with pytest.raises(IndexError):

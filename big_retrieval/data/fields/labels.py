@@ -35,9 +35,7 @@ def read_labels(
     """Returns the labels of a record, for the columns that the config names.
 
     Args:
-      record: one pair.
       labels: columns; `query_field` and `document_field` are resolved, see `build.make_labels`.
-      place: location of the record, for messages.
       drawn: text field -> the drawn text, whose id is taken from several.
 
     Returns:

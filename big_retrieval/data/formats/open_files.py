@@ -164,7 +164,7 @@ def table_of(
             table = form
         if not len(table):
             raise UserError(f"{path} has no rows; give a file with at least one record.")
-        tables.append(InFolder(table, folder, (image,)) if several and image else table)
+        tables.append(InFolder(table, folder, image) if several and image else table)
     if len(tables) == 1:
         return tables[0], classes
     return Chain(tables, paths[0].parent.name), classes

@@ -24,7 +24,6 @@ def write_parquet(
     """Writes columns of a table, and others beside them.
 
     Args:
-      path: the file to write.
       table: the rows; None: there are `added` columns only.
       columns: of the table -> their names in the file.
       added: further columns, an entry for each row; at least one.

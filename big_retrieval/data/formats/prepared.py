@@ -75,11 +75,9 @@ class Prepared(Table):
         return len(self._source)
 
     def place(self, index: int) -> str:
-        """The data set and the number of the example, from 0."""
         return f"{self.name}, example {index}"
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """All features of an example, flat; texts as str."""
         try:
             example = self._source[index]
         except UserError:
@@ -91,7 +89,6 @@ class Prepared(Table):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the split, and of its files' sizes and ends."""
         files = map(os.fspath, self._source.data_source._paths)
         ends = [(os.stat(file).st_size, ends_digest(file)) for file in files]
         return digest_of([self.name, len(self), *ends])

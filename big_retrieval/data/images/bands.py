@@ -34,7 +34,6 @@ def part_of(image: Image.Image, edges: Box) -> Image.Image:
     """A part of a loaded image, upright and in RGB.
 
     Args:
-      image: the image.
       edges: top, left, bottom and right of the part in the upright image.
     """
     top, left, bottom, right = edges
@@ -66,10 +65,6 @@ def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
 
     Only a band at a time is turned and converted: as a whole, Pillow would hold the pixels up to
     four times.
-
-    Args:
-      image: the image.
-      edges: top, left, bottom and right of the part in the upright image.
     """
     orientation = _orientation(image)
     turn, scale = _TURN.get(orientation), _grey_scale(image)

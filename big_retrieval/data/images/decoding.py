@@ -46,7 +46,6 @@ class Encoded:
 
     Attributes:
       data: the file's content.
-      place: where it comes from, for messages.
       path: absolute path of the file; empty for the content of another file.
     """
 
@@ -60,7 +59,6 @@ class OneOf:
     """Several images of the same thing: training draws one, evaluation takes the first.
 
     Attributes:
-      count: how many, at least two.
       load: reads one by its number, as `Encoded` or an array.
     """
 
@@ -73,9 +71,6 @@ def decode(data: bytes) -> np.ndarray:
 
     The EXIF orientation is applied, transparency is laid over white, 16-bit grey and
     floats from 0 to 1 are scaled to 8 bits, and of an animation the first frame is taken.
-
-    Args:
-      data: the file's content.
 
     Returns:
       uint8 [H, W, 3].
@@ -98,7 +93,6 @@ def decode_part(
     """Reads a part of an encoded image, of JPEG files at a smaller scale where that is enough.
 
     Args:
-      data: the file's content.
       choose: (height, width) of the upright image -> the part, in its pixels.
       min_side: the part keeps at least so many pixels on both sides, where it has them.
       reduced: whether JPEG files may be decoded at 1/2, 1/4 or 1/8.

@@ -33,10 +33,6 @@ class Unreasonable(Exception):
 def check_size(image: Image.Image, data: bytes) -> None:
     """Refuses an open image that is too large or too small, before it is decoded.
 
-    Args:
-      image: opened and not yet decoded.
-      data: the content of its file.
-
     Raises:
       Unreasonable: it is; in words that follow "the image is".
     """

@@ -45,10 +45,7 @@ def resize(
 
     Args:
       image: uint8 [H, W, 3], or a Pillow image in RGB.
-      height: rows of the result.
-      width: columns of the result.
       decoder: whose filter: Pillow's, or OpenCV's area average (bicubic to enlarge).
-      interpolation: Pillow's filter, with antialiasing.
 
     Returns:
       uint8 [height, width, 3].
@@ -93,10 +90,8 @@ def training_view(
       size: side of the result.
       scale: smallest and largest share of the area, in (0, 1]; (1, 1): no crop.
       ratio: smallest and largest width / height.
-      rng: where the draws come from.
       reduced: whether JPEG files may be decoded at a smaller scale that is still large enough.
       decoder: what decodes and resizes.
-      place: where it comes from, for messages.
 
     Returns:
       uint8 [size, size, 3].
@@ -143,7 +138,6 @@ def evaluation_view(
       squash: True if both sides are resized to that.
       interpolation: filter of the resizing.
       margin: rounding of half a pixel of margin: to even as torchvision, or down as transformers.
-      place: where it comes from, for messages.
 
     Returns:
       uint8 [size, size, 3].
@@ -211,7 +205,6 @@ def erase(
     Args:
       image: uint8 [H, W, 3].
       colour: of the rectangle, in [0, 1].
-      rng: random numbers.
 
     Returns:
       A changed copy; the same array where no rectangle that was drawn fits.
@@ -238,7 +231,6 @@ def resize_center_crop(
     """Resizes the short side, or both, and cuts the central square.
 
     Args:
-      image: uint8 [H, W, 3].
       size: side of the result.
       short: what the short side is resized to, `size` or more; 0: to `size`.
       squash: True if both sides are resized to that.

@@ -37,9 +37,6 @@ class SplitOptions:
     """How to split.
 
     Attributes:
-      seed: of the random draw.
-      query_share: share of the queries for training.
-      document_share: share of the documents for training.
       dev_share: share of the training queries, and of the new queries, for development.
       group_column: column of the documents; documents with the same value stay together; "": each
         document is a group.
@@ -75,11 +72,6 @@ def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions
 
 def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np.ndarray:
     """The split of each pair, as its place in `SPLITS`.
-
-    Args:
-      query: numbers of queries, [n].
-      document: numbers of documents, [n].
-      parts: the split of queries and documents.
 
     Returns:
       int8 [n].

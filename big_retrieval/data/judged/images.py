@@ -23,10 +23,8 @@ class Gallery:
     """Images of a file by their keys.
 
     Args:
-      table: a row for each image.
       key: its column of keys.
       value: its column of images.
-      root: the folder that image paths start from.
 
     Raises:
       UserError: it lacks a column, a row has no key, or two rows have the same.
@@ -43,10 +41,6 @@ class Gallery:
     def load(self, key: Any, place: str) -> Any:
         """An image, not decoded: `Encoded` or an array.
 
-        Args:
-          key: of the image.
-          place: the record that has the key, for messages.
-
         Raises:
           Damaged: no image has this key, or the image cannot be read.
         """
@@ -61,7 +55,6 @@ class ImageColumn:
     """Loads the images that the cells of a column name or hold.
 
     Args:
-      column: the column's name.
       root: the folder that paths start from; an image that is not there may lie in its folder
         `images`.
       gallery: has the images if cells hold keys; None: cells hold paths or images.

@@ -187,10 +187,6 @@ def _names(
     """Names of columns in the records of pairs: of all, of the queries' and of the documents'.
 
     Args:
-      config: names the ids, the score, the image and the texts.
-      columns: of the pairs' file.
-      queries: the file of queries.
-      documents: the file of documents.
       whose: column of the pairs' file -> the side that it describes: "query", "document", or ""
         for both.
 
@@ -249,9 +245,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     """The rows of the files of pairs, queries or documents that the configuration chooses.
 
     Args:
-      config: names the files, the rows to keep and the columns.
       part: "pairs", "queries" or "documents".
-      path: a file or a pattern.
       key: the column that the ids of a JSON object get; pairs have theirs under `config`'s names.
 
     Raises:

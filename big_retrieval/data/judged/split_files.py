@@ -45,12 +45,6 @@ def split_files(
 ) -> dict[str, Any]:
     """Draws the four-way split of a source and writes it.
 
-    Args:
-      source: what `config` describes.
-      config: of the source.
-      options: how to split.
-      folder: made where it is missing.
-
     Returns:
       What split.json holds.
 
@@ -220,14 +214,7 @@ def _own_columns(side: SideRecords, other: SideRecords, has_file: bool) -> list[
 
 
 def _same(source: GradedPairs, side: SideRecords, numbers: pa.Array, column: str) -> bool:
-    """Whether a column of the pairs' file says of every pair what it says of its query (document).
-
-    Args:
-      source: the pairs.
-      side: made from the same file.
-      numbers: of the pairs' queries (documents), [n].
-      column: the file's.
-    """
+    """Whether a column of the pairs' file says of every pair what it says of its query (document)."""
     if source.file is None:
         return True
     own, whole = (scan(x, (column,)).texts[column].fill_null("") for x in (side.file, source.file))

@@ -24,7 +24,6 @@ class QueryLines(Table):
     memory, 8 bytes per line. Grouping takes about 0.2 microseconds and 15 bytes per line.
 
     Args:
-      table: the lines; its first cell is the query.
       limit: maximum number of lines of a query that are read, evenly spread over its lines.
 
     Raises:
@@ -51,15 +50,9 @@ class QueryLines(Table):
         return len(self._starts) - 1
 
     def place(self, index: int) -> str:
-        """Location of the query's first line."""
         return self._table.place(int(self._lines[self._starts[index]]))
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The query, and the documents of its lines.
-
-        Raises:
-          Damaged: one of the lines cannot be read.
-        """
         start, stop = self._starts[index : index + 2].tolist()
         count = min(stop - start, self._limit)
         lines = self._lines[start + np.arange(count) * (stop - start) // count]
@@ -69,5 +62,4 @@ class QueryLines(Table):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the lines of the table, and of how many are read."""
         return combined_digest([self._table.fingerprint], self._limit)

@@ -125,7 +125,6 @@ class TripleReader:
     """Makes records of rows with `query`, `pos` and `neg`.
 
     Attributes:
-      positive: see `right_ones`.
       lists: names of the lists of `neg` that are read; empty for all lists.
       queries: the texts of the queries' ids; None: the rows have texts.
       documents: the texts of the documents' ids; likewise.

@@ -21,7 +21,7 @@ import numpy as np
 from big_retrieval.config.ranges import Range, Seed
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source
-from big_retrieval.data.sources import BaseSource, Record
+from big_retrieval.data.sources import Record, RecordSource
 from big_retrieval.data.synthetic import shapes
 from big_retrieval.data.synthetic.scene_parameters import (
     COLOURS,
@@ -108,7 +108,7 @@ def _prompts(label: str) -> tuple[str, ...]:
     return tuple(prompts)
 
 
-class SceneRecords(BaseSource):
+class SceneRecords(RecordSource):
     """Records of one split.
 
     Columns: `image` uint8 [size, size, 3], `captions` (5 texts), `id`, `relation`, `background`,
@@ -197,16 +197,10 @@ class SceneRecords(BaseSource):
         return _phrase(first, first_size), _phrase(second, second_size)
 
     def captions(self) -> Iterator[str]:
-        """Yields all captions in the order of the records."""
         for index in range(self._count):
             yield from self._captions(index)
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """Returns the texts of one record; draws no image for captions.
-
-        Raises:
-          UserError: there is no such column of texts.
-        """
         return self._captions(index) if column == "captions" else super().texts(index, column)
 
     def _noise(self, index: int) -> np.random.Generator:

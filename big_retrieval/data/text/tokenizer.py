@@ -151,7 +151,6 @@ class FixedLengthTokenizer:
         of the two that is empty is left out with what would stand between them.
 
         Args:
-          texts: n texts.
           length: ids per text, start and end token included.
           titles: of the texts, "" where one has none; (): no text has.
 
@@ -250,7 +249,6 @@ class FixedLengthTokenizer:
         """The tokenizer of the content of a `tokenizer.json`.
 
         Args:
-          text: the content.
           pad_id: None: the content's, else the id of a token that is named so, else 0.
 
         Raises:

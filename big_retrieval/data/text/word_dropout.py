@@ -15,10 +15,7 @@ def drop_words(
     """A text some of whose words are the unknown token or missing; special tokens stay.
 
     Args:
-      text: any.
-      dropout: probability that a word becomes the unknown token.
       deletion: share of the words that are deleted afterwards; their number is rounded down.
-      tokenizer: says what the words are.
       rng: random numbers; none is drawn for a share of 0.
     """
     words, special = tokenizer.words(text), tokenizer.special_tokens

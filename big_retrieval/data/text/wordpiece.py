@@ -36,7 +36,6 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     rarest characters are left out, and words with one of them take part in no merge.
 
     Args:
-      texts: any number of texts; read once.
       vocab_size: the most entries that the result has; fewer when no pair occurs twice any more.
       lowercase: lower-case the texts and strip their accents.
 
