@@ -88,16 +88,15 @@ def read_image(image: Any) -> Any:
     Raises:
       UserError: the file cannot be read or is no image.
     """
-    if isinstance(image, bytes | bytearray):
-        try:
-            return decoding.decode(bytes(image))
-        except ValueError as problem:
-            raise UserError(f"an image of {len(image):,} bytes is {problem}.") from None
-    if isinstance(image, str | Path):
-        try:
-            return decoding.decode(read_bytes(image, MOST_FILE))
-        except OSError as problem:
-            raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
-        except ValueError as problem:
-            raise UserError(f"image {image} is {problem}.") from None
-    return decoding.from_pil(image) if isinstance(image, Image.Image) else image
+    if isinstance(image, Image.Image):
+        return decoding.from_pil(image)
+    if not isinstance(image, bytes | bytearray | str | Path):
+        return image
+    is_content = isinstance(image, bytes | bytearray)
+    name = f"an image of {len(image):,} bytes" if is_content else f"image {image}"
+    try:
+        return decoding.decode(bytes(image) if is_content else read_bytes(image, MOST_FILE))
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise UserError(f"{name} is {error}.") from None

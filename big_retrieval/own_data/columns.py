@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from big_retrieval.data.formats.folders import IMAGES
+from big_retrieval.data.formats.pictures import IMAGES
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
 

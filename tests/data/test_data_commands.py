@@ -93,12 +93,6 @@ def test_shards_keep_order_bytes_and_columns(folder):
         assert record["id"] == f"pairs-{number:06d}"
 
 
-def test_a_folder_that_nothing_was_converted_into(tmp_path):
-    (tmp_path / "cat.txt").touch()
-    with pytest.raises(UserError, match="without array_record shards and without pictures"):
-        make_source(config.Pairs(path=str(tmp_path)))
-
-
 def test_a_conversion_that_did_not_end_is_no_data(folder, monkeypatch):
     def stop(index):
         if index == 12:

@@ -123,15 +123,6 @@ def test_a_truncated_npz_is_named(tmp_path, kept):
         read_arrays(path)
 
 
-def test_an_npz_with_damaged_content_is_named(tmp_path):
-    path = tmp_path / "a.npz"
-    data = bytearray(npz(a=np.arange(3000)))
-    data[200:260] = bytes(60)
-    path.write_bytes(data)
-    with pytest.raises(UserError, match=r"a.npz is no whole .npz file"):
-        open_files.file_table(path)
-
-
 HUGE = ["1" + "0" * 400, "1e400", "-1e400"]
 
 
@@ -217,35 +208,9 @@ def test_a_tar_with_odd_keys_and_names_loses_one_sample(tmp_path):
         store.row(0)
 
 
-def test_a_tar_that_cannot_be_read_is_one_damaged_row(tmp_path, said):
-    write_tar(tmp_path / "0.tar", ["aaaa", "bbb"])
-    (tmp_path / "1.tar").write_bytes(b"no tar")
-    write_tar(tmp_path / "2.tar", ["cc"])
-    store = open_store([tmp_path / f"{n}.tar" for n in range(3)], TAR)
-    assert (len(store), store.damaged) == (4, 1)
-    assert store.row(3)["txt"] == "cc"
-    with pytest.raises(Damaged, match=r"1.tar, sample 1: not a tar file"):
-        store.row(2)
-
-
-def test_a_csv_file_that_is_not_utf8_is_windows_1252(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b"caption\xe9,b\n\xe4,2\n")
-    assert open_files.file_table(tmp_path / "a.csv").row(0) == {"captioné": "ä", "b": "2"}
-
-
 def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
     path = tmp_path / "documents.tsv"
     os.mkfifo(path)
     reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
     with pytest.raises(UserError, match="named pipe"):
         documents.open_records("documents", str(path), reader)
-
-
-def test_two_columns_of_one_name(tmp_path: Path) -> None:
-    """A spreadsheet's columns without a name are no reason; of two others, which is meant?"""
-    file = tmp_path / "a.csv"
-    file.write_text("image,text,text\n0.png,a,b\n")
-    with pytest.raises(UserError, match=r"a.csv has 2 columns 'text' in its header; rename"):
-        open_files.file_table(file)
-    file.write_text("image,text,,\n0.png,a,,\n")
-    assert open_files.file_table(file).row(0) == {"image": "0.png", "text": "a", "": ""}

@@ -115,7 +115,7 @@ def test_a_full_scale_means_no_crop_and_no_draw():
 def test_nothing_is_copied_where_nothing_changes():
     image = picture(8, 8)
     assert transforms.resize(image, 8, 8) is image
-    assert np.shares_memory(transforms.resize_center_crop(image, 8), image)
+    assert np.shares_memory(transforms.evaluation_view(image, 8), image)
     rng = np.random.default_rng(0)
     whole = transforms.training_view(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng)
     assert np.shares_memory(whole, image)
@@ -124,13 +124,13 @@ def test_nothing_is_copied_where_nothing_changes():
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_center_crop_squashes_both_sides(interpolation):
     image = picture(21, 64)
-    found = transforms.resize_center_crop(
+    found = transforms.evaluation_view(
         image, 10, 13, squash=True, interpolation=interpolation, margin="down"
     )
     method = Image.Resampling[interpolation.upper()]
     whole = np.asarray(Image.fromarray(image).resize((13, 13), method))
     np.testing.assert_array_equal(found, whole[1:11, 1:11])
-    even = transforms.resize_center_crop(image, 10, 13, squash=True, interpolation=interpolation)
+    even = transforms.evaluation_view(image, 10, 13, squash=True, interpolation=interpolation)
     np.testing.assert_array_equal(even, whole[2:12, 2:12])
 
 
@@ -138,7 +138,7 @@ def test_center_crop_squashes_both_sides(interpolation):
 @pytest.mark.parametrize(("rows", "columns"), [(30, 20), (20, 30), (20, 20), (21, 64), (5, 4)])
 def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns, short):
     image = picture(rows, columns)
-    found = transforms.resize_center_crop(image, 10, short)
+    found = transforms.evaluation_view(image, 10, short)
     assert found.shape == (10, 10, 3)
     scale = (short or 10) / min(rows, columns)
     whole = np.asarray(
@@ -196,7 +196,7 @@ def test_encoded_and_decoded_images_give_the_same_view():
     )
     np.testing.assert_array_equal(
         transforms.evaluation_view(decoding.Encoded(data), 32),
-        transforms.resize_center_crop(decoding.decode(data), 32),
+        transforms.evaluation_view(decoding.decode(data), 32),
     )
 
 

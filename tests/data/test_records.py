@@ -1,6 +1,5 @@
 """Own data: the same records from every kind of file, and every mistake named with its place."""
 
-import base64
 import csv
 import io
 import json
@@ -196,37 +195,6 @@ def test_captions_and_texts_open_no_image(folder):
     assert source.texts(0, "captions") == ("lost picture",)
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ("{not json}", "line 3: not JSON"),
-        ("[1, 2]", "line 3: not a JSON object"),
-        (
-            '{"image": "pictures/0.png", "text": "a"}',
-            "line 3: there is no 'captions'; it has",
-        ),
-        (
-            '{"image": "pictures/9.png", "captions": "a"}',
-            "line 3: the image .* cannot be read",
-        ),
-        ('{"image": "http://a.b/c.jpg", "captions": "a"}', "line 3: .* is an address; download"),
-        ('{"image": "pictures", "captions": "a"}', "line 3: the image 'pictures' cannot be read"),
-        ('{"image": "a\\u0000b", "captions": "a"}', "line 3: the image .* cannot be read"),
-        ('{"image": "pictures/0.png", "captions": []}', "line 3: 'captions' has no text"),
-        ('{"image": "pictures/0.png", "captions": "  "}', "line 3: 'captions' has no text"),
-        ('{"image": "pictures/0.png", "captions": 3}', "line 3: 'captions' is 3"),
-        ('{"image": [[1, 2], [3]], "captions": "a"}', "line 3: the image is a list"),
-        ('{"image": [[[300, 0, 0]]], "captions": "a"}', "line 3: the image is a list"),
-        ("[" * 100_000, "line 3: "),
-    ],
-)
-def test_a_bad_line_is_named(folder, bad, message):
-    source = pairs(write(folder, [line(0), "", bad]))
-    assert source[0]["captions"] == ("a cat",)
-    with pytest.raises(Damaged, match=f"pairs.jsonl, {message}"):
-        source[1]
-
-
 @pytest.mark.parametrize("nothing", ["null", '""', "NaN"])
 def test_a_row_without_an_image(folder, nothing):
     """None, which a field may bear that is optional; to others it is a damaged record."""
@@ -311,19 +279,10 @@ def test_mistakes_in_the_configuration_name_the_remedy(folder):
         ({"path": folder / "empty"}, "is a folder without .* shards and without pictures"),
         ({"path": folder / "pictures"}, "pictures has no column 'captions'; it has folder, id, "),
         ({"path": path, "where": ("split=val",)}, "no column 'split'"),
-        ({"path": path, "where": ("split",)}, "write column=value"),
         ({"path": path, "join": str(folder / "twice.jsonl"), "on": "image"}, "is there already"),
     ]:
         with pytest.raises(UserError, match=message):
             pairs(**keys)
-
-
-def test_columns_that_a_table_lacks_are_named_at_once(folder):
-    as_csv(folder)
-    with pytest.raises(UserError, match="pairs has no column 'image'; it has file, kind, title"):
-        pairs(folder / "pairs.csv")
-    with pytest.raises(UserError, match="pairs has no column 'text'"):
-        pairs(folder / "pairs.csv", image="file", text="text")
 
 
 def test_karpathy_takes_five_captions_and_names_the_splits(folder):
@@ -408,10 +367,3 @@ def test_texts_are_a_value_under_the_name_that_records_have(folder):
     source = pairs(write(folder, lines), text="title", separator="|")
     assert source.value(0, "captions") == source.texts(0, "captions") == ("a", "b")
     assert source.value(0, "title") == "a | b"
-
-
-def test_base64_is_no_path(folder):
-    text = base64.b64encode(png(1) * 50).decode()
-    source = pairs(write(folder, [json.dumps({"image": text, "captions": "a"})]))
-    with pytest.raises(Damaged, match="cannot be read"):
-        source[0]

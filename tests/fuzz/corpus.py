@@ -89,8 +89,6 @@ def images() -> dict[str, bytes]:
         "jp2": encoded(rgb, "JPEG2000"),
         "jp2-alpha": encoded(alpha, "JPEG2000"),
         "j2k-16": encoded(deep, "JPEG2000", no_jp2=True),
-        "ico": encoded(alpha, "ICO", sizes=[(16, 12), (8, 6)]),
-        "ico-bmp": encoded(alpha, "ICO", bitmap_format="bmp", sizes=[(16, 12)]),
     }
     for name in ("tiff_lzw", "tiff_deflate", "jpeg", "packbits", "tiff_adobe_deflate", "zstd"):
         made[f"tiff-{name}"] = encoded(rgb, "TIFF", compression=name)

@@ -20,7 +20,6 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 
 from big_retrieval.data.damage import Damage, first_line, note, record_at
-from big_retrieval.data.formats.folders import INDEX
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Chain, Table, digest_of
 from big_retrieval.data.images.decoding import Encoded, picture
@@ -31,6 +30,7 @@ from big_retrieval.io.handles import ends_digest, open_reader, reopen, stamp_of
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.progress import ProgressCounter
 
+INDEX = "dataset.json"  # written last
 SKIPPED = "skipped.jsonl"  # names the damaged records
 FORMAT = 1
 

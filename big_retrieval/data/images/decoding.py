@@ -25,14 +25,13 @@ from big_retrieval.data.images.bands import Box, from_pil, part_of, upright_size
 from big_retrieval.data.images.limits import (
     LARGEST,
     Unreasonable,
-    check_icon,
     check_size,
 )
 from big_retrieval.errors import Damaged
 
 Decoder = Literal["pillow", "opencv"]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open` refuses those sizes
 # Pillow and libtiff warn of every odd tag of a file; what matters is an exception, and a crawl of
 # the web has millions of such tags.
@@ -181,7 +180,6 @@ def _open(data: bytes) -> Iterator[Image.Image]:
     if data.lstrip()[:1] == b"<" and b"<html" in data[:1024].lower():
         raise ValueError("an HTML page")
     try:
-        check_icon(data)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             check_size(image, data)
             yield image

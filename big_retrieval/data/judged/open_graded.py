@@ -253,7 +253,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
         missing.
     """
     mine = [x.removeprefix(f"{part}.") for x in config.rename if x.startswith(f"{part}.")]
-    names = terms_of(mine, "rename", "queries.text=query")
+    names = terms_of(mine)
 
     def form_of(file: Path) -> Table | Reader:
         ending, keys = file.suffix.lower(), (config.query, config.document, config.score)
@@ -269,7 +269,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     table, _ = table_of(files_of(path, advice), form_of, image if here else "")
     wheres = {"pairs": "where", "documents": "where_documents"}
     if part in wheres and (where := getattr(config, wheres[part])):
-        table = selected(table, terms_of(where, wheres[part]), wheres[part])
+        table = selected(table, terms_of(where), wheres[part])
     return renamed(table, names)
 
 

@@ -214,7 +214,7 @@ def _own_columns(side: SideRecords, other: SideRecords, has_file: bool) -> list[
 
 
 def _same(source: GradedPairs, side: SideRecords, numbers: pa.Array, column: str) -> bool:
-    """Whether a column of the pairs' file says of every pair what it says of its query (document)."""
+    """Returns True if a column has one value for all pairs of each query, or of each document."""
     if source.file is None:
         return True
     own, whole = (scan(x, (column,)).texts[column].fill_null("") for x in (side.file, source.file))
