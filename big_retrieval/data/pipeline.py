@@ -192,9 +192,6 @@ def _iterate(
 
     A worker process that is killed is replaced: a batch is a function of its number, so that new
     workers go on with the first one that was not delivered, and the order stays as it was.
-
-    Raises:
-      UserError: workers ended again and again without a batch in between.
     """
     deaths = 0
     while start < stop:
@@ -231,11 +228,7 @@ def _last_words(folder: Path | None) -> str:
 
 
 def _tell_of_death(problem: str, place: str, batch: int, deaths: int) -> None:
-    """Warns of a worker that ended.
-
-    Raises:
-      UserError: it was one too many.
-    """
+    """Warns of a worker that ended."""
     found = re.search(r"exit code (-?\d+)", problem)
     code = int(found[1]) if found else 0
     with contextlib.suppress(ValueError):

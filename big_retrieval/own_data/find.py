@@ -192,11 +192,7 @@ def _of_files(files: Sequence[Path], folder: Path, pattern: str) -> FoundData:
 
 
 def _path_of(files: Sequence[Path], given: str) -> str:
-    """Returns the file, or a pattern that leads to these files and no other.
-
-    Raises:
-      UserError: no pattern does.
-    """
+    """Returns the file, or a pattern that leads to these files and no other."""
     if len(files) == 1:
         return str(files[0])
     common = _escaped(os.path.commonpath({file.parent for file in files}))

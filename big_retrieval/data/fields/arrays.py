@@ -103,7 +103,6 @@ class ArrayField(EncodedField):
         return (values.astype(dtype) if self.dtype in FLOATS else values,)
 
     def runlocal(self) -> "ArrayField":
-        """Returns a field with random values of the same shape; generated records have none."""
         small: Any = self.shrunk()
         return dataclasses.replace(small, file="", generated=True)
 

@@ -100,7 +100,6 @@ class RegionField(EncodedField):
         return dict(zip((self.column, self.boxes), value, strict=True))
 
     def runlocal(self) -> "RegionField":
-        """Returns a field with few small regions of random values; generated records have none."""
         small: Any = self.shrunk()
         return dataclasses.replace(
             small,

@@ -150,11 +150,6 @@ class ClassFolders(Source):
         yield from not_empty(self, path, "folder with a folder for each class")
 
     def build(self) -> Records:
-        """Returns the images, sorted by class and name.
-
-        Raises:
-          UserError: the folder is missing, or holds no images in folders.
-        """
         folder = Path(self.path).expanduser()
         how = f": {self.how_to_get}" if self.how_to_get else ""
         if not folder.is_dir():

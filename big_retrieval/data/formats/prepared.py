@@ -105,11 +105,7 @@ class _Readers:
 
 
 def _find(name: str, root: Path) -> Path:
-    """The folder of a prepared data set; of several versions the newest.
-
-    Raises:
-      UserError: it is not there, or there in several configurations.
-    """
+    """The folder of a prepared data set; of several versions the newest."""
     name, _, version = name.partition(":")
     if (root / INFO).is_file():
         return root

@@ -90,9 +90,6 @@ def _grey_scale(image: Image.Image) -> float:
     """Returns the factor from the values of a deep grey image to 0 .. 255.
 
     Modes "I" and "F" do not say how many bits count: it follows from the largest value.
-
-    Raises:
-      ValueError: the values have more than 16 bits.
     """
     if image.mode not in ("I", "F"):
         return 255.0 / 65535.0 if image.mode.startswith("I;16") else 1.0

@@ -124,12 +124,6 @@ class Graded(Source):
                 )
 
     def build(self) -> GradedPairs:
-        """Opens the files and numbers the pairs; warns of what it skips.
-
-        Raises:
-          UserError: a file is missing or of another kind, or lacks a column; an id is missing,
-            repeated or unknown; a score is no number from 0 on; a pair has two scores.
-        """
         ids = (self.query, self.document, self.score)
         table = _open(self, "pairs", self.path)
         queries = _file(self, "queries", self.query_key or self.query, self.query)
@@ -189,9 +183,6 @@ def _names(
     Args:
       whose: column of the pairs' file -> the side that it describes: "query", "document", or ""
         for both.
-
-    Raises:
-      UserError: no file has the column of the image or of a text.
     """
     ids, image = {config.query, config.document, config.score}, {config.image} - {""}
     query = queries.columns if queries else frozenset()
@@ -225,11 +216,7 @@ def _names(
 
 
 def _file(config: Graded, part: str, key: str, id_column: str) -> JudgedFile | None:
-    """Opens the file of queries or documents; None: there is none.
-
-    Raises:
-      UserError: a row without an id, or two with the same.
-    """
+    """Opens the file of queries or documents; None: there is none."""
     path = getattr(config, part)
     if not path:
         return None
@@ -247,10 +234,6 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     Args:
       part: "pairs", "queries" or "documents".
       key: the column that the ids of a JSON object get; pairs have theirs under `config`'s names.
-
-    Raises:
-      UserError: a file is missing or of another kind, no row is chosen, or a column to rename is
-        missing.
     """
     mine = [x.removeprefix(f"{part}.") for x in config.rename if x.startswith(f"{part}.")]
     names = terms_of(mine)
@@ -276,11 +259,7 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
 def _scan(
     table: Table, texts: Sequence[str], numbers: Sequence[str] = (), perhaps: Sequence[str] = ()
 ) -> Scan:
-    """Columns of all rows; those in `perhaps` where the table has them.
-
-    Raises:
-      UserError: the table lacks a column of `texts` or `numbers`.
-    """
+    """Columns of all rows; those in `perhaps` where the table has them."""
     check_columns(table, (*texts, *numbers))
     more = [x for x in perhaps if table.columns is None or x in table.columns]
     found = scan(table, (*texts, *more), numbers)

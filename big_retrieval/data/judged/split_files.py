@@ -102,11 +102,7 @@ def _text_of(side: SideRecords, index: int) -> str:
 
 
 def _groups(documents: SideRecords, ids: list[str], column: str) -> list[str]:
-    """What keeps documents together: the value of a column, else their ids.
-
-    Raises:
-      UserError: documents have no such column.
-    """
+    """What keeps documents together: the value of a column, else their ids."""
     if not column:
         return ids
     values = [as_text(documents.value(index, column)) for index in range(len(documents))]

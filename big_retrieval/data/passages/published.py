@@ -147,11 +147,6 @@ class Dpr(TextSource):
             )
 
     def build(self) -> Passages:
-        """Opens the files.
-
-        Raises:
-          UserError: the files are missing, or hold no list of objects.
-        """
         table, _ = table_of(files_of(self.path, self.how_to_get or DPR_ADVICE), json_reader)
         return Passages(table, partial(dpr_record, self))
 

@@ -78,11 +78,6 @@ class Triples(TextSource):
             )
 
     def build(self) -> Passages:
-        """Opens the files.
-
-        Raises:
-          UserError: a file is missing, or an id is repeated.
-        """
 
         def reader_of(path: Path) -> Reader:
             if path.suffix.lower() not in (".jsonl", ".ndjson", ".json"):

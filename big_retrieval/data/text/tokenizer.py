@@ -183,11 +183,7 @@ class FixedLengthTokenizer:
         return ids, mask
 
     def _joined(self, title: list[int], text: list[int]) -> list[int]:
-        """The ids of a title and a text without start and end token.
-
-        Raises:
-          UserError: the tokenizer has no form for pairs.
-        """
+        """The ids of a title and a text without start and end token."""
         if not title or not text:
             return title or text
         if self._between is None:
