@@ -3,10 +3,8 @@
 import csv
 import hashlib
 import importlib
-import io
 import json
 import re
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
 from big_retrieval.data.catalogue import Entry, compare, read_catalogue
 from big_retrieval.errors import UserError
+from tests.data.files import encoded, write_tar
 from tests.helpers import in_process
 
 
@@ -68,17 +67,13 @@ def tars(folder: Path) -> None:
     """What img2dataset writes: images that could not be fetched have no files."""
     folder.mkdir(parents=True)
     for shard in range(2):
-        with tarfile.open(folder / f"{shard:05d}.tar", "w") as tar:
-            for number in (0, 2):
-                key = f"{shard:05d}{number:04d}"
-                out = io.BytesIO()
-                Image.new("RGB", (6, 4)).save(out, "JPEG")
-                meta = {"caption": f"caption {key}", "key": key, "status": "success"}
-                files = {"jpg": out.getvalue(), "json": json.dumps(meta).encode()}
-                for ending, data in (files | {"txt": meta["caption"].encode()}).items():
-                    info = tarfile.TarInfo(f"{key}.{ending}")
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
+        members = []
+        for key in (f"{shard:05d}{number:04d}" for number in (0, 2)):
+            meta = {"caption": f"caption {key}", "key": key, "status": "success"}
+            files = {"jpg": encoded(Image.new("RGB", (6, 4)), "JPEG")}
+            files |= {"json": json.dumps(meta).encode(), "txt": meta["caption"].encode()}
+            members += [(f"{key}.{ending}", data) for ending, data in files.items()]
+        write_tar(folder / f"{shard:05d}.tar", members)
         text(folder / f"{shard:05d}_stats.json", {"count": 3, "successes": 2})
 
 

@@ -2,12 +2,10 @@
 
 import base64
 import functools
-import io
 import json
 import os
 import re
 import struct
-import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +27,7 @@ from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
+from tests.data.files import encoded, write_tar
 from tests.readers import image_reader, text_reader
 
 RECORDS, BAD = 24, 5
@@ -37,12 +36,6 @@ FIELDS = {
     "image": image_reader("image", size=8, crop_scale=(0.5, 1.0), flip=0.5),
     "text": text_reader("captions", length=8, tokenizer=TOKENIZER),
 }
-
-
-def encoded(image: Image.Image, kind: str = "PNG", **keys: Any) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind, **keys)
-    return out.getvalue()
 
 
 def noise(number: int) -> Image.Image:
@@ -348,12 +341,12 @@ def parquet(folder: Path) -> Any:
 def tar(folder: Path) -> Any:
     folder.mkdir(exist_ok=True)
     for part in range(2):
-        with tarfile.open(folder / f"{part}.tar", "w") as shard:
-            for number in range(part * 12, part * 12 + 12):
-                for ending, data in (("png", encoded(noise(number))), ("txt", b"picture")):
-                    info = tarfile.TarInfo(f"{number:04d}.{ending}")
-                    info.size = len(data)
-                    shard.addfile(info, io.BytesIO(data))
+        members = [
+            (f"{number:04d}.{ending}", data)
+            for number in range(part * 12, part * 12 + 12)
+            for ending, data in (("png", encoded(noise(number))), ("txt", b"picture"))
+        ]
+        write_tar(folder / f"{part}.tar", members)
     return make_source(config.Tar(path=str(folder / "*.tar")))
 
 

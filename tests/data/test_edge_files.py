@@ -4,12 +4,10 @@ import io
 import json
 import os
 import socket
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from big_retrieval import config
 from big_retrieval.data import at_hand
@@ -31,6 +29,7 @@ from big_retrieval.evals.trec import read_qrels, read_run
 from big_retrieval.interop.files import read_arrays, read_json
 from big_retrieval.io.regular import check_regular, read_bytes
 from big_retrieval.retrieval import documents
+from tests.data.files import red, write_tar
 
 
 @pytest.fixture
@@ -146,28 +145,18 @@ def test_a_judged_score_that_no_float_holds_is_named_with_its_place(tmp_path, te
         check()
 
 
-def write_tar(path: Path, words: list[str]) -> None:
-    with tarfile.open(path, "w") as shard:
-        for number, word in enumerate(words):
-            for ending, data in (("txt", word.encode()), ("png", png(number))):
-                info = tarfile.TarInfo(f"{word}.{ending}")
-                info.size = len(data)
-                shard.addfile(info, io.BytesIO(data))
+def write_words(path: Path, words: list[str]) -> None:
+    contents = [(word, (("txt", word.encode()), ("png", red(n)))) for n, word in enumerate(words)]
+    write_tar(path, [(f"{word}.{ending}", data) for word, own in contents for ending, data in own])
     os.utime(path, (1e9, 1e9))
-
-
-def png(number: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (4, 4), (number, 0, 0)).save(out, "PNG")
-    return out.getvalue()
 
 
 def test_a_tar_that_was_exchanged_for_one_of_the_same_size_and_time_is_read_again(tmp_path):
     path = tmp_path / "a.tar"
-    write_tar(path, ["aaaa", "bbb", "cc"])
+    write_words(path, ["aaaa", "bbb", "cc"])
     assert open_files.file_table(path).row(0)["txt"] == "aaaa"
     size = path.stat().st_size
-    write_tar(path, ["xx", "yyy", "zzzz"])
+    write_words(path, ["xx", "yyy", "zzzz"])
     assert path.stat().st_size == size
     store = open_store([path], TAR)
     assert [store.row(index)["txt"] for index in range(3)] == ["xx", "yyy", "zzzz"]
@@ -175,11 +164,11 @@ def test_a_tar_that_was_exchanged_for_one_of_the_same_size_and_time_is_read_agai
 
 def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tmp_path):
     path = tmp_path / "a.tar"
-    write_tar(path, ["aaaa", "bbb", "cc"])
+    write_words(path, ["aaaa", "bbb", "cc"])
     store = open_store([path], TAR)
     assert store.row(0)["png"].startswith(b"\x89PNG")
     other = tmp_path / "other.tar"
-    write_tar(other, ["xx", "yyy", "zzzz"])
+    write_words(other, ["xx", "yyy", "zzzz"])
     path.write_bytes(other.read_bytes())  # in place, as rsync --inplace does
     os.utime(path, ns=(0, 0))
     with pytest.raises((Damaged, UserError), match=r"a.tar (is not the file|was changed)"):
@@ -187,21 +176,14 @@ def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tm
 
 
 def test_a_tar_whose_names_have_several_dots_is_explained(tmp_path):
-    write_tar(tmp_path / "a.tar", [f"take (v1.{n}) of all" for n in range(70)])
+    write_words(tmp_path / "a.tar", [f"take (v1.{n}) of all" for n in range(70)])
     with pytest.raises(UserError, match=r"have several dots, such as .take .*rename the files"):
         open_store([tmp_path / "a.tar"], TAR)
 
 
 def test_a_tar_with_odd_keys_and_names_loses_one_sample(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as shard:
-        for name, data in (
-            ("0.json", b'{"\\ud83d": 1}'),
-            ("1.json", b'{"a": 1}'),
-            ("1.\udce9", b"x"),
-        ):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            shard.addfile(info, io.BytesIO(data))
+    members = [("0.json", b'{"\\ud83d": 1}'), ("1.json", b'{"a": 1}'), ("1.\udce9", b"x")]
+    write_tar(tmp_path / "a.tar", members)
     store = open_store([tmp_path / "a.tar"], TAR)
     assert (len(store), store.row(1)["json:a"], store.row(1)["?"]) == (2, 1, b"x")
     with pytest.raises(Damaged, match=r"a\.tar, sample '0': its JSON is not JSON"):

@@ -1,7 +1,5 @@
 """Image functions: what is decoded, cropped and resized, and when nothing is."""
 
-import io
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,12 +8,7 @@ from PIL import Image
 
 from big_retrieval.data.images import decoding, transforms
 from big_retrieval.errors import Damaged
-
-
-def encoded(image, kind="PNG", **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
+from tests.data.files import encoded
 
 
 def picture(rows, columns, seed=0):
@@ -160,9 +153,7 @@ def jpeg(rows: int, columns: int, **keys) -> bytes:
     """A smooth picture as a JPEG file."""
     coarse = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     image = Image.fromarray(coarse).resize((columns, rows), Image.Resampling.BICUBIC)
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=95, **keys)
-    return out.getvalue()
+    return encoded(image, "JPEG", quality=95, **keys)
 
 
 def view(data: bytes, **keys) -> np.ndarray:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import pickle
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,23 +19,17 @@ from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import DocumentReader, open_records
+from tests.data.files import red, write_tar
 
 PAIRS = 7
 CAPTIONS = [[f"a cat {i}", f"ein Tier, {i} \U0001f415\n2nd line"] for i in range(PAIRS)]
-
-
-def png(number: int) -> bytes:
-    """A picture of 4 x 3 pixels whose red says which one it is."""
-    out = io.BytesIO()
-    Image.new("RGB", (4, 3), (number, 0, 0)).save(out, "PNG")
-    return out.getvalue()
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "pictures").mkdir()
     for number in range(PAIRS):
-        (tmp_path / "pictures" / f"{number}.png").write_bytes(png(number))
+        (tmp_path / "pictures" / f"{number}.png").write_bytes(red(number))
     return tmp_path
 
 
@@ -51,12 +44,6 @@ def line(number, text="a cat", **more):
 
 def pairs(path, **keys):
     return make_source(config.Pairs(path=str(path), **keys))
-
-
-def add(shard: tarfile.TarFile, name: str, data: bytes) -> None:
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    shard.addfile(info, io.BytesIO(data))
 
 
 def as_jsonl(folder):
@@ -86,19 +73,19 @@ def parquet(folder, images, **keys):
 
 
 def as_parquet(folder):
-    return parquet(folder, [png(i) for i in range(PAIRS)])
+    return parquet(folder, [red(i) for i in range(PAIRS)])
 
 
 def as_parquet_struct(folder):
-    return parquet(folder, [{"bytes": png(i), "path": f"{i}.png"} for i in range(PAIRS)])
+    return parquet(folder, [{"bytes": red(i), "path": f"{i}.png"} for i in range(PAIRS)])
 
 
 def as_parquet_arrays(folder):
-    return parquet(folder, [np.asarray(Image.open(io.BytesIO(png(i)))).tolist() for i in range(7)])
+    return parquet(folder, [np.asarray(Image.open(io.BytesIO(red(i)))).tolist() for i in range(7)])
 
 
 def as_npz(folder):
-    images = np.stack([np.asarray(Image.open(io.BytesIO(png(i)))) for i in range(PAIRS)])
+    images = np.stack([np.asarray(Image.open(io.BytesIO(red(i)))) for i in range(PAIRS)])
     np.savez(folder / "images.npz", image=images, number=np.arange(PAIRS))
     lines = [
         json.dumps({"number": i, "captions": CAPTIONS[i], "kind": i % 2}) for i in range(PAIRS)
@@ -109,11 +96,12 @@ def as_npz(folder):
 
 def as_tar(folder):
     for number in range(2):
-        with tarfile.open(folder / f"{number:05d}.tar", "w") as shard:
-            for i in range(4 * number, min(PAIRS, 4 * number + 4)):
-                add(shard, f"{i:06d}.png", png(i))
-                add(shard, f"{i:06d}.json", json.dumps({"texts": CAPTIONS[i], "k": 1}).encode())
-                add(shard, f"{i:06d}.txt", CAPTIONS[i][0].encode())
+        members = []
+        for i in range(4 * number, min(PAIRS, 4 * number + 4)):
+            meta = json.dumps({"texts": CAPTIONS[i], "k": 1}).encode()
+            contents = {"png": red(i), "json": meta, "txt": CAPTIONS[i][0].encode()}
+            members += [(f"{i:06d}.{ending}", data) for ending, data in contents.items()]
+        write_tar(folder / f"{number:05d}.tar", members)
     path = str(folder / "{00000..00001}.tar")
     return make_source(config.Tar(path=path, image=("jpg", "png"), text="json:texts"))
 
@@ -234,7 +222,7 @@ def in_folders(folder, image="image"):
         (folder / f"{kind}").mkdir()
         rows = []
         for n in range(2):
-            (folder / f"{kind}" / f"{n}.png").write_bytes(png(10 * kind + n))
+            (folder / f"{kind}" / f"{n}.png").write_bytes(red(10 * kind + n))
             name = f"{kind}-{n}"
             rows.append({"captions": name, "query": "a", "id": name, "score": 1, "text": name})
             rows[-1][image] = [f"{n}.png"] if image != "image" else f"{n}.png"
@@ -324,10 +312,8 @@ def test_every_caption_as_a_record_of_its_own(folder):
 
 
 def as_tar_of(path, texts):
-    with tarfile.open(path, "w") as shard:
-        for number, text in enumerate(texts):
-            add(shard, f"{number}.png", png(number))
-            add(shard, f"{number}.txt", text.encode())
+    pairs = ((f"{n}.png", red(n), f"{n}.txt", text.encode()) for n, text in enumerate(texts))
+    write_tar(path, [member for a, b, c, d in pairs for member in ((a, b), (c, d))])
     return str(path)
 
 
@@ -343,9 +329,7 @@ def test_lines_of_a_tars_texts_are_captions_where_all_have_as_many(folder):
 def test_tar_shard_that_grew_is_read_again(folder):
     as_tar(folder)
     assert len(make_source(config.Tar(path=str(folder / "*.tar")))) == PAIRS
-    with tarfile.open(folder / "00001.tar", "a") as shard:
-        add(shard, "new.png", png(9))
-        add(shard, "new.txt", b"new")
+    write_tar(folder / "00001.tar", [("new.png", red(9)), ("new.txt", b"new")], "a")
     source = make_source(config.Tar(path=str(folder / "*.tar")))
     assert (len(source), source[0]["captions"]) == (PAIRS + 1, ("a cat 0",))
     assert not list(folder.glob("*.npz"))
