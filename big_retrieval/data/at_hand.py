@@ -51,7 +51,7 @@ class Images(Values):
 
 
 def _several(images: Any) -> Sequence[Any]:
-    """Images as a sequence. An array of two or three dimensions, [H, W] or [H, W, 3], is one image."""
+    """Returns images as a sequence; an array [H, W] or [H, W, 3] is one image."""
     single = isinstance(images, str | bytes | bytearray | Path | Image.Image)
     if single or getattr(images, "ndim", 0) in (2, 3):
         return [images]
