@@ -22,7 +22,7 @@ from big_retrieval.inference import activations, batching, gradcam
 from big_retrieval.inference.gradcam import GradCam
 from big_retrieval.models.towers import RetrievalModel, variables
 from big_retrieval.runtime import heartbeat
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 from big_retrieval.sparse import gate
 from big_retrieval.sparse.terms import Terms
 
@@ -205,11 +205,11 @@ class Encoder:
             raise UserError(f"{source.name} has nothing for the field {field!r} to encode.")
         encoded = batching.InOrder(len(items))
         noun = {"text": "texts", "image": "images"}.get(part.modality, "values")
-        with ProgressCounter.of_call(noun, len(items), progress) as counter:
+        with progress_bar(noun, len(items), shown=progress) as bar:
 
             def collect(rows: Embeddings, indices: np.ndarray) -> None:
                 encoded.put(rows, indices)
-                counter.add(len(indices))
+                bar.update(len(indices))
 
             batches = self._batches(field, source, reader, items, reading)
             self._encode(weights, field, batches, collect)

@@ -19,7 +19,7 @@ from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
 from big_retrieval.mining.searchers import CandidateSearcher
 from big_retrieval.mining.task import Task
 from big_retrieval.runtime import locks
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
 QUERIES = 1024  # searched at a time
@@ -55,11 +55,11 @@ def mine(
     with Output(out, determines) as file:
         if file.done:
             log.info(f"resuming after the {file.done:,} queries in {out}.partial")
-        progress = ProgressCounter("queries", len(asked) - file.done)
+        progress = progress_bar("queries", len(asked) - file.done)
         for start in range(file.done, len(asked), QUERIES):
             part = asked[start : start + QUERIES]
             file.write(_rows(task, searcher, part, options, depth, file.dropped), len(part))
-            progress.add(len(part))
+            progress.update(len(part))
         progress.close()
         locks.check()
         file.finish()

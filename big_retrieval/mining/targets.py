@@ -28,7 +28,7 @@ from big_retrieval.io.appended import AppendedFile
 from big_retrieval.io.npy import header
 from big_retrieval.io.regular import read_text
 from big_retrieval.runtime import locks
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
@@ -203,7 +203,7 @@ def _write(
         done = int(file.noted.get("captions", 0))
         if done:
             log.info(f"goes on after the {done:,} captions that {out}.partial has")
-        progress = ProgressCounter("captions", len(texts) - done)
+        progress = progress_bar("captions", len(texts) - done)
         for start in range(done, len(texts), CHUNK):
             stop = min(start + CHUNK, len(texts))
             vectors = np.ascontiguousarray(rows(start, stop), "<f4")  # [stop - start, D]
@@ -217,7 +217,7 @@ def _write(
             locks.check()
             head = b"" if start else header("<f4", (len(texts), vectors.shape[1]))
             file.add([head, vectors.tobytes()], {"captions": stop, "width": vectors.shape[1]})
-            progress.add(stop - start)
+            progress.update(stop - start)
         progress.close()
         locks.check()
         out.unlink(missing_ok=True)  # before the hash of its texts changes

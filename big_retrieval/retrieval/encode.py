@@ -11,7 +11,7 @@ from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.data.formats.records import Records
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, read
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 from big_retrieval.runtime.reading import reading
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def encoded(
       UserError: no record can be used.
     """
     total = len(records) if span is None else len(span)
-    skipped, progress = SkippedRecords(reader.what), ProgressCounter(reader.what, total)
+    skipped, progress = SkippedRecords(reader.what), progress_bar(reader.what, total)
     for rows in read(records, reader, size, skipped, span):
         try:
             found = encode(rows)
@@ -142,7 +142,8 @@ def encoded(
                 continue
             found = encode(rows)
         yield rows, found
-        progress.add(len(rows), skipped.count)
+        progress.total = total - skipped.count
+        progress.update(len(rows))
     skipped.check(total)
     progress.close()
     skipped.close()

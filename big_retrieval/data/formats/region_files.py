@@ -25,7 +25,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 from big_retrieval.io.npy import ArrayWriter, read_npz
 from big_retrieval.io.regular import check_regular, read_text
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 CELLS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 
@@ -148,7 +148,7 @@ def write_folder(found: Iterable[Regions], folder: Path, about: int) -> tuple[in
     durable.make_folder(folder)
     (folder / INDEX).unlink(missing_ok=True)
     ids: dict[str, None] = {}
-    again, progress = 0, ProgressCounter("images", about)
+    again, progress = 0, progress_bar("images", about)
     with contextlib.ExitStack() as stack:
         files: list[ArrayWriter] = []
         for each in found:
@@ -164,7 +164,7 @@ def write_folder(found: Iterable[Regions], folder: Path, about: int) -> tuple[in
             _append(files[0], each.features, "features", each.place)
             _append(files[1], boxes, "boxes", each.place)
             ids[each.id] = None
-            progress.add(1)
+            progress.update(1)
     progress.close()
     if not ids:
         raise UserError("there are no regions in --data: name a TSV file or folder that has some.")

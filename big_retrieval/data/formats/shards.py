@@ -29,7 +29,7 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
 from big_retrieval.io.handles import ends_digest, open_reader, reopen, stamp_of
 from big_retrieval.io.manifest import to_json
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 SKIPPED = "skipped.jsonl"  # names the damaged records
 FORMAT = 1
@@ -136,11 +136,11 @@ def convert(
     """
     (folder / SKIPPED).unlink(missing_ok=True)
     damage = Damage(folder / SKIPPED, max_damaged)
-    counter = ProgressCounter("records", len(source))
+    counter = progress_bar("records", len(source))
 
     def progress(done: int) -> None:
         damage.saw(1, ())
-        counter.add(1)
+        counter.update(1)
 
     def skip(index: int, problem: Damaged) -> None:
         damage.saw(0, [note(index, problem)])
