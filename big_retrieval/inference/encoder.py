@@ -21,7 +21,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference import activations, batching, gradcam
 from big_retrieval.inference.gradcam import GradCam
 from big_retrieval.models.towers import RetrievalModel, variables
-from big_retrieval.runtime import heartbeat
+from big_retrieval.runtime import activity
 from big_retrieval.runtime.progress import progress_bar
 from big_retrieval.sparse import gate
 from big_retrieval.sparse.terms import Terms
@@ -108,7 +108,7 @@ class Encoder:
                 output, valid, owners = jax.device_get(computed)
                 outputs.append(jax.tree.map(lambda x: x[valid], output))  # noqa: B023
                 records.append(owners[valid])
-                heartbeat.beat()
+                activity.beat()
         return jax.tree.map(lambda *parts: np.concatenate(parts), *outputs), np.concatenate(records)
 
     def gradcam(self, weights: Any, arrays: gradcam.Arrays, text: str, image: str) -> GradCam:
@@ -137,7 +137,7 @@ class Encoder:
                 batch = jax.tree.map(lambda x: np.asarray(x)[index], fields)  # noqa: B023
                 out = jax.tree.map(parallel.fetch, run(variables(weights), batch))
                 results.append(jax.tree.map(lambda x: x[: rows - start], out))  # noqa: B023
-                heartbeat.beat()
+                activity.beat()
         return jax.tree.map(lambda *parts: np.concatenate(parts), *results)
 
     def gradcam_obstacle(self, text: str, image: str) -> str:
@@ -263,7 +263,7 @@ class Encoder:
             out, valid, owners = jax.device_get(computed)
             rows = jax.tree.map(lambda x: x[valid], out[field])
             collect(rows if terms is None else _sparse(rows, len(terms)), owners[valid])
-            heartbeat.beat()
+            activity.beat()
 
         with parallel.use(self._mesh):
             before = None
@@ -289,7 +289,7 @@ class Encoder:
         args = [self.spread(np.asarray(x)) for x in rows]
         args += [x if isinstance(x, jax.Array) else self.whole(np.asarray(x)) for x in rest]
         out = jax.jit(function, out_shardings=parallel.replicated(self._mesh))(*args)
-        heartbeat.beat()
+        activity.beat()
         return jax.tree.map(np.asarray, out)
 
     def spread(self, x: np.ndarray) -> jax.Array:

@@ -11,8 +11,8 @@ from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.data.formats.records import Records
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, read
+from big_retrieval.runtime.activity import reading
 from big_retrieval.runtime.progress import progress_bar
-from big_retrieval.runtime.reading import reading
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel

@@ -15,7 +15,7 @@ from big_retrieval.data.pipeline import Reading, train_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import reading as notes
+from big_retrieval.runtime import activity as notes
 from tests.readers import text_reader
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["word 0 1 2 3 4 5 6 7 8 9"], 60))
