@@ -7,7 +7,7 @@ import jax
 
 from big_retrieval.config import Config
 from big_retrieval.plan import fit
-from tests.plan.test_memory import sized
+from tests.plan.test_cost import sized
 
 ROWS = 8
 

@@ -18,7 +18,7 @@ from big_retrieval.plan import cost
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import lexical_texts
-from tests.plan.test_memory import sized
+from tests.plan.test_cost import sized
 
 ROWS, WIDTH, LENGTH, TOP = 64, 2000, 20, 16
 

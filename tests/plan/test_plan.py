@@ -13,13 +13,13 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import Config, registry
 from big_retrieval.errors import UserError
-from big_retrieval.plan import compiling, memory, report
+from big_retrieval.plan import compiling, cost, report
 from big_retrieval.plan.plan import Target, make, run, target
 from big_retrieval.plan.vocabulary import vocabulary
 from big_retrieval.runtime import chips
 from tests.helpers import ROOT, command, in_process, tiny
 from tests.helpers import environment as clean
-from tests.plan.test_memory import sized
+from tests.plan.test_cost import sized
 from tests.plan.test_plan_targets import install
 
 
@@ -72,7 +72,7 @@ def test_the_compiler_decides(planned: Any) -> None:
 def test_the_table_explains_itself(planned: Any) -> None:
     text = report.text(planned)
     assert max(map(len, text.splitlines())) <= 100
-    for name in (*memory.PARTS, "temporaries", "total"):
+    for name in (*cost.PARTS, "temporaries", "total"):
         assert re.search(rf"^  {name} .*(GiB|MiB)", text, re.MULTILINE)
     assert "nothing was measured" in text
     assert "largest arrays" in text

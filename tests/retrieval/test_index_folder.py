@@ -139,7 +139,7 @@ def test_a_file_that_changes_under_its_reader_is_an_error(
         lambda: index.explain(queries[[0]].indices, queries[[0]].data, 0),
         lambda: index.row(0),
     ):
-        with pytest.raises(UserError, match=rf"{name} was changed while it was in use: run the"):
+        with pytest.raises(UserError, match=rf"{name} was changed while it was in use. Run the"):
             read()
 
 

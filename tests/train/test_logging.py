@@ -82,9 +82,9 @@ def test_a_full_disk_ends_the_run_with_a_sentence_that_names_metrics_and_free_sp
     with pytest.raises(UserError) as problem:
         metrics.write(2, {"loss": 1.0})
     assert str(problem.value).startswith(
-        f"{tmp_path / 'metrics.jsonl'} cannot be written: No space left on device ("
+        f"Cannot write {tmp_path / 'metrics.jsonl'}: No space left on device ("
     )
-    assert " are free); make room for it, then repeat the same command" in str(problem.value)
+    assert " are free). Make room for it, then repeat the same command" in str(problem.value)
 
 
 def test_curves_of_a_long_run_are_rewritten_only_where_a_tenth_is_new(
