@@ -461,5 +461,5 @@ def test_a_full_disk_under_the_names_of_damaged_records_is_said_once_and_they_st
     assert damage.metrics() == {"damaged": 3}
     said = capsys.readouterr().err
     assert said == (
-        "warning: damaged.jsonl is not written (No space left on device); the run goes on\n"
+        "warning: damaged.jsonl is not written (No space left on device); the run continues\n"
     )

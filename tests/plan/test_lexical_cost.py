@@ -38,13 +38,10 @@ def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[BuiltModel, Co
     return parts, with_vocabulary(parts.config, WIDTH)
 
 
-MASK = TermMask("gated", "gate")
 CODE = TermMask("both", "bag", 0.5, True)
 LOSSES = {
     "paper": Vdr(top_k=TOP),
     "ring": Vdr(top_k=TOP, exchange="ring"),
-    "mask": Vdr(top_k=TOP, mask=MASK),
-    "four terms": Vdr(top_k=TOP, symmetric=True),
     "code": Vdr(top_k=TOP, symmetric=True, mask=CODE),
     "wide": Vdr(top_k=WIDTH // 2),
     "splade": Contrastive(sparsity=Sparsity(query=1e-3, document=1e-3)),

@@ -160,11 +160,7 @@ def test_plan_json_is_all_that_is_written(tmp_path: Path, monkeypatch: pytest.Mo
     ("name", "size"),
     [
         ("bert-base-uncased", 30_522),
-        ("bert-base-cased", 28_996),
-        ("google-bert/bert-base-multilingual-cased", 119_547),
         ("FacebookAI/xlm-roberta-base", 250_002),
-        ("roberta-large", 50_265),
-        ("openai/clip-vit-base-patch32", 49_408),
         ("my/own", 8192),
     ],
 )

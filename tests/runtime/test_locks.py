@@ -404,18 +404,6 @@ def test_an_output_below_a_file_is_one_sentence(tmp_path: Path) -> None:
             lock(locks.in_folder(tmp_path / folder)).acquire()
 
 
-def test_no_flock_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import fcntl
-
-    def fail(*args: Any) -> None:
-        raise AssertionError
-
-    for name in ("flock", "lockf", "fcntl"):
-        monkeypatch.setattr(fcntl, name, fail)
-    with locks.Lock(tmp_path / "x.lock", of="x") as mine:
-        mine.check()
-
-
 # ---- Several processes of one run
 
 

@@ -62,7 +62,9 @@ def test_it_fires_when_nothing_moves(tmp_path: Path, capfd: pytest.CaptureFixtur
         "process 0: no progress for 0 s since step 7; in runtime/watchdog.py:"
     )
     assert "config.hang_after" in fired[0]
-    assert "_within" in capfd.readouterr().err  # the stacks
+    shown = capfd.readouterr().err
+    assert shown.count("warning: process 0: no progress for 0 s since step 7") == 1
+    assert "_within" in shown  # the stacks
 
 
 def test_it_does_not_fire_while_something_moves(tmp_path: Path) -> None:
@@ -115,12 +117,6 @@ def test_it_waits_longer_for_a_compilation(tmp_path: Path, monkeypatch: pytest.M
     assert len(again) == 1
 
 
-def test_zero_is_never(tmp_path: Path) -> None:
-    before = threading.active_count()
-    with Watchdog(tmp_path, 0.0):
-        assert threading.active_count() == before
-
-
 def test_time_in_which_the_process_stood_still_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,14 +145,6 @@ class Impatient(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         return super().wait(0.02)
-
-
-def test_a_warning_comes_first_and_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    fired = Fired()
-    with Watchdog(tmp_path, 1.5, end=fired):
-        activity.beat(1)
-        assert fired.event.wait(60)
-    assert capfd.readouterr().err.count("warning: process 0: no progress for 1 s since step 1") == 1
 
 
 CHILD = """
@@ -211,12 +199,6 @@ def of(process: int, beats: int, age: float = 0.0, place: str = "a.py:1 f") -> H
 )
 def test_who_is_late(beats: list[Heartbeat], words: str) -> None:
     assert describe({beat.process: beat for beat in beats}, 2, fresh=30).startswith(words)
-
-
-def test_a_message_stays_readable_with_many_processes() -> None:
-    text = describe({0: of(0, 1)}, 256, fresh=30)
-    assert text.endswith(", 247 more")
-    assert len(text) < 500
 
 
 def test_heartbeats_come_after_the_first_step_and_go_at_the_end(
