@@ -191,7 +191,7 @@ class Encoder:
 
         Args:
           reading: threads that read records, and the count of damaged records.
-          progress: True for a progress line; None shows it on a terminal if encoding takes long.
+          progress: True for a bar if encoding takes long; None shows it on terminals only.
 
         Returns:
           Embeddings [n, M, N] (for a lexical field, gated CSR [n, V]) and their record indices [n],

@@ -62,7 +62,7 @@ class TrainedModel:
           texts: n texts, or a single text (n = 1).
           field: the text field.
           titles: n titles if the field has titles; empty for none.
-          progress: True for a progress line; None shows it on a terminal if encoding takes long.
+          progress: True for a bar if encoding takes long; None shows it on terminals only.
 
         Raises:
           UserError: there are no texts, the text field is missing, or the titles do not fit.

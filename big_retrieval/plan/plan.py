@@ -73,8 +73,8 @@ def target(topology: tuple[Chip, int] | None) -> Target:
         return Target(chip, targets.target_devices(chip, count))
     if len(devices) < count:
         raise UserError(
-            f"--topology asks for {count} devices, but jax started with {len(devices)}: "
-            "unset XLA_FLAGS and JAX_PLATFORMS."
+            f"--topology needs {count} devices, but jax has {len(devices)}. Unset XLA_FLAGS and "
+            "JAX_PLATFORMS."
         )
     return Target(chip, devices[:count], missing)
 

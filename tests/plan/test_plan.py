@@ -179,7 +179,7 @@ def test_vocabularies_that_are_here() -> None:
 
 
 def test_fewer_devices_than_asked_for() -> None:
-    with pytest.raises(UserError, match="asks for 16 devices"):
+    with pytest.raises(UserError, match="needs 16 devices"):
         target(chips.parse("cpu-16"))
 
 
@@ -194,7 +194,7 @@ def cli(tmp_path: Path, *flags: str, config: str = "configs/oblique_b16.py") -> 
     ("flags", "sentence"),
     [
         (["--topology=h200-1"], "--topology is for --plan"),
-        (["--plan", "--topology=z9-1"], "it must be NAME-COUNT"),
+        (["--plan", "--topology=z9-1"], "Use NAME-COUNT"),
         (["--plan", "--topology=h100-7"], "does not divide over"),
         (["--plan", "--topology=v5e-512"], "Use v5e-256."),
         (["--suggest"], "--suggest is for --plan"),
