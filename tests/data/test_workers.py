@@ -63,7 +63,7 @@ class Mortal:
         if not self.left:
             if self.folder is not None and self.folder.exists():
                 board = notes._Board(self.folder / "12345")
-                board.write(1, ("pairs.jsonl, line 7", 0.0))
+                board.write(1, notes.Note("pairs.jsonl, line 7", 0.0))
             raise RuntimeError(KILLED)
         self.left -= 1
         return next(self.made)

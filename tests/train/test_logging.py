@@ -123,4 +123,6 @@ def test_curves_that_cannot_be_written_as_a_table_are_said_once(
         metrics.write_curves()
     metrics.close()
     said = capsys.readouterr().err.splitlines()
-    assert said == ["warning: curves.csv is not written (No space left on device); the run continues"]
+    assert said == [
+        "warning: curves.csv is not written (No space left on device); the run continues"
+    ]
