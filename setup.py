@@ -38,6 +38,7 @@ CUDA, TPU = ["jax[cuda12]>=0.10,<0.13"], ["jax[tpu]>=0.10,<0.13"]
 EXTRAS = {
     "bm25": ["bm25s>=0.3"],
     "dev": [
+        "Jinja2>=3.1",
         "bm25s>=0.3",
         "httpx2>=2",
         "hypothesis>=6.100",
@@ -54,7 +55,7 @@ EXTRAS = {
         "uvicorn>=0.34",
         "wordcloud>=1.9.4",
     ],
-    "demo": ["python-multipart>=0.0.20", "starlette>=0.46", "uvicorn>=0.34"],
+    "demo": ["Jinja2>=3.1", "python-multipart>=0.0.20", "starlette>=0.46", "uvicorn>=0.34"],
     "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
     "faiss": ["faiss-cpu>=1.10"],
     "mlflow": ["mlflow>=3.0"],
@@ -127,7 +128,15 @@ setup(
     # folder that holds a checkout named big_retrieval, `import big_retrieval` found the checkout.
     package_dir={"": "."},
     packages=find_packages(include=["big_retrieval", "big_retrieval.*"]),
-    package_data={"big_retrieval": ["py.typed", "*/*.css", "demo/*.js", "exporting/pytorch/*.py"]},
+    package_data={
+        "big_retrieval": [
+            "py.typed",
+            "*/*.css",
+            "demo/*.js",
+            "demo/templates/*.html",
+            "exporting/pytorch/*.py",
+        ]
+    },
     cmdclass={"build_py": BuildPy},
     entry_points={"console_scripts": ["big-retrieval = big_retrieval.__main__:main"]},
     install_requires=BASE,

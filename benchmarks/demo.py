@@ -128,7 +128,7 @@ def _measure(args: argparse.Namespace, host: str, port: int, pid: int) -> dict[s
     time.sleep(1)
     return {
         "documents": about["documents"],
-        "ways": [way["way"] for way in about["ways"]],
+        "modes": [mode["mode"] for mode in about["modes"]],
         "clients": args.clients,
         "requests": len(loads),
         "seconds": round(seconds, 1),
@@ -212,7 +212,7 @@ def mix(about: dict, seed: int) -> dict[str, tuple[int, Callable[[random.Random]
       seed: of pixels.
     """
     documents = about["documents"]
-    images = any("image" in way["reads"] for way in about["ways"])
+    images = any("image" in mode["reads"] for mode in about["modes"])
     sent = (200,) if images else (400,)
     good, broken = picture(seed), picture(seed)[:1500]
     large = bytes(9 * 2**20)
@@ -231,7 +231,7 @@ def mix(about: dict, seed: int) -> dict[str, tuple[int, Callable[[random.Random]
     return {
         "words": (45, lambda rng: Load("words", f"/api/search?query={query(rng)}")),
         "page": (10, lambda rng: Load("page", f"/?query={query(rng)}")),
-        "neighbours": (12, lambda rng: Load("neighbours", f"/api/neighbours/{number(rng)}")),
+        "neighbors": (12, lambda rng: Load("neighbors", f"/api/neighbors/{number(rng)}")),
         "document": (
             4, lambda rng: Load("document", f"/api/documents/{number(rng)}?query={query(rng)}")
         ),
@@ -245,7 +245,7 @@ def mix(about: dict, seed: int) -> dict[str, tuple[int, Callable[[random.Random]
         "no image": (1, post("no image", b"<html>", 415)),
         "long query": (1, lambda rng: Load("long query", f"/?query={'x' * 2000}", None, (414,))),
         "no document": (
-            1, lambda rng: Load("no document", f"/api/neighbours/{documents}", None, (404,))
+            1, lambda rng: Load("no document", f"/api/neighbors/{documents}", None, (404,))
         ),
     }  # fmt: skip
 

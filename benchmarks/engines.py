@@ -1,6 +1,6 @@
 """Search engines with exported documents: whether they find what our index finds.
 
-    python -m benchmarks.engines --engines=qdrant,qdrant_edge,seismic
+    python -m benchmarks.engines --engines=qdrant,qdrant_edge
     python -m benchmarks.engines --engines=lucene --anserini=anserini-fatjar.jar
 
 Documents and queries are those of `benchmarks.search`: "bag" asks by 7 to 12 words, "weighted" by
@@ -10,7 +10,7 @@ many of our best ten documents the engine has among its own (overlap), and the l
 a score from the exact one, relative to it.
 
 qdrant is the local mode of qdrant-client, in memory; qdrant_edge (qdrant-edge-py) is the engine of
-Qdrant's server in this process; seismic (pyseismic-lsr) searches its index without cuts. lucene is
+Qdrant's server in this process. lucene is
 Anserini's jar, which a release of pyserini has, and a Java that runs it; weights are quantised by
 `--quantise`, those of a query by repeating its words, so that its times are those of a process.
 """
@@ -47,7 +47,7 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--depth", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256, help="of dense embeddings")
     parser.add_argument("--quantise", type=float, default=100.0, help="of lucene's weights")
-    parser.add_argument("--engines", default="qdrant,seismic", help="of: " + ", ".join(ENGINES))
+    parser.add_argument("--engines", default="qdrant", help="of: " + ", ".join(ENGINES))
     parser.add_argument("--anserini", default="", help="the jar of Anserini")
     parser.set_defaults(values="float32", memory=512)
     return parser.parse_args()
@@ -166,31 +166,6 @@ def _edge_vector(edge: Any, vector: Any) -> Any:
     return edge.SparseVector(vector.indices, vector.values)
 
 
-def seismic(
-    folder: Path, args: argparse.Namespace, export: ExportedDocuments, kinds: Kinds
-) -> Found:
-    """Seismic's index with all postings, searched without cuts."""
-    library = measure.optional("seismic")
-    about = exported("seismic", folder / "files", export)
-    started = time.perf_counter()
-    path = str(folder / "files" / exports.FORMATS["seismic"].file)
-    index = library.SeismicIndex.build(path, n_postings=args.documents, num_threads=1)
-    about["index_seconds"] = time.perf_counter() - started
-    (folder / "saved").mkdir()
-    index.save(str(folder / "saved" / "index"))
-    about["index_bytes"] = size(folder / "saved")
-    names = np.array(export.words, library.get_seismic_string())
-
-    def search(query: Any) -> tuple[list[str], list[float]]:
-        answer = index.search(
-            "q", names[query.indices], query.data, args.depth, query_cut=10**6, heap_factor=0.0
-        )
-        return [each[2] for each in answer], [each[1] for each in answer]
-
-    found, times = asked(kinds, search)
-    return found, about | times
-
-
 def lucene(
     folder: Path, args: argparse.Namespace, export: ExportedDocuments, kinds: Kinds
 ) -> Found:
@@ -254,7 +229,7 @@ def compared(table: np.ndarray, answers: Answers, depth: int) -> dict[str, float
     return {"overlap": float(np.mean(overlaps)), "score_difference": max(differences)}
 
 
-ENGINES = {"qdrant": qdrant, "qdrant_edge": qdrant_edge, "seismic": seismic, "lucene": lucene}
+ENGINES = {"qdrant": qdrant, "qdrant_edge": qdrant_edge, "lucene": lucene}
 
 
 def measured(

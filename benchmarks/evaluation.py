@@ -97,8 +97,7 @@ def make_positives(args: argparse.Namespace) -> Any:
     """The positives of the case's queries."""
     import numpy as np
 
-    from big_retrieval.evals.positives import Positives
-    from big_retrieval.evals.shared_content import keys_of
+    from big_retrieval.evals.positives import Positives, keys_of
 
     if args.case == "ranks":
         return Positives(np.arange(args.queries), np.arange(args.documents))

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measure, search
+from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.io import manifest
 from big_retrieval.retrieval import dense, inverted, parts
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import TextsWriter
 from big_retrieval.retrieval.folder import About
 from big_retrieval.retrieval.preparing import IndexOptions
 
@@ -100,9 +100,8 @@ def build(out: Path, span: range, block: Any, about: About, memory: int) -> None
     """An index of some documents, with their ids and the beginnings of their texts."""
     partial = folders.begin(out)
     (partial / folders.ORIGIN).write_bytes(manifest.to_json({"model": "random"}))
-    for name, text in (("ids", "{}"), ("texts", SHOWN)):
-        with TextsWriter(partial, name) as writer:
-            writer.append(text.format(number) for number in span)
+    with StoreWriter(partial, "document") as store:
+        store.append({"id": str(number), "shown": SHOWN.format(number)} for number in span)
     starts = range(span.start, span.stop, search.BATCH)
 
     def batches() -> Iterator[Any]:

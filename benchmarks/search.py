@@ -40,9 +40,9 @@ from scipy import sparse  # noqa: E402
 
 from benchmarks import measure  # noqa: E402
 from benchmarks.search_seismic import Found, Search, seismic_searches  # noqa: E402
+from big_retrieval.data.stores.writer import StoreWriter  # noqa: E402
 from big_retrieval.retrieval import dense, inverted, open_index  # noqa: E402
 from big_retrieval.retrieval import folder as folders  # noqa: E402
-from big_retrieval.retrieval.files import TextsWriter  # noqa: E402
 from big_retrieval.retrieval.folder import About  # noqa: E402
 from big_retrieval.retrieval.inverted import InvertedIndex  # noqa: E402
 
@@ -134,9 +134,8 @@ def build(folder: Path, args: argparse.Namespace, documents: Any) -> tuple[Inver
 
 def write_ids(folder: Path, count: int) -> None:
     """The ids 0, 1, ..."""
-    ids = TextsWriter(folder, "ids")
-    ids.append(map(str, range(count)))
-    ids.close()
+    with StoreWriter(folder, "document") as store:
+        store.append({"id": str(number)} for number in range(count))
 
 
 def sparse_searches(

@@ -44,12 +44,14 @@ from benchmarks.tradeoff_systems import (  # noqa: E402
     bm25_system,
     gates_of,
     model_system,
+    word_counts,
 )
 from big_retrieval import parallel  # noqa: E402
 from big_retrieval.config import schema  # noqa: E402
 from big_retrieval.data.build import make_readers  # noqa: E402
 from big_retrieval.data.fields.reader import stack  # noqa: E402
 from big_retrieval.data.sources import evenly_spaced  # noqa: E402
+from big_retrieval.data.stores.writer import StoreWriter  # noqa: E402
 from big_retrieval.errors import UserError  # noqa: E402
 from big_retrieval.evals.bm25 import Bm25  # noqa: E402
 from big_retrieval.inference.encoder import Embeddings, Encoder  # noqa: E402
@@ -57,7 +59,6 @@ from big_retrieval.inference.load import TrainedModel, load  # noqa: E402
 from big_retrieval.models.towers import make_model  # noqa: E402
 from big_retrieval.retrieval import dense, inverted, open_index  # noqa: E402
 from big_retrieval.retrieval import folder as folders  # noqa: E402
-from big_retrieval.retrieval.files import TextsWriter  # noqa: E402
 from big_retrieval.retrieval.folder import About  # noqa: E402
 from big_retrieval.retrieval.inverted import InvertedIndex  # noqa: E402
 
@@ -96,8 +97,8 @@ def build(folder: Path, rows: Embeddings, topology: Any) -> tuple[Any, int]:
         about = inverted.build(partial, parts, about)
     else:
         about = dense.build(partial, parts, About(kind=folders.DENSE, topology=topology))
-    with TextsWriter(partial, "ids") as ids:
-        ids.append(map(str, range(rows.shape[0])))
+    with StoreWriter(partial, "document") as store:
+        store.append({"id": str(number)} for number in range(rows.shape[0]))
     folders.finish(partial, folder, about)
     size = sum((folder / name).stat().st_size for name in ARRAYS if (folder / name).exists())
     return open_index(folder), size
@@ -152,7 +153,7 @@ def encoders(model: TrainedModel, samples: Mapping[str, Any]) -> dict[str, list[
 def word_counter(texts: Sequence[str]) -> dict[str, list[Call]]:
     """As `encoders` for BM25."""
     index = Bm25(texts)
-    return {"words": [lambda query: index.counts([texts[query % len(texts)]])]}
+    return {"words": [lambda query: word_counts(index, [texts[query % len(texts)]])]}
 
 
 def median_ms(calls: Sequence[Call], queries: Sequence[int], rounds: int) -> np.ndarray:

@@ -6,20 +6,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.build import make_readers, make_reading, make_source
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.sources import RecordSource, evenly_spaced
+from big_retrieval.data.text.normalize import find_words
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
 from big_retrieval.evals.evaluators import EvaluatorContext, make_evaluators
 from big_retrieval.evals.graded import mean_metrics, order, parse_metric
 from big_retrieval.evals.groups import positives_of
 from big_retrieval.evals.judged import JudgedQueries, joined
-from big_retrieval.evals.modes import SIDES, Mode, Side, misfit, parse_mode
+from big_retrieval.evals.modes import SIDES, Mode, Side, in_mode, misfit, parse_mode
 from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.ranking import (
     Ranking,
@@ -33,6 +34,7 @@ from big_retrieval.evals.retrieval import Retrieval, bags_of_items
 from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.inference.load import TrainedModel
 
+BLOCK = 1024  # queries compared at a time
 SAMPLE = 64  # queries whose encoding is timed
 Gates = Mapping[Side, Mapping[str, Mode]]  # side -> gate -> mode that leaves the other side alone
 EXACT: Gates = {side: {"exact": parse_mode("top_k=all", "")} for side in SIDES}  # of a dense model
@@ -176,7 +178,7 @@ def recall_scorer(recall_at: Sequence[int], positives: Positives) -> Scorer:
     """
 
     def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-        right = ties_against(positives.contain(found).astype(np.float64), scores) > 0
+        right = ties_against(contain(positives, found).astype(np.float64), scores) > 0
         return {f"R@{k}": float(right[:, :k].any(axis=1).mean()) for k in recall_at}
 
     return scorer
@@ -197,13 +199,50 @@ def bm25_system(config: Config, name: str) -> System:
     columns, source = text_columns(config), make_source(ev.data)
     judged = JudgedQueries(ev, source)  # type: ignore[arg-type]
     queries = side_texts(judged.source.queries, columns["query"], judged.asked)
-    index = Bm25(side_texts(judged.source.documents, columns["document"]))
-    rows = {"query": index.counts(queries), "document": index.weights()}
+    texts = side_texts(judged.source.documents, columns["document"])
+    index, documents = Bm25(texts), len(texts)
+    rows = {"query": word_counts(index, queries), "document": word_weights(index, documents)}
     mode = Mode("bm25", "query", dict.fromkeys(SIDES))  # no network encodes anything
     gates: Gates = {side: {"bm25": mode} for side in SIDES}
     samples = {"query": [queries[n] for n in evenly_spaced(len(queries), SAMPLE)]}
     scorer = partial(judged_scores, judged)
     return System(gates, lambda side, mode: rows[side], scorer, samples, metric_depth(judged))
+
+
+def word_weights(index: Bm25, documents: int) -> scipy.sparse.csr_array:
+    """Returns the contribution of each word to each document's score, float32 [D, W]."""
+    if index.index is None:
+        return scipy.sparse.csr_array((documents, 1), dtype=np.float32)
+    scores = index.index.scores
+    lists = (scores["data"], scores["indices"], scores["indptr"])
+    columns = scipy.sparse.csc_array(lists, shape=(documents, len(scores["indptr"]) - 1))
+    return scipy.sparse.csr_array(columns.tocsr(), dtype=np.float32)
+
+
+def word_counts(index: Bm25, queries: Sequence[str]) -> scipy.sparse.csr_array:
+    """Counts the words of queries, float32 [Q, W]; times `word_weights`, these are the scores."""
+    rows = [index.word_ids(words) for words in map(find_words, queries)]
+    pointers = np.cumsum([0, *map(len, rows)])
+    columns = np.array([column for row in rows for column in row], np.int64)
+    ones = np.ones(len(columns), np.float32)
+    width = 1 if index.index is None else len(index.index.scores["indptr"]) - 1
+    out = scipy.sparse.csr_array((ones, columns, pointers), shape=(len(rows), width))
+    out.sum_duplicates()
+    return out
+
+
+def contain(positives: Positives, documents: np.ndarray) -> np.ndarray:
+    """Returns True for documents [Q, n] that are positives of their query; -1 is none."""
+    out = np.zeros(documents.shape, bool)
+    for start in range(0, len(positives), BLOCK):
+        part = documents[start : start + BLOCK].astype(np.int64)
+        rows = positives.rows(slice(start, start + BLOCK))
+        pairs: Any = rows.tocoo()
+        count = pairs.shape[1]
+        known = pairs.row.astype(np.int64) * count + pairs.col
+        asked = np.arange(len(part))[:, None] * count + part
+        out[start : start + BLOCK] = np.isin(asked, known) & (part >= 0)
+    return out
 
 
 def ties_against(relevance: np.ndarray, scores: np.ndarray) -> np.ndarray:

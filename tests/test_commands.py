@@ -340,7 +340,7 @@ def test_a_wheel_brings_configs_and_launch_scripts(source: Path, tmp_path: Path)
         assert "big-retrieval = big_retrieval.__main__:main" in archive.read(points).decode()
     for name in ("configs/quickstart.py", "configs/sweeps/emoji_gcl.py", "launch/slurm.sbatch"):
         assert f"big_retrieval/_shipped/{name}" in names
-    assert {"big_retrieval/report/style.css", "big_retrieval/explain/pages.css"} <= {*names}
+    assert {"big_retrieval/report/style.css", "big_retrieval/demo/templates/base.html"} <= {*names}
     assert {"big_retrieval/py.typed", "big_retrieval/exporting/pytorch/model.py"} <= {*names}
     (licence,) = [name for name in names if name.endswith("LICENSE")]
     assert licence.startswith("big_retrieval-")

@@ -185,7 +185,7 @@ def test_bm25_says_what_a_config_lacks(command: Any, tmp_path: Path) -> None:
     c = graded()
     for change, words in (
         ({"evals": {}}, "needs an evaluator of the type 'ranking'"),
-        ({"fields": {n: f for n, f in c.fields.items() if n != "title"}}, "no text field on the"),
+        ({"fields": {n: f for n, f in c.fields.items() if n != "title"}}, "a text field on the"),
     ):
         lacking = Config(**{**vars(c), **change})
         with pytest.raises(UserError, match=words):

@@ -5,14 +5,13 @@
     big-retrieval demo --index=INDEX                        # an index
     big-retrieval demo --run=RUN,RUN                        # several models side by side
 
-It searches by words, by an image, and for the neighbours of a document, and answers programs with
+It searches by words, by an image, and for the neighbors of a document, and answers programs with
 JSON under /api. It listens at 127.0.0.1 alone unless --host says otherwise. Ctrl-C ends it.
 """
 
 from absl import flags
 
 from big_retrieval.cli import columns
-from big_retrieval.errors import UserError
 from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 
 LOG = True
@@ -34,12 +33,8 @@ PORT = flags.DEFINE_integer(
 
 def main() -> None:
     """Serves what the flags ask for."""
-    if not RUN.value and not INDEX.value:
-        raise UserError(
-            "--run is missing: a run or checkpoint folder; or give an index with --index."
-        )
-    from big_retrieval.demo.opening import DemoOptions
-    from big_retrieval.demo.serving import serve
+    from big_retrieval.demo.load_collection import DemoOptions
+    from big_retrieval.demo.server import serve
 
     options = DemoOptions(
         runs=tuple(RUN.value),

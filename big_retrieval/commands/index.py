@@ -8,8 +8,8 @@
 FILES are JSONL, CSV, TSV, Parquet, npz or shards, as for training, or a folder of pictures; several
 are separated by commas, or written as a pattern or a range {00..99}. Lexical fields make an
 inverted index, all others a dense one. --binary indexes the words of the documents, without running
-the model. Other formats are for other tools: lucene (JSON lines for Anserini), seismic and csr
-(scipy) take lexical documents, npz (numpy) dense ones, qdrant both.
+the model. Other formats are for other tools: lucene (JSON lines for Anserini) and csr (scipy) take
+lexical documents, npz (numpy) dense ones, qdrant both.
 
 With --part, several processes of any hosts that see the same FOLDER make one index: each encodes
 its part, and the process that finishes the last part joins all parts. A command that was stopped is

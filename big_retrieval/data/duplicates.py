@@ -2,7 +2,7 @@
 
 Such records are right answers of each other. In training they get ids by what they hold
 (`fields/contents.py`), in evaluations a value answers all values that some record holds beside it
-(`evals/shared_content.py`).
+(`evals/positives.py`).
 """
 
 import logging

@@ -1,8 +1,7 @@
-"""A page on this machine that searches: words, an image, or a document's neighbours.
+"""Page on this machine that searches by words, by an image, or for the neighbors of a document.
 
-`opening.py` makes what is searched: a `DemoDocuments` of documents and the `Way`s to search in it,
-from runs and indexes. `worker.py` answers one query after the other in a thread; `service.py` is
-what the page and programs ask; `app.py` has the routes, `pages.py` the page, `api.py` the JSON.
-starlette and uvicorn (the extra `demo`) are imported in `app.py`, `uploads.py`, `connections.py`
-and `serving.py`.
+`load_collection.py` opens runs and indexes as `DemoDocuments` and `SearchMode`s; `service.py`
+searches and explains, one request at a time; `content.py` has the answers as JSON values, which
+`pages.py` fills into the templates; `app.py` has the routes and `server.py` starts the server.
+Starlette, uvicorn and Jinja2 (the extra `demo`) are imported in the last three and `uploads.py`.
 """

@@ -1,31 +1,36 @@
-"""The routes of the demo: the page, the same as JSON, pictures, and what becomes of errors."""
+"""Routes of the demo: pages, the same answers as JSON, pictures, and errors."""
 
 # The libraries of the extra need not be installed where types are checked.
 # pyright: reportMissingImports=false
 
+import asyncio
 import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
-from big_retrieval.demo import api, pages
-from big_retrieval.demo.explaining import Explainer, drawn
-from big_retrieval.demo.service import Overloaded, SearchQuery, Service, WayAnswers
-from big_retrieval.demo.uploads import BodyLimit, Refused, Uploads, query_of, span_of
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from big_retrieval.data.sources import evenly_spaced
+from big_retrieval.demo.content import Content
+from big_retrieval.demo.pages import Pages, thumbnail
+from big_retrieval.demo.service import Overloaded, SearchQuery, Service
+from big_retrieval.demo.uploads import read_image, read_query, read_span
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.report.html import style
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
+PACKAGE = "big_retrieval.demo"
 log = logging.getLogger(__name__)
-# Nothing from elsewhere, no script or style inside the page: what a caption says stays a text.
+# No scripts, styles or pictures from other hosts or inside the page: texts stay texts.
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -35,24 +40,19 @@ HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
-KEPT = {"cache-control": "private, max-age=86400, immutable"}  # of addresses with the stamp
+CACHED = {"cache-control": "private, max-age=86400, immutable"}  # of addresses with the stamp
 RETRY = {"retry-after": "1"}
-STRANGER = "this demo is for its own machine and has no such host name; ask 127.0.0.1 or localhost."
+EXAMPLES = 12  # documents on the first page
+UPLOADS = 12  # uploaded images in memory
 
 
-def make_app(service: Service, hosts: Sequence[str] = ("*",)) -> "Starlette":
-    """The application.
+def make_app(service: Service, hosts: Sequence[str] = ("*",)) -> Starlette:
+    """Builds the application, which closes the service at its end.
 
     Args:
-      service: what answers; it is closed as the application ends.
-      hosts: names by which it may be addressed, so that no page of elsewhere reads from it by a
-        name of its own; "*": any.
+      hosts: names of the server in requests, so that a page of another host cannot read from it by
+        a name that resolves to this machine; "*" for any.
     """
-
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.middleware import Middleware
-    from starlette.routing import Route
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -64,244 +64,187 @@ def make_app(service: Service, hosts: Sequence[str] = ("*",)) -> "Starlette":
     return Starlette(
         routes=[
             Route("/", routes.search),
-            Route("/image", routes.by_image, methods=["POST"]),
-            Route("/neighbours/{number:int}", routes.neighbours),
-            Route("/documents/{number:int}", routes.document),
-            Route("/pictures/{number:int}", routes.picture),
+            Route("/image", routes.search_image, methods=["POST"]),
+            Route("/neighbors/{number}", routes.neighbors),
+            Route("/documents/{number}", routes.document),
+            Route("/pictures/{number}", routes.picture),
             Route("/style.css", routes.style),
             Route("/script.js", routes.script),
-            Route("/api", routes.about),
+            Route("/api", routes.overview),
             Route("/api/health", routes.health),
             Route("/api/search", routes.search, methods=["GET"]),
-            Route("/api/search", routes.by_image, methods=["POST"]),
-            Route("/api/neighbours/{number:int}", routes.neighbours),
-            Route("/api/documents/{number:int}", routes.document),
+            Route("/api/search", routes.search_image, methods=["POST"]),
+            Route("/api/neighbors/{number}", routes.neighbors),
+            Route("/api/documents/{number}", routes.document),
         ],
         middleware=[
             Middleware(_Headers),
-            Middleware(_Hosts, hosts=hosts),
-            Middleware(BodyLimit),
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
         ],
-        exception_handlers={
-            HTTPException: routes.http_error,
-            Refused: routes.refused,
-            Overloaded: routes.overloaded,
-            Damaged: routes.damaged,
-            UserError: routes.mistake,
-            Exception: routes.bug,
-        },
+        exception_handlers=dict.fromkeys(
+            (HTTPException, Overloaded, UserError, Exception), routes.error
+        ),
         lifespan=lifespan,
     )
 
 
 class _Headers:
-    """Adds the headers that keep a page to itself."""
+    """Adds `HEADERS` to every response."""
 
-    def __init__(self, app: "ASGIApp"):
+    def __init__(self, app: ASGIApp):
         self._app = app
 
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        async def with_headers(message: "Message") -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
             await send(message)
 
-        await self._app(scope, receive, with_headers)
-
-
-class _Hosts:
-    """Refuses requests by other names, in words that tell nothing of what is searched."""
-
-    def __init__(self, app: "ASGIApp", hosts: Sequence[str]):
-        from starlette.middleware.trustedhost import TrustedHostMiddleware
-        from starlette.responses import JSONResponse, PlainTextResponse
-
-        async def passed(scope: "Scope", receive: "Receive", send: "Send") -> None:
-            del receive, send
-            scope["known_host"] = True
-
-        self._check: ASGIApp = TrustedHostMiddleware(passed, list(hosts), www_redirect=False)
-        self._app, self._json, self._plain = app, JSONResponse, PlainTextResponse
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        async def dropped(message: "Message") -> None:
-            del message
-
-        await self._check(scope, receive, dropped)
-        reply: ASGIApp = self._app
-        if not scope.get("known_host"):
-            json = scope["path"].startswith("/api")
-            reply = (
-                self._json(_error_of(400, STRANGER), 400) if json else self._plain(STRANGER, 400)
-            )
-        await reply(scope, receive, send)
-
-
-def _error_of(status: int, message: str) -> dict[str, Any]:
-    """An error for programs."""
-    return {"error": {"status": status, "message": message}}
-
-
-def _wants_json(request: "Request") -> bool:
-    return request.url.path.startswith("/api")
+        await self._app(scope, receive, send_with_headers)
 
 
 class _Routes:
-    """What each address answers."""
+    """Answer of each address."""
 
     def __init__(self, service: Service):
-        from starlette.responses import HTMLResponse, JSONResponse, Response
+        # A new stamp for each start: another demo at the same address has other pictures.
+        self._service, self._stamp = service, secrets.token_hex(4)
+        self._collection, self._uploads = service.demo.collection, asyncio.Semaphore(UPLOADS)
+        self._content = Content(service.demo, self._stamp)
+        self._pages = Pages(service.demo, self._stamp)
 
-        self._html, self._json, self._plain = HTMLResponse, JSONResponse, Response
-        self._service, self._uploads = service, Uploads()
-        # In addresses of what browsers may keep: another demo at the same address has another one.
-        self._stamp = secrets.token_hex(4)
-        self._style = style("big_retrieval.report", "style.css") + _file("demo.css")
-        self._script = _file("demo.js")
-        self._site = pages.Site(service, self._stamp)
-
-    async def search(self, request: "Request") -> "Response":
-        """Answers to words; without words the page that one starts at."""
-        words, way = query_of(request), request.query_params.get("way", "")
-        start, count = span_of(request)
+    async def search(self, request: Request) -> Response:
+        """Returns answers to words; without words, the first page."""
+        words, (start, count) = read_query(request), read_span(request)
         if words:
-            query = SearchQuery("text", words, start, count)
-            return await self._answer(request, query, way)
+            return await self._answer(request, SearchQuery("text", words, start, count))
         if _wants_json(request):
-            raise Refused(400, "query is missing: /api/search?query=words")
-        return self._html(await self._site.home())
+            raise HTTPException(400, "query is missing: /api/search?query=words")
+        documents = evenly_spaced(len(self._collection), EXAMPLES).tolist()
+        items = [self._content.item(i, self._collection.preview(i)) for i in documents]
+        return HTMLResponse(self._pages.render("home", items=items))
 
-    async def by_image(self, request: "Request") -> "Response":
-        """Answers to an image that is sent."""
-        start, count = span_of(request)
-        self._service.ways("image")
-        async with self._uploads.place():
-            query = await self._uploads.query(request, start, count)
-            return await self._answer(request, query, request.query_params.get("way", ""))
+    async def search_image(self, request: Request) -> Response:
+        """Returns answers to an uploaded image."""
+        start, count = read_span(request)
+        self._service.modes("image")
+        async with self._uploads:
+            query = SearchQuery("image", await read_image(request), start, count)
+            return await self._answer(request, query)
 
-    async def neighbours(self, request: "Request") -> "Response":
-        """The documents that are most like a document."""
-        start, count = span_of(request)
-        query = SearchQuery("like", self._number(request), start, count)
-        return await self._answer(request, query, request.query_params.get("way", ""))
+    async def neighbors(self, request: Request) -> Response:
+        """Returns the documents that are most like a document."""
+        number = self._document_index(request.path_params["number"])
+        return await self._answer(request, SearchQuery("like", number, *read_span(request)))
 
-    async def _answer(self, request: "Request", query: SearchQuery, way: str) -> "Response":
-        found: list[WayAnswers] = await self._service.search(query, way)
+    async def _answer(self, request: Request, query: SearchQuery) -> Response:
+        key = request.query_params.get("mode", "")
+        results = await self._service.search(query, key)
+        content = self._content.answers(query, results)
         if _wants_json(request):
-            return self._json(api.answers(self._service.demo, query, found, self._stamp))
-        return self._html(await self._site.answers(query, way, found))
-
-    async def document(self, request: "Request") -> "Response":
-        """A document, with what it has in common with a query or another document."""
-        number, words = self._number(request), query_of(request)
-        like = request.query_params.get("like", "")
-        query = SearchQuery("text", words) if words else SearchQuery("like", number)
-        if like and not words:
-            query = SearchQuery("like", self._known(like))
-        text = await self._service.text(number)
-        found = await self._service.explain(Explainer.terms, number, query.kind, query.value)
-        if _wants_json(request):
-            return self._json(
-                api.document(self._service.demo, number, query, text, found, self._stamp)
-            )
-        models = await self._service.explain(Explainer.attributable) if words else []
-        return self._html(self._site.document(number, query, text, found, models))
-
-    async def picture(self, request: "Request") -> "Response":
-        """The image of a document; or where in it a term, or the words of a query, come from."""
-        number, words = self._number(request), query_of(request)
-        term, way = request.query_params.get("term", ""), request.query_params.get("way", "")
-        if term:
-            found = await self._service.explain(Explainer.heat, number, term, way)
-        elif words:
-            found = drawn(await self._service.explain(Explainer.attribution, number, words, way))
+            return JSONResponse(content)
+        shown: dict[str, Any] = {}
+        if query.kind == "text":
+            shown["words"] = query.value
+        elif query.kind == "like":
+            shown["original"] = self._content.item(query.value, self._collection.shown[query.value])
         else:
-            found = await self._service.picture(number)
-        if found is None:
-            raise Refused(404, f"document {number} has no picture.")
-        kept = KEPT if request.query_params.get("v") == self._stamp else None
-        return self._plain(found[1], media_type=found[0], headers=kept)
+            shown["thumbnail"] = await asyncio.to_thread(thumbnail, query.value)
+        choices = [(mode.key, mode.title) for mode in self._service.modes(query.kind)]
+        count = sum(len(result.answers) for result in results)
+        status = f"{count:,} answers shown."
+        return HTMLResponse(
+            self._pages.render(
+                "answers", **content, **shown, choices=choices, chosen=key, status=status
+            )
+        )
 
-    async def about(self, request: "Request") -> "Response":
-        """What is searched, by which ways, and the addresses."""
+    async def document(self, request: Request) -> Response:
+        """Returns a document, with the terms that it shares with a query or another document."""
+        number, words = self._document_index(request.path_params["number"]), read_query(request)
+        like = request.query_params.get("like", "") or str(number)
+        query = SearchQuery("text", words)
+        if not words:
+            query = SearchQuery("like", self._document_index(like))
+        text = await asyncio.to_thread(self._collection.text, number)
+        explainer = self._service.explainer
+        terms = await self._service.explain(explainer.terms, number, query.kind, query.value)
+        models = await self._service.explain(explainer.attributable) if words else []
+        content = self._content.document(number, query, text, terms, models)
+        if _wants_json(request):
+            return JSONResponse(content)
+        status = f"Document {self._collection.ids[number]}."
+        return HTMLResponse(self._pages.render("document", **content, words=words, status=status))
+
+    async def picture(self, request: Request) -> Response:
+        """Returns a document's image, or a heat map of a term or of the words of a query."""
+        number, words = self._document_index(request.path_params["number"]), read_query(request)
+        term, key = request.query_params.get("term", ""), request.query_params.get("mode", "")
+        explainer = self._service.explainer
+        if term:
+            file = await self._service.explain(explainer.heat_map, number, term, key)
+        elif words:
+            file = await self._service.explain(explainer.attribution, number, words, key)
+        else:
+            file = await asyncio.to_thread(self._collection.picture, number)
+        if file is None:
+            raise HTTPException(404, f"Document {number} has no picture.")
+        headers = CACHED if request.query_params.get("v") == self._stamp else None
+        return Response(file[1], media_type=file[0], headers=headers)
+
+    def overview(self, request: Request) -> Response:
+        """Returns the collection, the modes, the limits and the addresses."""
         del request
-        return self._json(api.about(self._service.demo))
+        return JSONResponse(self._content.overview())
 
-    async def health(self, request: "Request") -> "Response":
-        """That it answers, for programs that watch."""
+    def health(self, request: Request) -> Response:
+        """Returns the status of the server, for monitoring."""
         del request
-        seconds = time.time() - self._service.started
-        waiting = {
-            "documents": len(self._service.demo.collection),
-            "waiting": self._service.waiting,
-        }
-        return self._json({"status": "ok", "seconds": round(seconds, 1), **waiting})
+        seconds = round(time.time() - self._service.started, 1)
+        counts = {"documents": len(self._collection), "waiting": self._service.waiting}
+        return JSONResponse({"status": "ok", "seconds": seconds, **counts})
 
-    async def style(self, request: "Request") -> "Response":
-        """The style sheet."""
+    def style(self, request: Request) -> Response:
+        """Returns the style sheet."""
         del request
-        return self._plain(self._style, media_type="text/css")
+        sheet = style("big_retrieval.report", "style.css") + style(PACKAGE, "demo.css")
+        return Response(sheet, media_type="text/css")
 
-    async def script(self, request: "Request") -> "Response":
-        """The script, without which the page works, too."""
+    def script(self, request: Request) -> Response:
+        """Returns the script."""
         del request
-        return self._plain(self._script, media_type="text/javascript")
+        return Response(style(PACKAGE, "demo.js"), media_type="text/javascript")
 
-    def _number(self, request: "Request") -> int:
-        return self._known(str(request.path_params["number"]))
-
-    def _known(self, text: str) -> int:
-        """The number of a document.
-
-        Raises:
-          Refused: there is no such document.
-        """
-        count = len(self._service.demo.collection)
+    def _document_index(self, text: str) -> int:
+        """Parses a document index; raises a 404 if the document does not exist."""
+        count = len(self._collection)
         if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) < count):
-            raise Refused(404, f"there is no document {text:.20}; there are 0 to {count - 1}.")
+            raise HTTPException(404, f"There is no document {text:.20}: 0 to {count - 1} exist.")
         return int(text)
 
-    def http_error(self, request: "Request", problem: Any) -> "Response":
-        """The answer to an address or method that there is not."""
-        message = {404: "there is no such page.", 405: "this address takes no such method."}
-        said = message.get(problem.status_code, str(problem.detail))
-        return self._error(request, problem.status_code, said, problem.headers)
-
-    def refused(self, request: "Request", problem: Any) -> "Response":
-        """The answer to a request that is refused."""
-        headers = RETRY if problem.status == 503 else None
-        return self._error(request, problem.status, str(problem), headers)
-
-    def overloaded(self, request: "Request", problem: Exception) -> "Response":
-        """The answer when too much is asked for."""
-        del problem
-        return self._error(request, 503, "too much is asked for at the moment; try again.", RETRY)
-
-    def damaged(self, request: "Request", problem: Any) -> "Response":
-        """The answer to an image that cannot be decoded."""
-        told = problem.why.startswith(problem.place)  # such as "the image is ..."
-        return self._error(request, 422, f"{problem.why}." if told else str(problem))
-
-    def mistake(self, request: "Request", problem: Exception) -> "Response":
-        """The answer to what cannot be asked."""
-        return self._error(request, 400, str(problem))
-
-    def bug(self, request: "Request", problem: Exception) -> "Response":
-        """The answer where this program is wrong."""
-        log.error(f"{request.url.path}: {type(problem).__name__}: {problem}")
-        return self._error(request, 500, "the demo cannot answer this; its terminal says why.")
-
-    def _error(
-        self,
-        request: "Request",
-        status: int,
-        message: str,
-        headers: Mapping[str, str] | None = None,
-    ) -> "Response":
+    def error(self, request: Request, error: Exception) -> Response:
+        """Returns an error as JSON or as a page; a bug is logged and not shown."""
+        headers = None
+        match error:
+            case HTTPException():
+                status, message, headers = error.status_code, str(error.detail), error.headers
+            case Overloaded():
+                status, message, headers = 503, "Too many requests wait. Try again.", RETRY
+            case Damaged():
+                repeats = error.why.startswith(error.place)  # such as "the image is ..."
+                status, message = 422, f"{error.why}." if repeats else str(error)
+            case UserError():
+                status, message = 400, str(error)
+            case _:
+                log.error(f"{request.url.path}: {type(error).__name__}: {error}")
+                status, message = 500, "Internal error: see the terminal of the demo."
         if _wants_json(request):
-            return self._json(_error_of(status, message), status, headers=headers)
-        return self._html(self._site.error(status, message), status, headers=headers)
+            body = {"error": {"status": status, "message": message}}
+            return JSONResponse(body, status, headers=headers)
+        sentence = message[:1].upper() + message[1:]
+        page = self._pages.render("error", status=sentence, title=str(status))
+        return HTMLResponse(page, status, headers=headers)
 
 
-def _file(name: str) -> str:
-    return resources.files("big_retrieval.demo").joinpath(name).read_text(encoding="utf-8")
+def _wants_json(request: Request) -> bool:
+    return request.url.path.startswith("/api")

@@ -1,35 +1,40 @@
-"""The documents that a demo searches: their texts, and their pictures as small files."""
+"""Documents of the demo: their texts, and their pictures as small files."""
 
+import functools
 import io
-import threading
-from collections import OrderedDict
+import logging
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.formats.records import IMAGE, load_image
+from big_retrieval.data.formats.open_files import files_of_flag, table_of
+from big_retrieval.data.formats.records import IMAGE, Records, load_image
 from big_retrieval.data.images import transforms
 from big_retrieval.data.sources import BaseSource, Record, RecordSource, is_absent, place_of
-from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.report.thumbnails import unreadable
+from big_retrieval.retrieval import folder as folders
+from big_retrieval.retrieval.dense import DenseIndex
+from big_retrieval.retrieval.files import StoredTexts
+from big_retrieval.retrieval.inverted import InvertedIndex
 
-SIDE = 320  # pixels of a picture's longer side, at most
-CACHE = 32 * 2**20  # bytes of pictures that are kept
+SIDE = 320  # maximum pixels of the longer side of a picture
+CACHED = 512  # pictures in memory
+PREVIEW = 260  # maximum characters of a text in a list
+log = logging.getLogger(__name__)
 
 
 class SourceRecords(BaseSource):
-    """A source of a run's config, as documents of files are read (`retrieval/documents.py`).
+    """Adapts a source of a run's config to the records of files (`retrieval/documents.py`).
 
-    The id of a document is the number of its record, as ids of the source may occur twice.
+    The id of a document is its record index, because ids of a source may occur twice.
 
     Args:
-      source: the records.
-      image: the column of the image; "": none.
+      image: column of the image; "" for none.
     """
 
     def __init__(self, source: RecordSource, image: str):
@@ -46,16 +51,15 @@ class SourceRecords(BaseSource):
         return row | {"id": str(index)}
 
     def place(self, index: int) -> str:
-        """Where a record stands, for messages."""
         return place_of(self._source, index)
 
     @property
     def table(self) -> "SourceRecords":
-        """The records themselves, which `documents.read_row` asks for what is shown."""
+        """The records themselves, from which `documents.read_row` reads the column to show."""
         return self
 
     def row(self, index: int, columns: Sequence[str] | None = None) -> Record:
-        """A record; of a column with several texts the first one, if columns are named."""
+        """Returns a record; if columns are named, the first text of a list of texts."""
         row = self[index]
         for name in columns or ():
             if isinstance(row.get(name), list | tuple):
@@ -63,105 +67,108 @@ class SourceRecords(BaseSource):
         return row
 
 
-@dataclass
 class DemoDocuments:
-    """The documents, by number.
+    """Documents of an index, by document index; safe in threads.
+
+    Args:
+      name: title of the page.
+      index: its store has the whole texts, and the images or their paths.
+      records: records of images that are inside other files; None for none.
 
     Attributes:
-      name: what a reader calls them.
-      ids: of the documents.
-      shown: the beginning of each text.
-      store: rows as of `DocumentRow.stored`; None: there are neither whole texts nor pictures.
-      records: records of the images that are not files; None for none.
+      ids: external ids.
+      shown: beginnings of the texts.
+      picture: `_picture` with a cache.
     """
 
-    name: str
-    ids: Sequence[str]
-    shown: Sequence[str]
-    store: Store | None = None
-    records: Any = None
-    _pictures: "OrderedDict[int, tuple[str, bytes]]" = field(default_factory=OrderedDict)
-    _held: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, name: str, index: InvertedIndex | DenseIndex, records: Any = None):
+        self.name, self.ids = name, index.ids
+        self.shown = StoredTexts(index.store, "shown")
+        self._store, self._records = index.store, records
+        self.has_texts = "text" in self._store.names
+        inside = "inside" in self._store.names and records is not None
+        self.has_pictures = "image" in self._store.names or inside
+        self.picture = functools.lru_cache(CACHED)(self._picture)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def has_texts(self) -> bool:
-        """True if whole texts are stored."""
-        return self.store is not None and "text" in self.store.names
+    def text(self, document: int) -> str:
+        """Returns a document's text with its title; its beginning if no more is stored."""
+        return self._store.row(document, ("text",)).get("text") or self.shown[document]
 
-    @property
-    def has_pictures(self) -> bool:
-        """True if documents have images that can be read."""
-        names = () if self.store is None else self.store.names
-        return "image" in names or ("inside" in names and self.records is not None)
+    def preview(self, document: int) -> str:
+        """Returns the text of a document in a list."""
+        if self.has_pictures or not self.has_texts:
+            return self.shown[document]
+        return textwrap.shorten(self.text(document), PREVIEW, placeholder=" …")
 
-    def text(self, number: int) -> str:
-        """Returns the text of a document with its title; its beginning if no more is stored."""
-        row = {} if self.store is None else self.store.row(number, ("text",))
-        return row.get("text") or self.shown[number]
-
-    def image(self, number: int) -> Any:
-        """Returns the image of a document, not decoded; None for none.
+    def image(self, document: int) -> Any:
+        """Returns a document's image, not decoded; None for none.
 
         Raises:
-          Damaged: it cannot be read.
+          Damaged: the image cannot be read.
         """
-        if self.store is None:
-            return None
-        row = self.store.row(number, ("row", "image", "inside"))
+        row = self._store.row(document, ("row", "image", "inside"))
         if "image" in row:
-            return load_image(row["image"], Path("/"), f"document {self.ids[number]}")
-        if self.records is None or "inside" not in row:
+            return load_image(row["image"], Path("/"), f"document {self.ids[document]}")
+        if self._records is None or "inside" not in row:
             return None
-        with record_at(place_of(self.records, row["row"])):
-            return self.records[row["row"]].get(IMAGE)
+        with record_at(place_of(self._records, row["row"])):
+            return self._records[row["row"]].get(IMAGE)
 
-    def picture(self, number: int) -> tuple[str, bytes] | None:
-        """The image of a document as a small file: its type and content; None: it has none.
-
-        The last `CACHE` bytes of pictures are kept. Safe in threads.
-        """
-        with self._lock:
-            if number in self._pictures:
-                self._pictures.move_to_end(number)
-                return self._pictures[number]
+    def _picture(self, document: int) -> tuple[str, bytes] | None:
+        """Returns media type and content of a document's picture; None for none."""
         try:
-            image = self.image(number)
-            if image is None:
-                return None
-            found = small_file(Image.fromarray(transforms.picture(image)))
+            image = self.image(document)
+            return None if image is None else small_file(transforms.picture(image))
         except (Damaged, UserError):
-            found = small_file(unreadable())
-        with self._lock:
-            if number not in self._pictures:
-                self._pictures[number] = found
-                self._held += len(found[1])
-            while self._held > CACHE:
-                self._held -= len(self._pictures.popitem(last=False)[1][1])
-        return found
+            return small_file(unreadable())
 
 
-def small_file(image: Image.Image, side: int = SIDE) -> tuple[str, bytes]:
-    """An image as a small file: its type, and its content as PNG or JPEG, whichever is smaller.
+def open_image_records(index: InvertedIndex | DenseIndex) -> Records | None:
+    """Opens the images of an index that are inside shards, tar files or tables.
+
+    Returns:
+      None, with a warning, if these files no longer have the rows that the index was built from.
+    """
+    made: dict[str, Any] = (folders.made_from(index.folder) or {}).get("documents", {})
+    column, files = made.get("image"), index.about.files
+    if not column or not files or "inside" not in index.store.names:
+        return None
+    try:
+        table, _ = table_of(files_of_flag("data", files))
+        if table.fingerprint == made["fingerprint"]:
+            return Records(table, image=(column,), text="")
+        reason = "have changed"
+    except (UserError, OSError) as error:
+        reason = f"cannot be read ({str(error).rstrip('.')})"
+    log.warning(
+        f"no pictures: the files that {index.folder} was built from {reason}: {files}. Put them "
+        "back, or build the index again."
+    )
+    return None
+
+
+def small_file(picture: Any) -> tuple[str, bytes]:
+    """Converts a picture to a small file, PNG or JPEG, whichever is smaller.
 
     Args:
-      image: in RGB.
-      side: pixels of its longer side, at most; smaller images are enlarged by a whole factor, so
-        that their pixels stay sharp.
+      picture: RGB; small pictures are enlarged by an integer factor, so that pixels stay sharp.
+
+    Returns:
+      Media type and content.
     """
-    factor = side // max(image.size)
+    image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
+    factor = SIDE // max(image.size)
     if factor > 1:
         image = image.resize(
             (image.width * factor, image.height * factor), Image.Resampling.NEAREST
         )
-    image.thumbnail((side, side), Image.Resampling.LANCZOS)
-    found: list[tuple[int, str, bytes]] = []
-    for kind, options in (("png", {}), ("jpeg", {"quality": 85})):
+    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    files = []
+    for name, options in (("png", {}), ("jpeg", {"quality": 85})):
         stream = io.BytesIO()
-        image.save(stream, kind, **options)
-        found.append((len(stream.getvalue()), f"image/{kind}", stream.getvalue()))
-    _, kind, data = min(found)
-    return kind, data
+        image.save(stream, name, **options)
+        files.append((f"image/{name}", stream.getvalue()))
+    return min(files, key=lambda file: len(file[1]))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from big_retrieval.config import Config
 from big_retrieval.data.sources import RecordSource, texts_of
@@ -36,17 +35,20 @@ class Bm25:
       k1: saturation of repeated words; larger values let repetitions count more.
       b: penalty of long documents, from 0 to 1.
 
+    Attributes:
+      index: the library's index; None if no document has a word.
+
     Raises:
       UserError: the library is not installed.
     """
 
     def __init__(self, documents: Sequence[str], *, k1: float = 1.2, b: float = 0.75):
-        self._library, self._index = _library(), None
-        self._documents = len(documents)
+        library = _library()
         words = list(map(find_words, documents))
+        self.index: Any = None
         if any(words):
-            self._index = self._library.BM25(method="lucene", k1=k1, b=b, backend="numpy")
-            self._index.index(words, show_progress=False)
+            self.index = library.BM25(method="lucene", k1=k1, b=b, backend="numpy")
+            self.index.index(words, show_progress=False)
 
     def search(
         self, queries: Sequence[str], depth: int, right: Sequence[Sequence[int]] = ()
@@ -72,56 +74,32 @@ class Bm25:
         scores = np.full((len(queries), depth), -np.inf, np.float32)
         best = np.array([0.0 if len(documents) else np.nan for documents in right], np.float32)
         for row, query in enumerate(map(find_words, queries)):
-            tokens = self._tokens(query)
-            if self._index is None or not tokens:
+            tokens = self.word_ids(query)
+            if self.index is None or not tokens:
                 continue
-            values = self._index.get_scores_from_ids(tokens)  # [D]
+            values = self.index.get_scores_from_ids(tokens)  # [D]
             if right and len(right[row]):
                 best[row] = values[list(right[row])].max()
             hits, values = top(values, depth)
             indices[row, : len(hits)], scores[row, : len(hits)] = hits, values
         return indices, scores, best
 
-    def _tokens(self, words: list[str]) -> list[int]:
-        """Returns the columns of the words that occur in the documents."""
-        return [] if self._index is None else self._index.get_tokens_ids(words)
+    def word_ids(self, words: list[str]) -> list[int]:
+        """Returns the library's ids of the words that occur in the documents."""
+        return [] if self.index is None else self.index.get_tokens_ids(words)
 
     def parts(self, query: str, document: int) -> list[tuple[str, float]]:
         """Returns the contribution of each word of a query to a document's score, largest first."""
-        if self._index is None:
+        if self.index is None:
             return []
         counts = collections.Counter(find_words(query))
-        lists, parts = self._index.scores, []
+        lists, parts = self.index.scores, []
         for word, count in counts.items():
-            for column in self._tokens([word]):
-                span = slice(*lists["indptr"][column : column + 2])
+            for word_id in self.word_ids([word]):
+                span = slice(*lists["indptr"][word_id : word_id + 2])
                 value = lists["data"][span][lists["indices"][span] == document].sum()
                 parts.append((word, count * float(value)))
         return sorted((part for part in parts if part[1]), key=lambda part: -part[1])
-
-    @property
-    def _width(self) -> int:
-        """Number of words W; 1 if no document has any."""
-        return 1 if self._index is None else len(self._index.scores["indptr"]) - 1
-
-    def weights(self) -> scipy.sparse.csr_array:
-        """Returns the contribution of each word to each document's score, float32 [D, W]."""
-        if self._index is None:
-            return scipy.sparse.csr_array((self._documents, self._width), dtype=np.float32)
-        scores = self._index.scores
-        lists = (scores["data"], scores["indices"], scores["indptr"])
-        columns = scipy.sparse.csc_array(lists, shape=(self._documents, self._width))
-        return scipy.sparse.csr_array(columns.tocsr(), dtype=np.float32)
-
-    def counts(self, queries: Sequence[str]) -> scipy.sparse.csr_array:
-        """Counts the words of queries, float32 [Q, W]; the product with `weights` is the scores."""
-        rows = [self._tokens(words) for words in map(find_words, queries)]
-        pointers = np.cumsum([0, *map(len, rows)])
-        columns = np.array([column for row in rows for column in row], np.int64)
-        ones = np.ones(len(columns), np.float32)
-        out = scipy.sparse.csr_array((ones, columns, pointers), shape=(len(rows), self._width))
-        out.sum_duplicates()
-        return out
 
 
 def _library() -> Any:
@@ -222,8 +200,7 @@ def make_bm25_evaluators(
     if not out:
         have = ", ".join(names.values()) or "none at all"
         raise UserError(
-            f"--bm25 needs an evaluator of the type 'ranking', but config.evals has {have}; add "
-            "one."
+            f"--bm25 needs an evaluator of the type 'ranking'; config.evals has {have}."
         )
     return out, [prefix for prefix in names.values() if prefix not in out]
 
@@ -239,10 +216,7 @@ def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
         texts: list[Any] = [config.fields[name] for name in sorted(config.side(side, "text"))]
         columns = [column for f in texts for column in (f.title, f.column) if column]
         if not columns:
-            raise UserError(
-                f"--bm25 compares words, but config.fields has no text field on the {side} side; "
-                "add one, or give a config that has."
-            )
+            raise UserError(f"--bm25 needs a text field on the {side} side of config.fields.")
         out[side] = tuple(dict.fromkeys(columns))
     return out
 

@@ -51,12 +51,9 @@ def read_names(text: str, path: str) -> ListedClasses:
     try:
         content: Any = json.loads(read_text(name))
     except OSError as error:
-        form = FORM
-        for key in filter(None, reversed(keys.split("/"))):
-            form = f'{{"{key}": {form}}}'
         raise UserError(
-            f"{path}: {name} cannot be read: {error.strerror}; make a JSON file of this form: "
-            f"{form}, or set {path.removesuffix('.file')}.classes and .prompts instead."
+            f"{path}: {name} cannot be read: {error.strerror}. Write a JSON file such as {FORM}, "
+            f"or set {path.removesuffix('.file')}.classes and .prompts."
         ) from None
     except ValueError:
         raise UserError(f"{path}: {name} is not readable JSON.") from None
@@ -71,17 +68,15 @@ def read_names(text: str, path: str) -> ListedClasses:
     classes = tuple(_class(value, location) for value in _list(content, "classes", location))
     if _texts_each(classes) > MOST_TEXTS:
         raise UserError(
-            f"{location} has classes of too different numbers of names to count them alike; "
-            "give every class one name, or all of them equally many."
+            f"{location} has classes with very different numbers of names. Give every class one "
+            "name, or the same number."
         )
     for prompt in prompts:
         if "{}" not in prompt:
             raise UserError(f"{location}: {prompt!r} needs a {{}} for the class name.")
     ids = content.get("ids", [])
     if not isinstance(ids, list) or len(ids) not in (0, len(classes)):
-        raise UserError(
-            f"{location} has ids that are no list of {len(classes)} texts, one a class."
-        )
+        raise UserError(f"{location}: ids must be a list of {len(classes)} texts, one per class.")
     return ListedClasses(classes, prompts, tuple(_text(value, location) for value in ids))
 
 

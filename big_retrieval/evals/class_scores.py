@@ -36,9 +36,7 @@ def class_scores(
     """Computes the mean score of each image with each class's prompts, `SCORES` at a time.
 
     Args:
-      images: embeddings [n, M, N], or CSR [n, V].
       prompts: embeddings [classes * P, ...], grouped by class; P = 1 for class means.
-      classes: number of classes.
 
     Yields:
       Some of the images, and their scores [c, classes].
@@ -87,7 +85,6 @@ def class_means(
 
     Args:
       prompts: as in `class_scores`.
-      classes: number of classes.
       topology: projects the means of dense embeddings.
       normalise: scales the means of sparse embeddings to norm 1.
 

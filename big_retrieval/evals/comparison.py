@@ -13,8 +13,7 @@ from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import parse_metric
 from big_retrieval.evals.rankings import FOLDER, QUERIES, csv_bytes, read_values
-from big_retrieval.evals.run_values import Values, values_of_run
-from big_retrieval.evals.trec import read_qrels, read_run
+from big_retrieval.evals.trec import Values, read_qrels, read_run, values_of_run
 from big_retrieval.io.durable import write_bytes
 
 log = logging.getLogger(__name__)
@@ -26,13 +25,10 @@ class Comparison:
     """One metric of two systems over the same queries.
 
     Attributes:
-      queries: number of queries.
       means: mean of each system.
       difference: mean of the second minus mean of the first.
       p: p-value of the two-sided paired t-test; 1 if no query differs.
-      wins: number of queries where the second system is better.
-      ties: number of queries where both are equal.
-      losses: number of queries where the second system is worse.
+      wins, ties, losses: numbers of queries where the second system is better, equal or worse.
     """
 
     queries: int
@@ -44,6 +40,7 @@ class Comparison:
     losses: int
 
 
+Pairs = Mapping[str, tuple[Values, Values]]  # values of both systems by evaluator
 ComparisonTable = Sequence[tuple[str, str, Comparison]]  # evaluator, metric, their comparison
 
 
@@ -67,23 +64,19 @@ def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # if all gains are equal: p = 0
             p = float(stats.ttest_rel(gain, np.zeros(len(gain))).pvalue)  # type: ignore
-    counts = [int(np.sum(found)) for found in (gain > 0, gain == 0, gain < 0)]
+    counts = [int(np.sum(mask)) for mask in (gain > 0, gain == 0, gain < 0)]
     means = float(np.mean(first)), float(np.mean(second))
     return Comparison(len(gain), means, float(np.mean(gain)), p, *counts)
 
 
 def compare_systems(
-    a: Path,
-    b: Path,
-    pairs: Mapping[str, tuple[Values, Values]],
-    modes: tuple[str, str] = ("", ""),
+    a: Path, b: Path, pairs: Pairs, modes: tuple[str, str] = ("", "")
 ) -> ComparisonTable:
     """Compares every metric that both systems have.
 
     Args:
-      a: path of the first system, for messages.
-      b: path of the second system.
-      pairs: values of both by evaluator, from `values_of_folders` or `values_of_files`.
+      a, b: paths of the systems, for messages.
+      pairs: from `values_of_folders` or `values_of_files`.
       modes: mode or weighting of each system to compare; "" for all metrics.
 
     Raises:
@@ -102,8 +95,8 @@ def compare_systems(
         ]
     if not table:
         first, second = (
-            ", ".join(sorted({name for pair in pairs.values() for name in pair[place][1]}))
-            for place in (0, 1)
+            ", ".join(sorted({name for pair in pairs.values() for name in pair[system][1]}))
+            for system in (0, 1)
         )
         raise UserError(
             f"the two have no metric in common: {a} has {first or 'none'}; {b} has "
@@ -112,15 +105,11 @@ def compare_systems(
     return table
 
 
-def largest_gains(
-    a: Path, b: Path, pairs: Mapping[str, tuple[Values, Values]], metric: str, count: int
-) -> list[str]:
+def largest_gains(a: Path, b: Path, pairs: Pairs, metric: str, count: int) -> list[str]:
     """Returns one line per evaluator with the queries where the second system gains most.
 
     Args:
-      a: path of the first system, for messages.
-      b: path of the second system.
-      pairs: as in `compare_systems`.
+      a, b, pairs: as in `compare_systems`.
       metric: such as "R-precision", which is precision@5 for images with five captions.
       count: maximum number of queries per evaluator; the first of equal gains counts.
 
@@ -134,9 +123,9 @@ def largest_gains(
             continue
         gains = others[metric] - values[metric]
         order = np.argsort(-gains, kind="stable")[:count]
-        shown = ",".join(ids[place] for place in order)
-        numbers = ", ".join(f"{gains[place]:+.4g}" for place in order)
-        lines.append(f"{evaluator}, largest gains in {metric}: --show={shown} ({numbers})")
+        queries = ",".join(ids[index] for index in order)
+        numbers = ", ".join(f"{gains[index]:+.4g}" for index in order)
+        lines.append(f"{evaluator}, largest gains in {metric}: --show={queries} ({numbers})")
     if not lines:
         raise UserError(f"No evaluator of both has the metric {metric!r}; see the table above.")
     return lines
@@ -144,25 +133,22 @@ def largest_gains(
 
 def _aligned(ids: list[str], other: Values, a: Path, b: Path) -> dict[str, np.ndarray]:
     """Returns the other system's values in the order of these queries."""
-    index_of, known = {query: index for index, query in enumerate(other[0])}, set(ids)
-    only = [(a, query) for query in ids if query not in index_of]
-    only += [(b, query) for query in other[0] if query not in known]
-    if only:
-        where, query = only[0]
+    index_of = {query: index for index, query in enumerate(other[0])}
+    if single := sorted(index_of.keys() ^ set(ids)):
+        where = b if single[0] in index_of else a
         raise UserError(
-            f"{len(only):,} queries are in one of the two alone, such as {query!r} in {where}; "
-            "evaluate both on the same queries."
+            f"{len(single):,} queries are in one of the two alone, such as {single[0]!r} in "
+            f"{where}; evaluate both on the same queries."
         )
     order = np.array([index_of[query] for query in ids])
     return {name: values[order] for name, values in other[1].items()}
 
 
-def values_of_folders(a: Path, b: Path) -> dict[str, tuple[Values, Values]]:
+def values_of_folders(a: Path, b: Path) -> Pairs:
     """Reads the values by query of the evaluators that both folders have.
 
     Args:
-      a: a run folder, or a folder of `evaluate --out`.
-      b: another folder, or the same one to compare two modes.
+      a, b: run folders, or folders of `evaluate --out`; the same one twice to compare two modes.
 
     Raises:
       UserError: a folder has no values, or they have no evaluator in common.
@@ -189,33 +175,22 @@ def _tables(path: Path) -> dict[str, Path]:
     files = {file.parent.name: file for file in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
     if files:
         return files
-    lacks = f"{path} has no {FOLDER}/<evaluator>/{QUERIES}"
-    if not path.is_dir():
-        raise UserError(f"{lacks}, as there is no such folder; give that of a run.")
-    if (path / "checkpoints").is_dir():
-        how = f"big-retrieval evaluate --run={path} --rankings"
-    else:
-        how = "big-retrieval evaluate ... --rankings --out=FOLDER, and compare that folder"
-    raise UserError(f"{lacks}: write them with {how}.")
+    command = f"big-retrieval evaluate --run={path} --rankings"
+    if not (path / "checkpoints").is_dir():
+        command = "big-retrieval evaluate ... --rankings --out=FOLDER, and compare that folder"
+    missing = "" if path.is_dir() else ", as there is no such folder"
+    raise UserError(
+        f"{path} has no {FOLDER}/<evaluator>/{QUERIES}{missing}: write them with {command}."
+    )
 
 
 def _of_mode(values: Values, mode: str, path: Path) -> Values:
-    """Selects the values of a mode or weighting, and removes its prefix from their names.
-
-    Args:
-      values: values of all modes, such as "bag/nDCG@10".
-      mode: such as "bag"; "" for all values.
-      path: path of the system, for messages.
-
-    Raises:
-      UserError: the mode is missing.
-    """
+    """Selects the values of a mode or weighting, and removes its prefix; all values for ""."""
     if not mode:
         return values
     ids, table = values
-    selected = {
-        name.removeprefix(f"{mode}/"): x for name, x in table.items() if name.startswith(f"{mode}/")
-    }
+    prefix = f"{mode}/"
+    selected = {k.removeprefix(prefix): x for k, x in table.items() if k.startswith(prefix)}
     if not selected:
         modes = sorted({name.rpartition("/")[0] for name in table} - {""})
         raise UserError(f"{path} has no mode {mode!r}; it has: {', '.join(modes) or 'none'}.")
@@ -224,7 +199,7 @@ def _of_mode(values: Values, mode: str, path: Path) -> Values:
 
 def values_of_files(
     a: Path, b: Path, qrels: Path, metrics: Sequence[str], duplicates: DuplicatePolicy
-) -> dict[str, tuple[Values, Values]]:
+) -> Pairs:
     """Computes the metrics of two run files with the same qrels.
 
     Raises:

@@ -142,7 +142,6 @@ def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
     needs only the evaluators of `config.best_metric`.
 
     Args:
-      step: number of finished steps.
       common: True if the evaluators with `every` None are due.
     """
     prefixes = {
@@ -183,7 +182,6 @@ def run(
     """Runs evaluators.
 
     Args:
-      evaluators: by prefix.
       names: prefixes of the evaluators to run.
       examples: writes examples for the report; None writes none.
       rankings: folder for the values of each query; None writes none.

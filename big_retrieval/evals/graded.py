@@ -166,36 +166,6 @@ def order(scores: np.ndarray, relevance: np.ndarray, ties: Ties = "against") -> 
     return np.lexsort((second, -scores), axis=1)
 
 
-def ndcg(
-    scores: np.ndarray, relevance: np.ndarray, k: int, gain: Gain = "exponential"
-) -> np.ndarray:
-    """Computes nDCG@k of every query from the scores of all documents; ties count against it.
-
-    Gains are 2^relevance - 1 or the relevance, divided by log2(rank + 1). The best order of all
-    documents of the query gives 1.
-
-    Args:
-      scores: [queries, documents], higher is better.
-      relevance: [queries, documents]; 0 if not judged.
-
-    Returns:
-      [queries], NaN for queries without a document of relevance above 0.
-
-    Raises:
-      UserError: shapes differ, a score is NaN, or a relevance is negative.
-    """
-    if scores.shape != relevance.shape or scores.ndim != 2:
-        raise UserError(
-            f"scores {scores.shape} and relevance {relevance.shape} must be one 2-D shape."
-        )
-    if np.isnan(scores).any() or not (relevance >= 0).all():
-        raise UserError("scores must not be NaN, relevance not negative.")
-    gains = np.exp2(relevance) - 1 if gain == "exponential" else np.asarray(relevance, float)
-    found = _dcg(np.take_along_axis(gains, order(scores, relevance)[:, :k], 1))
-    best = _dcg(-np.sort(-gains, axis=1)[:, :k])
-    return np.divide(found, best, out=np.full(len(best), np.nan), where=best > 0)
-
-
 def _check(relevance: np.ndarray, judged: np.ndarray) -> None:
     if relevance.ndim != 2 or judged.ndim != 2 or len(relevance) != len(judged):
         raise UserError(

@@ -32,7 +32,7 @@ class FieldItems:
       items: int64 [n, 2]: record, and text in the record (0 for an image).
       further: further positives on the other side, CSR [n, m]; None for none.
       keys: CSR [n, K]. They replace `owners` if records share contents: positives have a key in
-        common (`evals/shared_content.py`). None if records share nothing.
+        common (`evals/positives.py`). None if records share nothing.
       values: int64 [n], equal for equal contents; None if all differ.
     """
 

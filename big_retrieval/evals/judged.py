@@ -190,7 +190,6 @@ def without(
       found: document indices, best first, [q, any size]; -1 for none.
       scores: scores of these documents, of the same shape.
       skipped: document to remove for each query, [q]; -1 for none.
-      depth: maximum number of documents per query in the result.
 
     Returns:
       Document indices and scores, [q, at most depth]; padded with -1 and -inf.

@@ -77,7 +77,6 @@ def fit(encoder: Encoder, rows: ProbeRows, l2: float, start: Classifier, steps: 
     Args:
       l2: the penalty, positive.
       start: start of the search; the minimum does not depend on it.
-      steps: maximum number of steps.
     """
     shape = start.kernel.shape
     count = float(parallel.fetch(rows.weights).sum())

@@ -1,20 +1,29 @@
-"""Positives: the documents that answer each query, because both have something in common.
+"""Positives: the documents that answer a query, because both have an id or a key in common.
 
-They are computed for some queries at a time, as index lists: in memory are the lists of these
-queries, whatever the number of queries and documents.
+Keys are for records that share texts or images. A value of one field is a positive of a value of
+the other field if at least one record contains both. If two records have the same caption, both
+images are positives of it; if they have the same image, all their captions are. This is not
+transitive: two images with one caption in common do not share their other captions.
+
+The keys are the values of the first field. An item of this field has the key of its value, an item
+of the other field the keys of all values that share a record with its own.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from big_retrieval.data.duplicates import FieldContents, field_contents
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.sources import RecordSource
+
 NONE = -1  # padding
-BLOCK = 1024  # queries
 
 
 class Positives:
-    """The positives of Q queries among D documents.
+    """The positives of Q queries among D documents, as index lists of some queries at a time.
 
     Args:
       queries: ids, int64 [Q]; or keys, CSR [Q, K] with an entry for each key of a query.
@@ -60,17 +69,6 @@ class Positives:
         out[self.rows([query]).indices] = True
         return out
 
-    def contain(self, documents: np.ndarray) -> np.ndarray:
-        """Returns True for documents [Q, n] that are positives of their query; -1 is none."""
-        out = np.zeros(documents.shape, bool)
-        for start in range(0, len(self), BLOCK):
-            part = documents[start : start + BLOCK].astype(np.int64)
-            pairs = self.rows(slice(start, start + BLOCK)).tocoo()
-            known = pairs.row.astype(np.int64) * self._count + pairs.col
-            asked = np.arange(len(part))[:, None] * self._count + part
-            out[start : start + BLOCK] = np.isin(asked, known) & (part >= 0)
-        return out
-
 
 def _keys(ids: np.ndarray, known: np.ndarray) -> scipy.sparse.csr_array:
     """Returns CSR [n, K] with an entry for each id [n] that is among the known ones, [K]."""
@@ -78,3 +76,60 @@ def _keys(ids: np.ndarray, known: np.ndarray) -> scipy.sparse.csr_array:
     row = np.flatnonzero(known[column] == ids) if len(known) else np.zeros(0, np.int64)
     entries = (np.ones(len(row), np.float32), (row, column[row]))
     return scipy.sparse.csr_array(entries, shape=(len(ids), len(known)))
+
+
+@dataclass(frozen=True)
+class FieldKeys:
+    """Keys of one field's values.
+
+    Attributes:
+      contents: values of all records.
+      keys: CSR [values, K] with an entry for each key of a value.
+    """
+
+    contents: FieldContents
+    keys: Any
+
+    def of(self, items: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Returns the keys, CSR [n, K], and value ids [n] of items [n, 2] (record, index in it)."""
+        values = self.contents.values[self.contents.starts[items[:, 0]] + items[:, 1]]
+        return self.keys[values], values
+
+
+def keys_of(first: FieldContents, second: FieldContents) -> tuple[FieldKeys, FieldKeys]:
+    """Computes the keys of two fields of the same records."""
+    shared = _incidence(first).T @ _incidence(second)  # [values of first, values of second]
+    own = scipy.sparse.eye_array(shared.shape[0], format="csr")
+    return FieldKeys(first, own), FieldKeys(second, scipy.sparse.csr_array(shared.T))
+
+
+def contents_of(source: RecordSource, reader: FieldReader) -> FieldContents | None:
+    """Reads the values of a field in all records; if they are unknown, all records differ.
+
+    Returns:
+      None if no record has a text, which the evaluator reports.
+    """
+    contents = field_contents(source, reader, range(len(source)))
+    if contents is None and reader.field.modality == "text":
+        return None
+    return fill_missing(contents or FieldContents(np.zeros(len(source) + 1, int), np.zeros(0, int)))
+
+
+def fill_missing(contents: FieldContents) -> FieldContents:
+    """Adds a new value to each record without values."""
+    counts = np.diff(contents.starts)
+    starts = np.concatenate([[0], np.cumsum(np.maximum(counts, 1))])
+    values = np.empty(starts[-1], np.int64)
+    missing = np.flatnonzero(counts == 0)
+    present = np.ones(len(values), bool)
+    present[starts[missing]] = False
+    values[present] = contents.values
+    values[~present] = contents.values.max(initial=-1) + 1 + np.arange(len(missing))
+    return FieldContents(starts, values)
+
+
+def _incidence(contents: FieldContents) -> Any:
+    """Returns the values of each record as CSR [records, values], entries above 0."""
+    values = contents.values
+    shape = len(contents.starts) - 1, int(values.max(initial=-1)) + 1
+    return scipy.sparse.csr_array((np.ones(len(values)), (contents.records, values)), shape=shape)

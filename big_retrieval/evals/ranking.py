@@ -15,13 +15,21 @@ from big_retrieval.config.ranges import ShareInside
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bags import bags_of_texts, in_mode
 from big_retrieval.evals.encoding import EncodedFields, average, chosen_rows, placed
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.graded import mean_metrics, parse_metric
 from big_retrieval.evals.intervals import few_queries_note
 from big_retrieval.evals.judged import JudgedQueries, Ranked, joined, lacking
-from big_retrieval.evals.modes import SIDES, Mode, Side, check_modes, parse_mode, parse_weighting
+from big_retrieval.evals.modes import (
+    SIDES,
+    Mode,
+    Side,
+    bags_of_texts,
+    check_modes,
+    in_mode,
+    parse_mode,
+    parse_weighting,
+)
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings

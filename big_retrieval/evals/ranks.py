@@ -196,7 +196,6 @@ class DocumentScorer:
 
         Args:
           queries: embeddings [Q, M, N], or CSR [Q, V].
-          depth: maximum number of documents per query.
           relevance: maps a query index to the relevance of all documents [D].
 
         Returns:
@@ -238,9 +237,7 @@ def ranks(
     Args:
       queries: embeddings [Q, M, N], or CSR [Q, V].
       documents: embeddings [D, M, N], or CSR [D, V].
-      positives: of the queries among the documents.
       score: a topology's score on blocks.
-      chunk: maximum number of queries scored at a time.
     """
     scorer = DocumentScorer(documents, score=score, encoder=encoder, chunk=chunk)
     best, found, count, hits = scorer.map(_ranker, queries, positives.padded)

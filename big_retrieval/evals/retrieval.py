@@ -12,7 +12,6 @@ import scipy.sparse
 from big_retrieval.config import AtLeast1, Config, Scenes, Source, register
 from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.data.duplicates import OFF, Duplicates, SharedValues
-from big_retrieval.evals.bags import bags_of_texts, in_mode, words_shared
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import (
     FieldItems,
@@ -22,10 +21,17 @@ from big_retrieval.evals.groups import (
     positives_of,
 )
 from big_retrieval.evals.intervals import few_queries_note
-from big_retrieval.evals.modes import SIDES, check_modes, parse_mode
+from big_retrieval.evals.modes import (
+    SIDES,
+    bags_of_texts,
+    check_modes,
+    in_mode,
+    parse_mode,
+    words_shared,
+)
+from big_retrieval.evals.positives import FieldKeys, contents_of, keys_of
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import FIRST, MRR, NDCG, Ranks, ranks
-from big_retrieval.evals.shared_content import FieldKeys, contents_of, keys_of
 from big_retrieval.inference.encoder import Encoder
 
 log = logging.getLogger(__name__)
@@ -37,8 +43,6 @@ class RetrievalResult(NamedTuple):
 
     Attributes:
       directions: queries, documents, and the rank of each query's best positive, [Q].
-      chunk: maximum number of queries scored at a time.
-      weights: of the model.
     """
 
     directions: Sequence[tuple[FieldItems, FieldItems, np.ndarray]]
@@ -55,7 +59,7 @@ class Retrieval(Evaluator):
     MRR is 1 / the rank of the best-placed positive; for nDCG every positive has the gain 1. Among
     equal scores, negatives come first. With a group column, every record of the query's group is a
     positive, and identical texts of one group count once; images stay one each. Without one,
-    records that share a text or an image are positives of each other (`shared_content.py`), and
+    records that share a text or an image are positives of each other (`positives.py`), and
     every text stays a query.
     """
 

@@ -16,7 +16,6 @@ class Ridge:
     Args:
       features: training features, [n, D].
       labels: class indices, [n].
-      classes: number of classes.
     """
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, classes: int) -> None:

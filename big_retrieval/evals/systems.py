@@ -27,13 +27,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvaluatedSystem:
-    """A model or BM25, and its evaluators.
+    """A model or BM25 (without weights), and its evaluators by prefix.
 
     Attributes:
       name: name in messages.
       checkpoint: name in evaluation.json.
-      evaluators: by prefix.
-      weights: None for BM25.
     """
 
     name: str
@@ -53,7 +51,6 @@ class EvaluatedSystem:
 
         Args:
           folder: folder for rankings; None writes none.
-          examples: as in `evaluators.run`.
           rankings: True if all evaluators that can do so write rankings.
         """
         bound = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators

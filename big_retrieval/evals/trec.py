@@ -1,4 +1,4 @@
-"""TREC files: runs (one line per ranked document) and qrels.
+"""TREC files: runs (one line per ranked document) and qrels, and their metrics as in trec_eval.
 
     query Q0 document rank score tag       run
     query 0 document relevance             qrels; BEIR's are tab-separated, with a header line
@@ -9,10 +9,11 @@ lowers each of several equal scores to the next float32 below the one before it.
 """
 
 import io
+import logging
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -23,12 +24,15 @@ from big_retrieval.data.judged.qrels import DuplicatePolicy, check_scores, disti
 from big_retrieval.data.stores.headerless import SPACE, qrels_reader, split_columns
 from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.errors import UserError
+from big_retrieval.evals.graded import graded_metrics, order
 from big_retrieval.io.durable import publish
 from big_retrieval.io.regular import read_text
 
+log = logging.getLogger(__name__)
 TAG = "big_retrieval"
 Run = dict[str, list[tuple[str, float]]]  # query -> documents and scores, best first
 FileQrels = dict[str, dict[str, float]]  # query -> document -> relevance
+Values = tuple[list[str], Mapping[str, np.ndarray]]  # query ids [q], values [q] by metric
 
 
 class RunWriter:
@@ -178,3 +182,54 @@ def _falling(scores: Sequence[float] | np.ndarray) -> list[float]:
             below = np.nextafter(values[rank - 1], np.float32(-np.inf))
             values[rank] = min(original[rank], below)
     return values.tolist()
+
+
+def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
+    """Computes metrics of every judged query; a query that is not in the run counts 0.
+
+    Documents are sorted as in trec_eval: by score in float32, among equal scores by descending id.
+
+    Args:
+      metrics: names such as `nDCG@10`.
+
+    Returns:
+      Query ids [q], and float64 [q] by metric.
+
+    Raises:
+      UserError: a metric is unknown, or the run has no judged query.
+    """
+    _check_ids(run, qrels)
+    if not qrels.keys() & run.keys():
+        raise UserError("no query of the run is judged: run and qrels name other queries.")
+    queries = sorted(qrels)
+    if lacking := len(qrels.keys() - run.keys()):
+        log.info(f"{lacking:,} of {len(qrels):,} judged queries have no results and count 0")
+    if ignored := len(run.keys() - qrels.keys()):
+        log.info(f"{ignored:,} of {len(run):,} queries of the run are not judged and not counted")
+    values = [_values(run.get(query, []), qrels[query], metrics) for query in queries]
+    return queries, {name: np.array([metric[name] for metric in values]) for name in metrics}
+
+
+def _check_ids(run: Run, qrels: FileQrels) -> None:
+    """Warns if no document of the run is judged."""
+    ranked = {document for ranking in run.values() for document, _ in ranking}
+    judged = {document for relevance in qrels.values() for document in relevance}
+    if ranked and not ranked & judged:
+        log.warning(
+            f"no document of the run is judged for any query: is {min(ranked)!r} named as the "
+            f"qrels name theirs, such as {min(judged)!r}?"
+        )
+
+
+def _values(
+    ranking: Sequence[tuple[str, float]], judged: dict[str, float], metrics: Sequence[str]
+) -> dict[str, float]:
+    relevance = np.array([[judged.get(document, 0.0) for document, _ in ranking]])  # [1, n]
+    with np.errstate(over="ignore"):  # too large scores become infinite, as in trec_eval
+        scores = np.array([[score for _, score in ranking]]).astype(np.float32)
+    if ranking:
+        ids = np.array([[document for document, _ in ranking]])
+        relevance = np.take_along_axis(relevance, order(scores, relevance, ids), 1)
+    all_judged = np.array([list(judged.values())])
+    values = graded_metrics(relevance.reshape(1, -1), all_judged, metrics)
+    return {name: float(value[0]) for name, value in values.items()}

@@ -13,7 +13,6 @@ from big_retrieval.config import Config, Scenes, Source, register
 from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.data.sources import TextRecords, value_of
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bags import bags_of_texts, in_mode
 from big_retrieval.evals.class_names import (
     Class,
     ListedClasses,
@@ -26,7 +25,7 @@ from big_retrieval.evals.class_scores import best_others, class_means, class_sco
 from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.intervals import few_queries_note
-from big_retrieval.evals.modes import check_modes, parse_mode
+from big_retrieval.evals.modes import bags_of_texts, check_modes, in_mode, parse_mode
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import class_ranks
 from big_retrieval.inference.encoder import Embeddings

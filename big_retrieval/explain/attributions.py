@@ -12,7 +12,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.at_hand import Images
 from big_retrieval.data.build import make_readers
 from big_retrieval.errors import UserError
-from big_retrieval.explain.pages import make_folder, page
+from big_retrieval.explain.pages import page
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report.attributions import READING, attributed
 from big_retrieval.report.gradcam import PAIRS, Attribution, attribute
@@ -99,11 +99,8 @@ def write(
 
     Returns:
       The page.
-
-    Raises:
-      UserError: the folder is a file.
     """
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     named = zip(attributions, images, strict=True)
     described = [{"name": name, **attribution.describe()} for attribution, name in named]
     for index, content in enumerate(described, 1):

@@ -95,10 +95,6 @@ def examples(
 
     Returns:
       The source, and the examples in its order, without damaged records.
-
-    Raises:
-      UserError: a field or the data are missing, no record can be used, or the mode needs words of
-        an image.
     """
     field, other = fields_of(model, options)
     check_mode(model, other, field, options.mode)
@@ -121,9 +117,6 @@ def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
     Args:
       data: "data" or "evals.NAME" for a source of the config, else a file or folder of pairs.
       texts: True to read the captions of pairs; records without captions are then damaged.
-
-    Raises:
-      UserError: the source or file is missing.
     """
     group, _, name = data.partition(".")
     if data == "data":
@@ -139,8 +132,8 @@ def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
     else:
         choices = ", ".join(["data", *(f"evals.{name}" for name in sorted(config.evals))])
         raise UserError(
-            f"--data is {data!r}, which is no file; give a file of pairs, or a source of the "
-            f"model's configuration: {choices}."
+            f"--data={data} is not a file. Give a file of pairs, or a source of the model's "
+            f"configuration: {choices}."
         )
     return make_source(source if texts else source.without_texts())
 
@@ -148,11 +141,7 @@ def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
 def values_of(
     source: RecordSource, reader: FieldReader, records: Iterable[int], skipped: SkippedRecords
 ) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yields the index and the image or the texts of records; damaged ones go to `skipped`.
-
-    Raises:
-      UserError: a record does not have the column, or all records are damaged.
-    """
+    """Yields the index and the image or the texts of records; damaged ones go to `skipped`."""
     used = 0
     for record in records:
         place = place_of(source, record)
@@ -173,11 +162,7 @@ def values_of(
 
 
 def fields_of(model: "TrainedModel", options: ExampleOptions) -> tuple[str, str]:
-    """Returns the field of the items and the field of their texts.
-
-    Raises:
-      UserError: a field is missing.
-    """
+    """Returns the field of the items and the field of their texts."""
     config = model.config
     # Document fields are the last ones.
     fields = lexical_fields(config, "image") or lexical_fields(config)[::-1]
@@ -195,13 +180,7 @@ def _explained(
     texts: Sequence[Sequence[Any]],
     mode: str,
 ) -> list[ExplainedRecord]:
-    """Encodes all items and texts in one call each, and splits the results by record.
-
-    Args:
-      fields: field of the items, field of the texts.
-      items: picture or text by record index.
-      texts: texts of each record.
-    """
+    """Encodes all items and texts in one call each, and splits the results by record."""
     field, other = fields
     names = words_of(model, field)
     documents = represent(model, list(items.values()), field, "document", mode)

@@ -44,13 +44,7 @@ READING = (  # text on a page of explanations
 
 @dataclass(frozen=True)
 class Asked:
-    """Text or image to explain.
-
-    Attributes:
-      value: the text, or the path of the image.
-      kind: "text" or "image".
-      field: field name.
-    """
+    """Text, or path of an image, to explain; `kind` is "text" or "image"."""
 
     value: str
     kind: str
@@ -68,34 +62,25 @@ def asked(
     """Returns a text or image with its field.
 
     Args:
-      value: the text or the path of the image.
-      kind: "text" or "image".
-      field: field name; None for the first lexical one of this kind, queries first.
+      field: None for the first lexical one of this kind, queries first.
       other: field to avoid if there is another one.
-
-    Raises:
-      UserError: the field is missing, or the text is empty.
     """
     field = choose_field(model.config, field, kind, other)
     if kind == "text" and not value.strip():
-        raise UserError(f"the text for field {field!r} is empty; give it a word.")
+        raise UserError(f"The text for field {field!r} is empty.")
     return Asked(value, kind, field)
 
 
 def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) -> Asked:
-    """Returns the item of --with: an image if it is a file and the model has images, else a text.
-
-    Raises:
-      UserError: the value looks like a missing image file, or the field is missing.
-    """
+    """Returns the item of --with: an image (a file, for models of images), or a text."""
     images = lexical_fields(model.config, "image")
     kind = "image" if Path(value).is_file() and images else "text"
     if field is not None and field in model.config.encoded:
         kind = model.config.fields[field].modality
     elif kind == "text" and images and Path(value).suffix.lower() in IMAGES:
         raise UserError(
-            f"--with {value} is called like an image, but there is no such file; give one that is "
-            "there, or --with_field for a text."
+            f"--with={value} has the name of an image, but there is no such file. Give an existing "
+            "one, or --with_field for a text."
         )
     return asked(model, value, kind, field, other=first.field)
 
@@ -120,9 +105,6 @@ def explain(
         strongest words and those shared with `other`.
       draw: True for pictures.
       mode: search mode; "bag" and "binary" list one side as a bag of words.
-
-    Raises:
-      UserError: an image cannot be read, or a rectangle or a word does not exist.
     """
     bag = None
     if other is not None:

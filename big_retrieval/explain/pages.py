@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
 from big_retrieval.explain.examples import TOP, ExplainedRecord, full_text
 from big_retrieval.io.durable import write_bytes
@@ -74,31 +73,27 @@ def _value_lines(part: Listing, count: int) -> list[str]:
     words = part.words[:count]
     if not words:
         return []
-    word_width, largest = max(len(word) for word, _ in words), words[0][1]
+    width, largest = max(len(word) for word, _ in words), words[0][1]
     # Four digits of the largest value.
     digits = min(max(3 - math.floor(math.log10(largest)), 0), 9) if largest > 0 else 4
-    values = [f"{value:.{digits}f}" for _, value in words]
-    value_width = max(map(len, values))
-    lines = []
-    for index, ((word, _), value) in enumerate(zip(words, values, strict=True)):
-        share = f"  {percent(part.shares[index]):>6}" if part.shares else ""
-        padded = f"{word:<{word_width}}  {value:>{value_width}}"
-        lines.append(f"  {index + 1:>3}  {padded}{share}")
-    return lines
+    shares = [f"  {percent(share):>6}" for share in part.shares] or [""] * len(words)
+    return [
+        f"  {rank:>3}  {word:<{width}}  {f'{value:.{digits}f}':>{digits + 2}}{share}"
+        for rank, ((word, value), share) in enumerate(zip(words, shares, strict=False), 1)
+    ]
 
 
 def write_listings(
     parts: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
 ) -> Path:
-    """Writes bars (SVG), other pictures (PNG) and a page with all of them, whose path it returns.
+    """Writes pictures (PNG) and a page with bars and all pictures, whose path it returns.
 
     Args:
-      parts: the listings.
-      count: number of words in bars and tables.
+      count: number of words in bars.
       folder: created if it is missing.
       reading: text at the top of the page.
     """
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     missing = pictures.missing()
     sections = []
     for index, part in enumerate(parts, 1):
@@ -107,8 +102,6 @@ def write_listings(
         if not missing and len({value for _, value in part.words if value > 0}) > 1:
             caption, is_log = (LOG_CLOUD, True) if part.shares else (CLOUD, False)
             drawn.append(("cloud", caption, pictures.cloud(part.words, log=is_log)))
-        if part.words:
-            write_bytes(folder / f"{name}-bars.svg", pictures.bars(part.title, part.rows(count)))
         encoded = [(suffix, caption, _png(image)) for suffix, caption, image in drawn]
         for suffix, _, png in encoded:
             write_bytes(folder / f"{name}-{_plain(suffix)}.png", png)
@@ -117,13 +110,6 @@ def write_listings(
     file = folder / "explain.html"
     write_bytes(file, page(title, [*notes, *sections]).encode())
     return file
-
-
-def make_folder(folder: Path) -> None:
-    """Creates the folder of --out if it is missing; raises a UserError if it is a file."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out {folder} is a file; name a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _section(part: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]]) -> Html:
@@ -194,11 +180,8 @@ def write_examples(
       count: number of strongest words per example.
       folder: created if it is missing.
       note: text about the examples.
-
-    Raises:
-      UserError: the folder is a file.
     """
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     reading = (
         "Beside each item its strongest words with their values. ✓: a word of the texts that go "
         f"with it, as {summary(examples)}. Below, the score of each text and the words that "

@@ -55,10 +55,7 @@ class Patches:
         """Computes V(x) of groups of patches, float32 [G, V], before the gate.
 
         Args:
-          groups: True for patches of the group, bool [G, R, R].
-
-        Raises:
-          UserError: a group is empty, or has another shape.
+          groups: True for patches of the group, bool [G, R, R]; no group is empty.
         """
         size = self.side
         if groups.ndim != 3 or groups.shape[1:] != (size, size):
@@ -78,9 +75,6 @@ class Patches:
         Args:
           chosen: True for these patches, bool [R, R], such as from `rectangle`.
           count: maximum number of terms; None for all that the gate keeps.
-
-        Raises:
-          UserError: as in `dense`.
         """
         row = jnp.asarray(self.dense(chosen[None]))
         if self.top_k is not None:

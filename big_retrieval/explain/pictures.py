@@ -1,4 +1,4 @@
-"""Pictures of explanations: marked patches, bars, box plots and word clouds.
+"""Pictures of explanations: marked patches, box plots and word clouds.
 
 Word clouds need the extra `explain`; `missing` checks if it is installed.
 """
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from big_retrieval.explain.vocabulary import Box
 
 EXTRA = "wordcloud"
-# Deterministic files, and no formulas in words with dollar signs.
-STYLE: Any = {"svg.hashsalt": "big_retrieval", "svg.fonttype": "none", "text.parse_math": False}
-MOST_LETTERS = 18  # of a label
+STYLE: Any = {"text.parse_math": False}  # no formulas in words with dollar signs
 OUTLINE = 2  # pixels
 CLOUD = 800  # pixels of a cloud's sides
 MOST_WORDS = 100  # of a cloud
@@ -34,34 +32,6 @@ def missing() -> str:
     if importlib.util.find_spec(EXTRA):
         return ""
     return f"no word clouds without {EXTRA}: pip install 'big_retrieval[explain]'."
-
-
-def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> bytes:
-    """Draws horizontal bars as a deterministic SVG file, the first row on top.
-
-    Args:
-      title: description in the file.
-      rows: (label, value, text after the bar).
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    positions = range(len(rows))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.5, 0.25 * len(rows) + 0.3), layout="constrained")
-        axes = figure.add_subplot(xticks=[])
-        drawn = axes.barh(positions, [value for _, value, _ in rows], color=INKS[0])
-        axes.bar_label(drawn, [text for *_, text in rows], padding=3)
-        axes.set_yticks(positions, [_shortened(label) for label, *_ in rows])
-        axes.invert_yaxis()
-        axes.spines[:].set_visible(False)
-        stream = io.BytesIO()
-        figure.savefig(stream, format="svg", metadata={"Title": title, "Date": None})
-    return stream.getvalue()
-
-
-def _shortened(label: str) -> str:
-    return label if len(label) <= MOST_LETTERS else label[: MOST_LETTERS - 1] + "…"
 
 
 def cloud(words: Listed, *, log: bool = False) -> Image.Image:

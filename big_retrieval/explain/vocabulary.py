@@ -143,9 +143,6 @@ def vocabulary(
       field: a lexical field; None for the first one.
       count: number of records, evenly spaced; None for all.
       draw: True to draw the box plot.
-
-    Raises:
-      UserError: the field or data are missing, no record can be used, or all values are 0.
     """
     name, skipped = choose_field(model.config, field), SkippedRecords("records")
     reader = make_readers(model.config, model.tokenizer)[name]

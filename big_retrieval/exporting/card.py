@@ -11,26 +11,22 @@ from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.target import ExportTarget, ends
 from big_retrieval.io.manifest import read_meta, run_folder
 
-_TASKS = {  # modalities -> the hubs' name of the task
+_TASKS = {  # modalities -> task of model hubs
     ("text",): "feature-extraction",
     ("image",): "image-feature-extraction",
     ("image", "text"): "zero-shot-image-classification",
 }
-SHOWN = 40  # metrics
+SHOWN = 40  # maximum number of metrics
 
 
 def write_card(model: Exported, target: ExportTarget, license: str, folder: Path) -> None:
     """Writes README.md."""
-    (folder / "README.md").write_text(_card(model, target, license), encoding="utf-8")
-
-
-def _card(model: Exported, target: ExportTarget, license: str) -> str:
     task = _TASKS.get(tuple(model.modalities), "feature-extraction")
     tags = "".join(f"\n- {tag}" for tag in ("big_retrieval", *target.tags))
     front = f"library_name: {target.name}\nlicense: {license}\npipeline_tag: {task}\ntags:{tags}"
     parts = [
         f"---\n{front}\n---",
-        f"# {_title(model)}",
+        f"# {run_folder(model.model.folder).name}",
         f"Exported by big_retrieval {__version__} for {target.name}.",
         "## Use",
         f"```python\n{target.usage(model)}\n```",
@@ -40,17 +36,13 @@ def _card(model: Exported, target: ExportTarget, license: str) -> str:
         "\n".join(_encoders(model)),
         *_run(model),
         "## Certificate",
-        "`certificate.json` says whether the library gave the embeddings of the trained model, on "
-        "16 inputs of every field, and how large the largest difference was.",
+        "`certificate.json` records whether the library gave the embeddings of the trained model "
+        "on 16 inputs of every field, and the largest difference.",
     ]
-    return "\n\n".join(parts) + "\n"
+    (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _title(model: Exported) -> str:
-    return run_folder(model.model.folder).name
-
-
-_COMPARED = {  # topology -> how embeddings are
+_COMPARED = {  # topology -> comparison of embeddings
     "sphere": "their cosine",
     "oblique": "the sum of the cosines of their class tokens",
     "geodesic": "the negative geodesic distance of their class tokens",
@@ -71,12 +63,12 @@ def _scores(model: Exported) -> str:
 
 
 def _shape(model: Exported, part: Encoding) -> tuple[int, int]:
-    """M and N of an encoder's embeddings."""
+    """Returns M and N of an encoder's embeddings."""
     return part.head.embedding_shape(model.config, part.name, model.tokenizer.vocab_size)
 
 
 def _notes(model: Exported, target: ExportTarget) -> list[str]:
-    """What a user of the folder must do that the library does not do."""
+    """Returns what a user of the folder must do in addition to the library."""
     found = []
     for part in model.encodings:
         for name, prefix in part.prompts().items():
@@ -104,7 +96,7 @@ def _encoders(model: Exported) -> list[str]:
 
 
 def _run(model: Exported) -> list[str]:
-    """Data and metrics of a run; of imported weights where they come from."""
+    """Returns sections with data and metrics of a run, or with the origin of imported weights."""
     folder = model.model.folder
     meta = read_meta(folder) if (folder / "meta.json").is_file() else {"origin": str(folder)}
     if origin := meta.get("origin"):
@@ -136,5 +128,5 @@ def _results(folder: Path) -> dict[str, Any]:
     results = folder.parent.parent / "results.json"
     try:
         return dict(json.loads(results.read_text())) if folder.parent.name == "checkpoints" else {}
-    except (OSError, ValueError, TypeError):  # the run goes on, or a card without numbers
+    except (OSError, ValueError, TypeError):  # the run continues: a card without numbers
         return {}

@@ -1,7 +1,7 @@
-"""The certificate of an export: that another library computes our embeddings, and how nearly.
+"""Certificates of exports: whether another library computes the embeddings of the trained model.
 
-The folder keeps 16 inputs for each field and our embeddings of them (`certificate.npz`), so that
-the comparison needs nothing but the folder and a Python that has the library.
+An export has 16 inputs per field and their embeddings (`certificate.npz`), so that the comparison
+needs only the folder and a Python with the library.
 """
 
 import dataclasses
@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.config import schema
 from big_retrieval.errors import UserError
-from big_retrieval.exporting import layers
-from big_retrieval.exporting.inputs import COUNT, embeddings_of, inputs_of, of_field
-from big_retrieval.exporting.layers import at_gate, difference_of
+from big_retrieval.exporting.inputs import COUNT, arrays_of_field, embeddings_of, inputs_of
 from big_retrieval.exporting.library import Answer, Job, ask
 from big_retrieval.exporting.parts import Exported
 from big_retrieval.inference.fingerprint import params_sha256, versions
@@ -35,18 +34,19 @@ VERIFIED, UNVERIFIED, FAILED = "verified", "unverified", "failed"
 
 @dataclass(frozen=True)
 class Certificate:
-    """What certificate.json says.
+    """Contents of certificate.json.
 
     Attributes:
       status: "verified", "unverified" or "failed".
-      reason: why it is not verified; "": it is.
-      to: the target's name.
-      run: folder (the end of its path), config's and parameters' SHA-256 of the model.
-      versions: of our software under "ours", of the target's under "theirs" once it has run.
-      fields: field -> SHA-256 of its inputs, and the largest difference, None before it is known.
-      tolerance: the largest difference that passes.
-      request: what the other process is told.
-      files: name -> SHA-256, of all other files of the folder but the model card.
+      reason: reason of another status than "verified"; empty if verified.
+      to: name of the target.
+      run: end of the path of the model's folder, SHA-256 of its config and parameters.
+      versions: versions of this package under "ours"; of the target under "theirs", once it ran.
+      fields: field -> SHA-256 of its inputs, `top_k` of its gate, and the largest difference, None
+        before it is known.
+      tolerance: largest difference that passes.
+      request: request for the process of the library.
+      files: name -> SHA-256 of all other files of the folder except the model card.
     """
 
     status: str
@@ -65,36 +65,36 @@ class Certificate:
 
 
 def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certificate:
-    """Stores inputs and our embeddings beside a written export.
+    """Stores inputs and embeddings in the folder of an export.
 
     Args:
-      model: that was exported.
-      request: for the other process; with the target's name under "to".
-      folder: of the export.
+      request: for the process of the library; has the target's name under "to".
     """
-    config = dataclasses.replace(model.config, dtype="float32")  # whatever the run was trained in
-    own = put_together(model.model.folder, config, model.tokenizer, model.model.weights, COUNT)
+    config = dataclasses.replace(model.config, dtype="float32")
+    reference = put_together(
+        model.model.folder, config, model.tokenizer, model.model.weights, COUNT
+    )
     inputs = inputs_of(model)
-    embeddings = embeddings_of(model, own, inputs)
-    stored: dict[str, Any] = {f"inputs/{name}": values for name, values in inputs.items()}
-    stored |= {f"embeddings/{name}": found for name, found in embeddings.items()}
-    stored |= layers.stored(own, request["layers"], inputs)
-    np.savez_compressed(folder / STORED, **stored)
+    embeddings = embeddings_of(model, reference, inputs)
+    arrays: dict[str, Any] = {f"inputs/{name}": values for name, values in inputs.items()}
+    arrays |= {f"embeddings/{name}": values for name, values in embeddings.items()}
+    np.savez_compressed(folder / STORED, **arrays)
+    config_json = to_json(schema.to_plain(model.config))
     certificate = Certificate(
         status=UNVERIFIED,
         reason="the target library has not run yet",
         to=request["to"],
         run={
             "folder": "/".join(model.model.folder.parts[-3:]),  # RUN/checkpoints/STEP
-            "config_sha256": _config_sha256(model),
+            "config_sha256": hashlib.sha256(config_json).hexdigest(),
             "params_sha256": params_sha256(model.model.weights),
         },
         versions={"ours": versions(), "theirs": {}},
         fields={
             name: {
-                "inputs_sha256": _sha256(of_field(inputs, name)),
+                "inputs_sha256": _inputs_sha256(arrays_of_field(inputs, name)),
                 "difference": None,
-                "top_k": getattr(model.config.fields[name].head, "top_k", None),  # of a gate
+                "top_k": getattr(model.config.fields[name].head, "top_k", None),
             }
             for name in embeddings
         },
@@ -106,14 +106,8 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
     return certificate
 
 
-def _config_sha256(model: Exported) -> str:
-    from big_retrieval.config import schema
-
-    return hashlib.sha256(to_json(schema.to_plain(model.config))).hexdigest()
-
-
-def _sha256(inputs: Mapping[str, np.ndarray]) -> str:
-    """Of a field's inputs: the bytes of arrays, or texts with a zero behind each."""
+def _inputs_sha256(inputs: Mapping[str, np.ndarray]) -> str:
+    """Returns the digest of a field's inputs; each text is followed by a zero."""
     digest = hashlib.sha256()
     for values in inputs.values():
         if values.dtype.kind == "U":
@@ -124,88 +118,74 @@ def _sha256(inputs: Mapping[str, np.ndarray]) -> str:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = {path.relative_to(folder).as_posix(): path for path in found}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in paths}
     others = (CERTIFICATE, "README.md", MARK)
     return {name: sha256_file(path) for name, path in names.items() if name not in others}
 
 
 def read(folder: Path) -> Certificate:
-    """The certificate of an export whose files are those that were written.
+    """Reads the certificate of an export, and checks that the folder has the exported files.
 
     Raises:
-      UserError: no export, a damaged certificate, or a file that is missing or another.
+      UserError: not an export, a damaged certificate, or a file that is missing or differs.
     """
     path = folder / CERTIFICATE
     if not path.is_file():
-        raise UserError(f"{folder} has no {CERTIFICATE}: give a folder that an export wrote whole.")
+        raise UserError(f"Not an export: {folder} has no {CERTIFICATE}.")
     try:
-        found = Certificate(**read_json(path))
-        files = {str(name): str(digest) for name, digest in found.files.items()}
-        fields = {name: dict(entry) for name, entry in found.fields.items()}
-        found = dataclasses.replace(found, fields=fields, request=dict(found.request))
+        certificate = Certificate(**read_json(path))
+        files = {str(name): str(digest) for name, digest in certificate.files.items()}
+        fields = {name: dict(entry) for name, entry in certificate.fields.items()}
+        request = dict(certificate.request)
     except (TypeError, ValueError, AttributeError):
-        raise UserError(f"{path} is no certificate of an export; export again.") from None
+        raise UserError(f"Damaged certificate: {path}. Export again.") from None
     for name, digest in files.items():
         if not (folder / name).is_file():
-            raise UserError(f"{folder} lacks {name}, which its {CERTIFICATE} lists; export again.")
+            raise UserError(f"{folder} lacks {name}, which its {CERTIFICATE} lists. Export again.")
         if sha256_file(folder / name) != digest:
             raise UserError(
-                f"{folder / name} is not the file that was exported (its SHA-256 is not that of "
-                f"{CERTIFICATE}): the certificate says nothing of it; export again."
+                f"{folder / name} is not the exported file: its SHA-256 differs from {CERTIFICATE}."
+                " Export again."
             )
-    return found
+    return dataclasses.replace(certificate, fields=fields, request=request)
 
 
-def complete(certificate: Certificate, folder: Path, python: str) -> Certificate:
-    """Runs the target library, compares, and writes the certificate anew.
+def complete(exports: Sequence[tuple[Certificate, Path]], python: str) -> list[Certificate]:
+    """Runs the libraries of exports in one process, and writes the completed certificates.
 
     Args:
-      certificate: of `begin` or `read`.
-      folder: of the export.
-      python: of `library.interpreter`.
+      exports: certificates, of `begin` or `read`, with their folders.
+      python: see `library.interpreter`.
     """
-    return complete_all([(certificate, folder)], python)[0]
-
-
-def complete_all(exports: Sequence[tuple[Certificate, Path]], python: str) -> list[Certificate]:
-    """`complete` of several exports, in one process of the library; a second one if some differ."""
     jobs = [
         Job(folder, certificate.request, _stored(folder, "inputs"))
         for certificate, folder in exports
     ]
-    answers = ask(jobs, python)
-    done = [
-        _compared(certificate, folder, answer)
-        for (certificate, folder), answer in zip(exports, answers, strict=True)
-    ]
-    differing = [number for number, each in enumerate(done) if _differing_field(each)]
-    insides = ask([_inside(done[number], jobs[number]) for number in differing], python)
-    for number, inside in zip(differing, insides, strict=True):
-        reason = _where(done[number], jobs[number], answers[number], inside)
-        done[number] = dataclasses.replace(done[number], reason=done[number].reason + reason)
-    for (before, folder), after in zip(exports, done, strict=True):
-        if after.status != UNVERIFIED or before.status == UNVERIFIED:  # else it knows more already
+    completed = []
+    for (before, folder), answer in zip(exports, ask(jobs, python), strict=True):
+        after = _compared(before, folder, answer)
+        if after.status != UNVERIFIED or before.status == UNVERIFIED:  # else `before` knows more
             after.write(folder)
-    return done
+        completed.append(after)
+    return completed
 
 
-def _stored(folder: Path, what: str) -> dict[str, np.ndarray]:
-    """What is stored of all fields: their "inputs" or our "embeddings" of them."""
-    start = f"{what}/"
-    stored = read_npz(folder / STORED, start)  # which reads what is asked for
-    return {name.removeprefix(start): array for name, array in stored.items()}
+def _stored(folder: Path, kind: str) -> dict[str, np.ndarray]:
+    """Returns the stored "inputs" or "embeddings" of all fields."""
+    arrays = read_npz(folder / STORED, f"{kind}/")
+    return {name.removeprefix(f"{kind}/"): array for name, array in arrays.items()}
 
 
 def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certificate:
-    """The certificate with what the library has computed."""
-    ours, problem, status = _stored(folder, "embeddings"), answer.problem, VERIFIED
+    """Returns the certificate with the result of the library."""
+    problem, status, limit = answer.problem, VERIFIED, certificate.tolerance
     if problem:
         status = UNVERIFIED if answer.missing else FAILED
-    fields, limit, known = {}, certificate.tolerance, certificate.request.get("layers", {})
-    for name in sorted(ours, key=lambda name: name not in known):  # the message is of the first
+    fields = {}
+    for name, expected in _stored(folder, "embeddings").items():
         top_k = certificate.fields[name].get("top_k")
-        difference = difference_of(*at_gate(ours[name], answer.embeddings.get(name), top_k))
+        difference = difference_of(*at_gate(expected, answer.embeddings.get(name), top_k))
         fields[name] = {**certificate.fields[name], "difference": difference}
         if not problem and (difference is None or difference > limit):
             status = FAILED
@@ -220,35 +200,28 @@ def _compared(certificate: Certificate, folder: Path, answer: Answer) -> Certifi
     )
 
 
-def _differing_field(certificate: Certificate) -> str:
-    """A field whose embeddings differ and whose layers are known; "": there is none."""
-    for name in certificate.request.get("layers", {}):
-        difference = certificate.fields[name]["difference"]
-        if difference is not None and difference > certificate.tolerance:
-            return name
-    return ""
+def at_gate(
+    ours: np.ndarray, other: np.ndarray | None, top_k: int | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns gated embeddings [n, V] that can be compared if rounding changed the selected terms.
+
+    A term that only one side keeps gets the value of the weakest of the `top_k` terms on the other
+    side: both values differ only by rounding unless something is wrong.
+    """
+    if not top_k or other is None or other.shape != ours.shape or top_k > ours.shape[1]:
+        return ours, other
+    weakest = (np.sort(x, axis=1)[:, -top_k, None] for x in (ours, other))
+    pairs = zip((ours, other), (other, ours), weakest, strict=True)
+    one, two = (np.where((x == 0) & (y != 0), least, x) for x, y, least in pairs)
+    return one, two
 
 
-def _inside(certificate: Certificate, job: Job) -> Job:
-    """Asks for what the library's layers give."""
-    field = _differing_field(certificate)
-    inputs = {key: layers.rows_of(x) for key, x in of_field(job.inputs, field).items()}
-    return dataclasses.replace(job, request={**job.request, "inside": True}, inputs=inputs)
+def difference_of(ours: np.ndarray, other: np.ndarray | None) -> float | None:
+    """Returns the largest difference, divided by the largest value if that is above 1.
 
-
-def _where(certificate: Certificate, job: Job, answer: Answer, inside: Answer) -> str:
-    """The rest of a reason: the first layer that differs; "": that is not known."""
-    field, limit = _differing_field(certificate), certificate.tolerance
-    ours, theirs = _stored(job.folder, "embeddings")[field], answer.embeddings[field]
-    agreed = difference_of(layers.rows_of(ours), layers.rows_of(theirs))
-    if agreed is not None and agreed <= limit:
-        worst = int(np.abs(ours - theirs).max(1).argmax())
-        texts = {name: x for name, x in job.inputs.items() if x.dtype.kind == "U"}
-        shown = f", {str(texts[field][worst])[:40]!r}" if field in texts else ""
-        return f"; not all inputs do, but for example input {worst}{shown}"
-    own = _stored(job.folder, f"layers/{field}")
-    pairs = certificate.request["layers"][field]
-    # Of numbers inside a model, such as feature maps, rounding may be more than of its embeddings.
-    limit = max(limit, certificate.fields[field]["difference"] / 100)
-    first = layers.first_difference(pairs, own, inside.embeddings, limit)
-    return f"; {first}" if first else ""
+    None if there is nothing to compare, or shapes differ, or a value is not finite.
+    """
+    if other is None or other.shape != ours.shape:
+        return None
+    difference = float(np.max(np.abs(ours - other)) / max(1.0, float(np.max(np.abs(ours)))))
+    return difference if np.isfinite(difference) else None

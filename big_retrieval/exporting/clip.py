@@ -1,4 +1,4 @@
-"""CLIP's two towers, together or alone: what they hold, config and weights."""
+"""CLIP's two towers, together or alone: limits, config and weights."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,9 +16,8 @@ from big_retrieval.exporting.forms import (
     named,
     not_said,
 )
-from big_retrieval.exporting.layers import Layers
-from big_retrieval.exporting.parts import Encoding, Exported, unlike
-from big_retrieval.exporting.target import ends, numbered
+from big_retrieval.exporting.parts import Exported, unlike
+from big_retrieval.exporting.target import ends
 from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.source import Flat
@@ -46,7 +45,7 @@ def _tower_problems(model: Exported, modality: str) -> Iterator[str]:
 
 
 def clip_problems(model: Exported) -> Iterator[str]:
-    """Of the two towers together, whoever holds them."""
+    """Yields problems of the two towers together, in any library."""
     for modality in TOWERS:
         yield from _tower_problems(model, modality)
     image, text = (model.of(modality).head.dim for modality in TOWERS)
@@ -113,14 +112,14 @@ def _clip_config(model: Exported) -> dict[str, Any]:
 
 
 def _arrays(model: Exported, modality: str) -> Flat:
-    """Of one tower and its projection, in transformers."""
+    """Returns the weights of one tower and its projection in transformers."""
     part = model.of(modality)
     kernel = np.transpose(part.head_params["kernel"])
     return {**named(NAMES[modality], part.params), PROJECTIONS[modality]: kernel}
 
 
 def logit_scale(model: Exported) -> Flat:
-    """The logarithm of what scores are multiplied by; CLIP's usual one where there is none."""
+    """Returns the logarithm of the factor of scores; CLIP's default if the loss has none."""
     scale = np.log(LogitScale().init) if model.logit_scale is None else model.logit_scale
     return {"logit_scale": np.asarray(scale, np.float32)}
 
@@ -133,31 +132,23 @@ def _alone(config: Callable[[Exported], dict[str, Any]]) -> Callable[[Exported],
     return lambda model: {**config(model), **not_said(model)}
 
 
-def _layers(part: Encoding) -> Layers:
-    if part.field.modality == "text":
-        return numbered(part, "text_model.encoder.layers", "text_model.final_layer_norm")
-    return numbered(part, "vision_model.encoder.layers", "vision_model.post_layernorm")
-
-
-CLIP = Form("CLIPModel", _clip_problems, _clip_config, _clip_arrays, _layers)
+CLIP = Form("CLIPModel", _clip_problems, _clip_config, _clip_arrays)
 CLIP_IMAGE = Form(
     "CLIPVisionModelWithProjection",
     _image_problems,
     _alone(_image_config),
     lambda model: _arrays(model, "image"),
-    _layers,
 )
 CLIP_TEXT = Form(
     "CLIPTextModelWithProjection",
     _text_problems,
     _alone(_text_config),
     lambda model: _arrays(model, "text"),
-    _layers,
 )
 
 
 def open_clip_arrays(model: Exported) -> Flat:
-    """All of a model of `clip_problems`, by open_clip's names; projections as ours are."""
+    """Returns the weights of a model without `clip_problems` by open_clip's names."""
     tables: dict[str, NameTable] = {
         "visual.proj": image_names.OPEN_CLIP_IMAGE,
         "text_projection": text_names.OPEN_CLIP_TEXT,

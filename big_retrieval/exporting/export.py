@@ -1,4 +1,4 @@
-"""From a trained model to a folder that another library opens, with a certificate."""
+"""Writes a trained model as a folder that another library opens, with a certificate."""
 
 import itertools
 import logging
@@ -35,25 +35,20 @@ def export(
     python: str = "",
     license: str = "unknown",
 ) -> Certificate:
-    """Writes a model for another library, and compares its embeddings with ours.
+    """Writes a model for another library, and compares the library's embeddings with the model's.
 
     Args:
-      model: of `load` or `import_model`.
+      model: result of `load` or `import_model`.
       to: a name of `exporting.TARGETS`, such as "transformers".
       out: the folder to write; new or empty.
-      fields: those whose encoder is exported; (): all of the model's.
-      python: the interpreter of an environment that has the library with PyTorch; "": this one.
-        Where the library is missing, the export is written and its certificate is "unverified";
-        but ONNX files cannot be written without PyTorch, onnx and onnxscript.
-      license: for the model card.
-
-    Returns:
-      The certificate.
+      fields: fields whose encoders are exported; empty for all.
+      python: interpreter of an environment with the library and PyTorch; empty for this one.
+        Without the library, the certificate is "unverified"; ONNX files cannot be written.
+      license: license for the model card.
 
     Raises:
-      UserError: the target cannot hold the model, the folder holds something else, a library that
-        writes the files is missing, or the library gives other embeddings; of these only the last
-        leaves a folder.
+      UserError: the target cannot hold the model, the folder is not empty, a library that writes
+        the files is missing, or embeddings differ. Only the last leaves a folder.
     """
     program = interpreter(python)
     written = write(model, to=to, out=out, fields=fields, python=python, license=license)
@@ -76,25 +71,20 @@ def write(
     python: str = "",
     license: str = "unknown",
 ) -> Certificate:
-    """The first half of `export`: writes the folder, whose certificate is "unverified"."""
+    """Writes the folder of `export`, with an "unverified" certificate."""
     if to not in TARGETS:
-        raise UserError(f"--to is {to!r}; known: {', '.join(TARGETS)}.")
+        raise UserError(f"Unknown target --to={to}. Targets: {', '.join(TARGETS)}.")
     target, folder = TARGETS[to], Path(out)
     subject = take_apart(model, fields, apart=target.apart)
     problem = _problem(target, subject)
     if problem is not None:
-        raise UserError(f"--to={to} cannot hold {problem}; {_instead(model, fields)}.")
+        raise UserError(f"--to={to} cannot hold {problem}; {_alternative(model, fields)}.")
     partial = begin(folder, certificates.CERTIFICATE)
     try:
         target.write(subject, partial)
         target.convert(subject, partial, interpreter(python))
         write_card(subject, target, license, partial)
-        request = {
-            "to": to,
-            "packages": list(target.packages),
-            "layers": target.layers(subject),
-            **target.computes(subject),
-        }
+        request = {"to": to, "packages": list(target.packages), **target.computes(subject)}
         written = certificates.begin(subject, request, partial)
     except BaseException:
         shutil.rmtree(partial)
@@ -105,20 +95,15 @@ def write(
 
 
 def verify(folder: str | Path, *, python: str = "", trust_code: bool = False) -> Certificate:
-    """Compares the embeddings of an export's library with those that are stored in the folder.
+    """Compares the embeddings of an export's library with the embeddings in its folder.
 
     Args:
-      folder: of `export`.
-      python: as in `export`.
-      trust_code: run Python files of the folder, which folders for torch and onnx have, and some
-        for sentence-transformers.
-
-    Returns:
-      The certificate, which is written, too.
+      python: see `export`.
+      trust_code: True to run Python files of the folder (torch, onnx, some sentence-transformers).
 
     Raises:
-      UserError: no whole export, files that are not those that were exported, a Python without the
-        library, other embeddings, or code that is not trusted.
+      UserError: not an export, changed files, a Python without the library, embeddings that
+        differ, or code that is not trusted.
     """
     place = Path(folder)
     certificate = certificates.read(place)
@@ -128,31 +113,30 @@ def verify(folder: str | Path, *, python: str = "", trust_code: bool = False) ->
             f"code can also change its checksum in {certificates.CERTIFICATE}. If you know where "
             "the folder comes from, add --trust-code."
         )
-    program = interpreter(python)
-    done = _completed(certificate, place, program)
+    done = _completed(certificate, place, interpreter(python))
     if done.status == UNVERIFIED:
-        raise UserError(f"{place} was not compared: {done.reason}; name another as --python.")
+        raise UserError(f"Not verified: {place}: {done.reason}. Name another --python.")
     return done
 
 
 def _code_files(folder: Path) -> list[str]:
-    """Files of an export that libraries execute, whatever its certificate says of its target."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in CODE)
-    return sorted(path.relative_to(folder).as_posix() for path in found)
+    """Returns the files that libraries execute, whatever the certificate says of the target."""
+    paths = (path for path in folder.rglob("*") if path.suffix.lower() in CODE)
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def _completed(written: Certificate, folder: Path, python: str) -> Certificate:
-    done = certificates.complete(written, folder, python)
+    (done,) = certificates.complete([(written, folder)], python)
     path = folder / certificates.CERTIFICATE
     if done.status == FAILED:
-        raise UserError(f"{done.reason}: {path} is marked as failed; do not use the export.")
+        raise UserError(f"{done.reason}: {path} is marked as failed. Do not use the export.")
     for name, entry in done.fields.items() if done.status == VERIFIED else ():
-        log.info(f"{name}: {done.to} differs by {entry['difference']:.1e} at most")
+        log.info(f"{name}: {done.to} differs by at most {entry['difference']:.1e}")
     return done
 
 
-def _instead(model: TrainedModel, fields: Sequence[str]) -> str:
-    """What can be done with a model that a target cannot hold."""
+def _alternative(model: TrainedModel, fields: Sequence[str]) -> str:
+    """Returns which other targets can hold a model, or the encoder of one of its fields."""
     if others := list(holding(model, fields)):
         return f"--to={' or '.join(others)} can"
     for name in fields or model.config.encoded:
@@ -162,12 +146,7 @@ def _instead(model: TrainedModel, fields: Sequence[str]) -> str:
 
 
 def holding(model: TrainedModel, fields: Sequence[str] = ()) -> Iterator[str]:
-    """Names of the targets that can hold a model.
-
-    Args:
-      model: of `load` or `import_model`.
-      fields: see `export`.
-    """
+    """Yields the names of the targets that can hold a model, or the encoders of some fields."""
     for name, target in TARGETS.items():
         try:
             subject = take_apart(model, fields, apart=target.apart)
@@ -178,6 +157,6 @@ def holding(model: TrainedModel, fields: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _problem(target: ExportTarget, subject: Exported) -> str | None:
-    """The first thing that a target cannot hold."""
+    """Returns the first thing that a target cannot hold."""
     texts = text_problems(subject) if target.framed and "text" in subject.modalities else ()
     return next(itertools.chain(texts, target.problems(subject)), None)

@@ -1,4 +1,4 @@
-"""Architectures of transformers that can hold our encoders: what they hold, config and weights."""
+"""Architectures of transformers for the encoders of a model: limits, config and weights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Encoding, Exported, unlike
-from big_retrieval.exporting.target import HIDDEN_ACT, numbered
+from big_retrieval.exporting.target import HIDDEN_ACT
 from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.source import Flat
@@ -26,40 +25,38 @@ class Form:
       problems: what it cannot hold, see `ExportTarget.problems`.
       config: its config.json, without `architectures`.
       arrays: its weights, by their names.
-      layers: of an encoder, see `ExportTarget.layers`.
     """
 
     name: str
     problems: Callable[[Exported], Iterator[str]]
     config: Callable[[Exported], dict[str, Any]]
     arrays: Callable[[Exported], Flat]
-    layers: Callable[[Encoding], Layers]
 
     def whole_config(self, model: Exported) -> dict[str, Any]:
-        """All of config.json."""
+        """Returns config.json."""
         return {"architectures": [self.name], "dtype": "float32", **self.config(model)}
 
 
 def check_tower(part: Encoding, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """What of a tower is not as `wanted`, see `unlike`."""
+    """Yields the keys of a tower that differ from `wanted`, see `unlike`."""
     yield from unlike(f"config.towers.{part.tower_name}", part.tower, wanted)
 
 
 def check_head(part: Encoding, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """The same of a head."""
+    """Yields the keys of a head that differ from `wanted`."""
     yield from unlike(f"config.fields.{part.name}.head", part.head, wanted)
 
 
 def check_field(part: Encoding, kind: str) -> Iterator[str]:
-    """The same of a field, which is "text" or "image", not one of a user's own."""
+    """Yields the type of a field if it is not "text" or "image" as given."""
     yield from unlike(f"config.fields.{part.name}", part.field, {"type": kind})
 
 
 def named(table: NameTable, params: Flat) -> Flat:
-    """All of our parameters by the names of a table.
+    """Returns all parameters under the names of a table.
 
     Raises:
-      ValueError: the table has no name for one of them, so `problems` has overlooked something.
+      ValueError: the table has no name for a parameter: `problems` is incomplete.
     """
     found = table.to_theirs(params)
     lost = set(params) - {path for _, path, _ in table.to_ours(found)}
@@ -69,7 +66,7 @@ def named(table: NameTable, params: Flat) -> Flat:
 
 
 def layers(tower: Any) -> dict[str, Any]:
-    """What the configurations of all transformers have."""
+    """Returns the configuration that all transformers share."""
     return {
         "hidden_size": tower.width,
         "intermediate_size": tower.mlp,
@@ -81,7 +78,7 @@ def layers(tower: Any) -> dict[str, Any]:
 
 
 def not_said(model: Exported, **more: Any) -> dict[str, Any]:
-    """What these architectures do not say, for an import."""
+    """Returns what these architectures do not store, for an import."""
     return {"big_retrieval": {"normalise": model.normalises(), **more}}
 
 
@@ -94,7 +91,7 @@ NO_NORM = {"final_norm": False}
 
 
 def bert_problems(model: Exported) -> Iterator[str]:
-    """Of the encoder inside of a dense text model, up to its last layer."""
+    """Yields problems of the encoder of a dense text model, up to its last layer."""
     part = model.of("text")
     yield from check_field(part, "text")
     yield from check_tower(part, BERT_TOWER)
@@ -111,7 +108,7 @@ def _bare_bert_problems(model: Exported) -> Iterator[str]:
 
 
 def bert_config(model: Exported) -> dict[str, Any]:
-    """config.json of the encoder, without how its positions are pooled."""
+    """Returns config.json of the encoder, without the pooling."""
     part = model.of("text")
     rows, _ = part.params["token_embedding"].shape
     return {
@@ -132,7 +129,7 @@ def _bare_bert_config(model: Exported) -> dict[str, Any]:
 
 
 def bert_arrays(model: Exported) -> Flat:
-    """Of the encoder, without a norm behind the last layer."""
+    """Returns the weights of the encoder, without a norm after the last layer."""
     norm = ("ln_final/scale", "ln_final/bias")
     params = {name: x for name, x in model.of("text").params.items() if name not in norm}
     width = params["token_embedding"].shape[1]
@@ -145,7 +142,7 @@ def bert_arrays(model: Exported) -> Flat:
 def masked_problems(
     model: Exported, activations: tuple[str, ...] = ("log1p_relu",)
 ) -> Iterator[str]:
-    """Of a lexical encoder that is a masked-language model, with these activations behind it."""
+    """Yields problems of a lexical encoder as a masked-language model."""
     part = model.of("text")
     yield from check_field(part, "text")
     yield from check_tower(part, {**BERT_TOWER, **NO_NORM})
@@ -243,24 +240,7 @@ def _resnet_arrays(model: Exported) -> Flat:
     }
 
 
-def _bert_layers(part: Encoding) -> Layers:
-    return numbered(part, "encoder.layer")
-
-
-def _vit_layers(part: Encoding) -> Layers:
-    return numbered(part, "layers", "layernorm")
-
-
-def _resnet_layers(part: Encoding) -> Layers:
-    """Ours are counted through all stages."""
-    blocks = [(stage, i) for stage, count in enumerate(part.tower.blocks) for i in range(count)]
-    return [
-        (str(number), f"encoder.stages.{stage}.layers.{i}")
-        for number, (stage, i) in enumerate(blocks)
-    ]
-
-
-BERT = Form("BertModel", _bare_bert_problems, _bare_bert_config, bert_arrays, _bert_layers)
-MASKED = Form("BertForMaskedLM", masked_problems, _masked_config, _masked_arrays, _bert_layers)
-VIT = Form("ViTModel", _vit_problems, _vit_config, _vit_arrays, _vit_layers)
-RESNET = Form("ResNetModel", _resnet_problems, _resnet_config, _resnet_arrays, _resnet_layers)
+BERT = Form("BertModel", _bare_bert_problems, _bare_bert_config, bert_arrays)
+MASKED = Form("BertForMaskedLM", masked_problems, _masked_config, _masked_arrays)
+VIT = Form("ViTModel", _vit_problems, _vit_config, _vit_arrays)
+RESNET = Form("ResNetModel", _resnet_problems, _resnet_config, _resnet_arrays)

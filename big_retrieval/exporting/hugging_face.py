@@ -6,66 +6,35 @@ from typing import Any, ClassVar
 
 from big_retrieval.exporting.clip import CLIP, CLIP_IMAGE, CLIP_TEXT
 from big_retrieval.exporting.forms import BERT, MASKED, RESNET, VIT, Form
-from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Exported
 from big_retrieval.exporting.target import (
     ExportTarget,
-    by_field,
     save_arrays,
     save_json,
     write_preprocessor,
     write_tokenizer,
 )
 
-_USAGE = {
-    "BertModel": """\
-from transformers import AutoTokenizer, BertModel
-
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = BertModel.from_pretrained("FOLDER", add_pooling_layer=False)
-batch = tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")
-positions = model(**batch).last_hidden_state""",
-    "BertForMaskedLM": """\
-from transformers import AutoTokenizer, BertForMaskedLM
-
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = BertForMaskedLM.from_pretrained("FOLDER")
-batch = tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")
+_TEXTS = 'tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")'
+_IMAGES = 'processor(images, return_tensors="pt")'
+_READERS = {  # modality -> class, and the name of its instance
+    "text": ("AutoTokenizer", "tokenizer"),
+    "image": ("AutoImageProcessor", "processor"),
+}
+_SCORES = f"""\
+texts = {_TEXTS}
+scores = model(**texts, **{_IMAGES}).logits_per_image"""
+_LEXICAL = """\
 logits = model(**batch).logits.masked_fill(batch["attention_mask"][:, :, None] == 0, float("-inf"))
-embeddings = logits.amax(1).relu().log1p()""",
-    "ViTModel": """\
-from transformers import AutoImageProcessor, ViTModel
-
-processor = AutoImageProcessor.from_pretrained("FOLDER")
-model = ViTModel.from_pretrained("FOLDER", add_pooling_layer=False)
-embeddings = model(**processor(images, return_tensors="pt")).last_hidden_state[:, 0]""",
-    "ResNetModel": """\
-from transformers import AutoImageProcessor, ResNetModel
-
-processor = AutoImageProcessor.from_pretrained("FOLDER")
-model = ResNetModel.from_pretrained("FOLDER")
-embeddings = model(**processor(images, return_tensors="pt")).pooler_output.flatten(1)""",
-    "CLIPVisionModelWithProjection": """\
-from transformers import AutoImageProcessor, CLIPVisionModelWithProjection
-
-processor = AutoImageProcessor.from_pretrained("FOLDER")
-model = CLIPVisionModelWithProjection.from_pretrained("FOLDER")
-embeddings = model(**processor(images, return_tensors="pt")).image_embeds""",
-    "CLIPTextModelWithProjection": """\
-from transformers import AutoTokenizer, CLIPTextModelWithProjection
-
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = CLIPTextModelWithProjection.from_pretrained("FOLDER")
-batch = tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")
-embeddings = model(**batch).text_embeds""",
-    "CLIPModel": """\
-from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
-
-model = CLIPModel.from_pretrained("FOLDER")
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-processor = AutoImageProcessor.from_pretrained("FOLDER")
-texts = tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")
-scores = model(**texts, **processor(images, return_tensors="pt")).logits_per_image""",
+embeddings = logits.amax(1).relu().log1p()"""
+_USAGE = {  # class -> lines that embed `batch`; of CLIPModel, lines that score
+    "BertModel": "positions = model(**batch).last_hidden_state",
+    "BertForMaskedLM": _LEXICAL,
+    "ViTModel": "embeddings = model(**batch).last_hidden_state[:, 0]",
+    "ResNetModel": "embeddings = model(**batch).pooler_output.flatten(1)",
+    "CLIPVisionModelWithProjection": "embeddings = model(**batch).image_embeds",
+    "CLIPTextModelWithProjection": "embeddings = model(**batch).text_embeds",
+    "CLIPModel": _SCORES,
 }
 _POOLED = {
     "first": "embeddings = positions[:, 0]",
@@ -103,24 +72,26 @@ class Transformers(ExportTarget):
         pool = model.of("text").pool if form is BERT else ""
         return {**super().computes(model), "architecture": form.name, "pool": pool}
 
-    def layers(self, model: Exported) -> dict[str, Layers]:
-        form = form_of(model)
-        assert form is not None
-        return by_field(model, form.layers)
-
     def usage(self, model: Exported) -> str:
         form = form_of(model)
         assert form is not None
-        lines = _USAGE[form.name]
+        readers = [_READERS[each] for each in model.modalities]
+        names = [*(cls for cls, _ in readers), form.name]
+        bare = ", add_pooling_layer=False" if form in (BERT, VIT) else ""
+        usage = [f"from transformers import {', '.join(names)}", ""]
+        usage += [f'{name} = {cls}.from_pretrained("FOLDER")' for cls, name in readers]
+        usage.append(f'model = {form.name}.from_pretrained("FOLDER"{bare})')
+        if form is not CLIP:
+            usage.append(f"batch = {_TEXTS if model.modalities == ['text'] else _IMAGES}")
+        usage.append(_USAGE[form.name])
         if form is BERT:
-            lines += "\n" + _POOLED[model.of("text").pool]
-        if form not in (CLIP, MASKED) and model.normalises():
-            lines += _UNIT
-        return lines
+            usage.append(_POOLED[model.of("text").pool])
+        unit = form not in (CLIP, MASKED) and model.normalises()
+        return "\n".join(usage) + (_UNIT if unit else "")
 
 
 def form_of(model: Exported) -> Form | None:
-    """The architecture for a model's encoders; None: there is none for these together."""
+    """Returns the architecture for a model's encoders; None if no architecture holds them."""
     if model.modalities == ["image", "text"]:
         return CLIP
     if model.modalities == ["text"]:
@@ -135,7 +106,7 @@ def form_of(model: Exported) -> Form | None:
 
 
 def several(model: Exported) -> str:
-    """The problem of encoders that no folder holds together, or of one that none holds alone."""
+    """Returns the problem of encoders that no folder can hold."""
     if len(model.encodings) == 1:
         part = model.encodings[0]
         return f"config.fields.{part.name}.type {part.field.type!r} (only 'image' or 'text')"
@@ -144,7 +115,7 @@ def several(model: Exported) -> str:
 
 
 def write_form(form: Form, model: Exported, folder: Path) -> None:
-    """Writes config.json, the weights, and what texts and images are prepared with."""
+    """Writes config.json, the weights, the tokenizer and the preprocessing of images."""
     save_json(folder / "config.json", form.whole_config(model))
     save_arrays(folder / "model.safetensors", form.arrays(model))
     for part in model.encodings:

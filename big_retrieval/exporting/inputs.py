@@ -1,4 +1,4 @@
-"""What a certificate compares: some inputs of every field, and our embeddings of them."""
+"""Inputs of certificates for every field, and their embeddings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,32 +31,32 @@ TEXTS = (
 
 
 def inputs_of(model: Exported) -> dict[str, np.ndarray]:
-    """The inputs by field: texts, or images uint8 [16, S, S, 3].
+    """Returns the inputs by field: texts, or images uint8 [16, S, S, 3].
 
-    Of fields of another kind, random arrays [16, ...] by the names `field/array`.
+    Fields of other modalities get random arrays [16, ...] under the names `field/array`.
     """
-    found: dict[str, np.ndarray] = {}
+    inputs: dict[str, np.ndarray] = {}
     for part in model.encodings:
         for name, field in part.fields.items():
             if field.modality == "text":
-                found[name] = np.array(TEXTS)
+                inputs[name] = np.array(TEXTS)
             elif field.modality == "image":
-                found[name] = _images(field.size)
+                inputs[name] = _images(field.size)
             else:
                 rng = np.random.default_rng(0)
                 for key, (shape, dtype) in field.shapes().items():
-                    # Between 0 and 1, as features of detectors and boxes are; 0 of whole numbers.
-                    found[f"{name}/{key}"] = rng.random((COUNT, *shape)).astype(dtype)
-    return found
+                    # Between 0 and 1, as features of detectors and boxes; integers are 0.
+                    inputs[f"{name}/{key}"] = rng.random((COUNT, *shape)).astype(dtype)
+    return inputs
 
 
-def of_field(arrays: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """The arrays of `inputs_of` that are of one field."""
+def arrays_of_field(arrays: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    """Returns the arrays of one field from `inputs_of`."""
     return {key: x for key, x in arrays.items() if key.partition("/")[0] == name}
 
 
 def _images(size: int) -> np.ndarray:
-    """Random images uint8 [16, size, size, 3], from single colours to noise in every pixel."""
+    """Returns random images uint8 [16, size, size, 3], from single colors to noise per pixel."""
     rng = np.random.default_rng(0)
     images = []
     for number in range(COUNT):
@@ -68,34 +68,38 @@ def _images(size: int) -> np.ndarray:
 
 
 def embeddings_of(
-    model: Exported, own: TrainedModel, inputs: Mapping[str, np.ndarray]
+    model: Exported, reference: TrainedModel, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Ours of the inputs by field, [16, M * N], by our model in float32."""
-    found: dict[str, np.ndarray] = {}
+    """Returns the embeddings [16, M * N] of the inputs by field.
+
+    Args:
+      reference: the same model in float32.
+    """
+    embeddings: dict[str, np.ndarray] = {}
     for part in model.encodings:
-        done: dict[str, np.ndarray] = {}  # by what stands before a text: else fields are alike
+        by_prefix: dict[str, np.ndarray] = {}  # fields of an encoder are alike except in that
         for name, field in part.fields.items():
             prefix = part.prompts().get(name, "")
-            if prefix not in done:
+            if prefix not in by_prefix:
                 if field.modality == "text":
-                    values: Any = own.encode_texts(TEXTS, name)
+                    values: Any = reference.encode_texts(TEXTS, name)
                 elif field.modality == "image":
-                    values = own.encode_images(list(inputs[name]), name)
+                    values = reference.encode_images(list(inputs[name]), name)
                 else:
-                    values = _of_arrays(own, name, of_field(inputs, name))
+                    values = _encode_arrays(reference, name, arrays_of_field(inputs, name))
                 dense = values.toarray() if hasattr(values, "toarray") else values
-                done[prefix] = np.asarray(dense, np.float32).reshape(COUNT, -1)
-            found[name] = done[prefix]
-    return found
+                by_prefix[prefix] = np.asarray(dense, np.float32).reshape(COUNT, -1)
+            embeddings[name] = by_prefix[prefix]
+    return embeddings
 
 
-def _of_arrays(model: TrainedModel, field: str, inputs: Mapping[str, np.ndarray]) -> Any:
-    """Embeddings of a field's arrays as they are."""
+def _encode_arrays(model: TrainedModel, field: str, inputs: Mapping[str, np.ndarray]) -> Any:
+    """Returns embeddings of arrays that no reader prepares."""
     arrays = {key.partition("/")[2]: x for key, x in inputs.items()}
-    size, found = model.encoder.batch_size, []
+    size, batches = model.encoder.batch_size, []
     for start in range(0, COUNT, size):
         rows = np.arange(start, start + size)
         batch = {field: {name: x[rows % COUNT] for name, x in arrays.items()}}
-        more = {"record": rows, "valid": rows < COUNT}
-        found.append(model.encoder.encode_batch(model.weights, field, {**batch, **more}))
-    return concatenate(found)
+        batch |= {"record": rows, "valid": rows < COUNT}
+        batches.append(model.encoder.encode_batch(model.weights, field, batch))
+    return concatenate(batches)

@@ -1,4 +1,4 @@
-"""Embeddings by another library, which runs in a process of its own."""
+"""Runs `reference_encoder` with the Python that has the target's library."""
 
 import json
 import os
@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.exporting import theirs
+from big_retrieval.exporting import reference_encoder
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime import processes
 
-SECONDS = 1800.0  # that one export may take the other process
+SECONDS = 1800.0  # maximum for one export
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the library is asked to encode.
+    """Inputs to encode with an export.
 
     Attributes:
-      folder: of an export.
-      request: of its certificate.
+      folder: the export.
+      request: `request` of its certificate.
       inputs: field -> texts [n], or images uint8 [n, S, S, 3].
     """
 
@@ -38,14 +38,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a job.
+    """Result of a job.
 
     Attributes:
       embeddings: field -> float32 [n, N].
-      versions: of Python and of the distributions that were used.
-      problem: why there are no embeddings; "": there are.
-      missing: True if the environment caused the problem, so that nothing is known of the folder:
-        the library cannot be imported, or the process did not get to its end.
+      versions: versions of Python and of the library's distributions.
+      problem: reason for missing embeddings; empty if there are embeddings.
+      missing: True if the environment caused the problem, not the folder: the library cannot be
+        imported, or the process ended early.
     """
 
     embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -55,23 +55,16 @@ class Answer:
 
 
 def ask(jobs: Sequence[Job], python: str) -> list[Answer]:
-    """Starts the other process, which encodes what all jobs say.
-
-    Args:
-      jobs: one or several.
-      python: of `interpreter`.
-    """
-    if not jobs:
-        return []
-    with tempfile.TemporaryDirectory() as place:
-        here = Path(place)
-        # A copy, since the script's folder is where Python looks for modules first.
-        shutil.copy(theirs.__file__, here / "theirs.py")
-        told = []
+    """Runs jobs in one process of another Python, see `interpreter`."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        # A copy, since Python looks for modules in the script's folder first.
+        script = shutil.copy(reference_encoder.__file__, place)
+        entries = []
         for number, job in enumerate(jobs):
-            arrays: Any = job.inputs
-            np.savez(here / f"inputs{number}.npz", **arrays)
-            told.append(
+            inputs: Any = job.inputs
+            np.savez(place / f"inputs{number}.npz", **inputs)
+            entries.append(
                 {
                     "folder": str(job.folder.resolve()),
                     "request": dict(job.request),
@@ -79,19 +72,19 @@ def ask(jobs: Sequence[Job], python: str) -> list[Answer]:
                     "outputs": f"outputs{number}.npz",
                 }
             )
-        (here / "jobs.json").write_bytes(to_json(told))
-        failure = _start(python, here, SECONDS * len(jobs))
-        return [_answer(here / each["outputs"], python, failure) for each in told]
+        (place / "jobs.json").write_bytes(to_json(entries))
+        failure = _run(python, Path(script), SECONDS * len(jobs))
+        return [_answer(place / entry["outputs"], python, failure) for entry in entries]
 
 
-def _start(python: str, here: Path, seconds: float) -> Answer:
-    """Runs the process to its end; gives the answer of jobs that it has not got to."""
+def _run(python: str, script: Path, seconds: float) -> Answer:
+    """Runs the process to its end; returns the answer of jobs that it does not reach."""
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    # Where transformers copies the modules of folders to.
-    offline["HF_MODULES_CACHE"] = str(here / "modules")
+    # transformers copies the modules of folders there.
+    offline["HF_MODULES_CACHE"] = str(script.parent / "modules")
     try:
         done = subprocess.run(
-            [python, "theirs.py", "jobs.json"], cwd=here, env={**os.environ, **offline},
+            [python, script.name, "jobs.json"], cwd=script.parent, env={**os.environ, **offline},
             capture_output=True, text=True, errors="replace", timeout=seconds, check=False,
         )  # fmt: skip
     except OSError as problem:
@@ -104,30 +97,29 @@ def _start(python: str, here: Path, seconds: float) -> Answer:
 
 
 def _answer(outputs: Path, python: str, failure: Answer) -> Answer:
-    """What the process has written of one job."""
-    said = outputs.with_name(f"{outputs.name}.json")
-    if not said.is_file():
+    """Reads the result of one job."""
+    file = outputs.with_name(f"{outputs.name}.json")
+    if not file.is_file():
         return failure
-    told = json.loads(said.read_text())
-    if problem := told.get("problem"):
-        text, missing = " ".join(problem.split())[:300], bool(told.get("missing"))
+    answer = json.loads(file.read_text())
+    if problem := answer.get("problem"):
+        text, missing = " ".join(problem.split())[:300], bool(answer.get("missing"))
         what = "cannot import the target library" if missing else "could not use the folder"
         return Answer(problem=f"{python} {what} ({text})", missing=missing)
-    with np.load(outputs, allow_pickle=False) as file:
-        embeddings = {name: file[name] for name in file.files}
-    return Answer(embeddings, told["versions"])
+    with np.load(outputs, allow_pickle=False) as arrays:
+        return Answer({name: arrays[name] for name in arrays.files}, answer["versions"])
 
 
 def interpreter(python: str) -> str:
-    """The program that `--python` names, from any folder; this Python where it is "".
+    """Returns the absolute path of the program of `--python`; of this Python if empty.
 
     Raises:
       UserError: there is no such program.
     """
-    found = shutil.which(python or sys.executable)
-    if found is None:
+    program = shutil.which(python or sys.executable)
+    if program is None:
         raise UserError(
-            f"--python {python} cannot be started: give the interpreter of an environment that has "
-            "the target library."
+            f"Cannot start --python={python}. Give the interpreter of an environment that has the "
+            "target library."
         )
-    return os.path.abspath(found)  # links, such as those of environments, stay links
+    return os.path.abspath(program)  # links, such as those of environments, stay links

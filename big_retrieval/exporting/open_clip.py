@@ -6,13 +6,10 @@ from typing import Any, ClassVar
 
 from big_retrieval.exporting.clip import clip_problems, open_clip_arrays
 from big_retrieval.exporting.hugging_face import several
-from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Encoding, Exported, unlike
 from big_retrieval.exporting.target import (
     ExportTarget,
-    by_field,
     ends,
-    numbered,
     save_arrays,
     save_json,
     write_tokenizer,
@@ -86,9 +83,6 @@ class OpenClip(ExportTarget):
         save_arrays(folder / "open_clip_model.safetensors", open_clip_arrays(model))
         write_tokenizer(model, folder, text.positions)
 
-    def layers(self, model: Exported) -> dict[str, Layers]:
-        return by_field(model, _layers)
-
     def usage(self, model: Exported) -> str:
         return """\
 import open_clip
@@ -99,20 +93,14 @@ texts = model.encode_text(tokenizer(["a text"]), normalize=True)
 images = model.encode_image(preprocess(image)[None], normalize=True)"""
 
 
-def _layers(part: Encoding) -> Layers:
-    if part.field.modality == "text":
-        return numbered(part, "transformer.resblocks", "ln_final")
-    return numbered(part, "visual.transformer.resblocks", "visual.ln_post")
-
-
 def _ratio(part: Encoding) -> float | None:
-    """The MLP's width as open_clip says it, by the tower's; None: it cannot be said."""
+    """Returns the MLP's width as a multiple of the tower's; None if open_clip would round it."""
     ratio = part.tower.mlp / part.tower.width
     return ratio if int(part.tower.width * ratio) == part.tower.mlp else None
 
 
 def _end_of_text(model: Exported, text: Encoding) -> dict[str, Any]:
-    """Which tokenizer open_clip takes, and how it finds the position that is pooled."""
+    """Returns the tokenizer of open_clip, and the position that it pools."""
     _, end = ends(model)
     found: dict[str, Any] = {"pad_id": model.tokenizer.pad_id}
     if model.tokenizer.clean != "clip" or model.tokenizer.vocab_size != VOCABULARY:

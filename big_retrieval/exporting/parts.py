@@ -1,4 +1,4 @@
-"""The encoders of a trained model, as they are handed to another library."""
+"""The encoders of a trained model, for export."""
 
 import dataclasses
 import re
@@ -16,7 +16,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.source import OUR_LOGIT_SCALE, Flat, below
 
-# What fields that are exported as one encoder must have alike, by modality.
+# Modality -> keys that fields of one exported encoder must share.
 ALIKE = {
     "text": ("length",),
     "image": ("size", "eval_resize", "eval_squash", "interpolation", "eval_margin", "mean", "std"),
@@ -25,13 +25,13 @@ ALIKE = {
 
 @dataclass(frozen=True)
 class Encoding:
-    """One encoder: a tower and the head behind it.
+    """One encoder: a tower and its head.
 
     Attributes:
       fields: name -> configuration of the fields that it encodes; of one modality.
-      tower_name: of its tower in the config.
-      tower: its configuration.
-      params: path below the tower -> array; positions behind the field's length are cut off.
+      tower_name: name of the tower in the config.
+      tower: configuration of the tower.
+      params: path below the tower -> array; positions after the field's length are cut off.
       stats: path below the tower -> running average of a batch norm.
       head_params: path below the head -> array.
     """
@@ -45,24 +45,24 @@ class Encoding:
 
     @property
     def name(self) -> str:
-        """Its first field's name."""
+        """Name of the first field."""
         return next(iter(self.fields))
 
     @property
     def field(self) -> Any:
-        """Its first field; all are alike in what matters here."""
+        """First field; the others have the same head and the same keys of `ALIKE`."""
         return self.fields[self.name]
 
     @property
     def head(self) -> Any:
-        """The configuration of the head."""
+        """Configuration of the head."""
         return self.field.head
 
     @property
     def pool(self) -> str:
-        """How positions become one vector; "none" for heads that read all of them."""
-        own = getattr(self.head, "pool", "tower")
-        return getattr(self.tower, "pool", "") if own == "tower" else own
+        """Pooling of positions; "none" if the head reads all of them."""
+        pool = getattr(self.head, "pool", "tower")
+        return getattr(self.tower, "pool", "") if pool == "tower" else pool
 
     @property
     def positions(self) -> int:
@@ -70,20 +70,20 @@ class Encoding:
         return self.params["position_embedding"].shape[0]
 
     def prompts(self) -> dict[str, str]:
-        """What stands before every text, by field; without the fields that have nothing there."""
+        """Returns field -> prefix of every text, without the fields that have no prefix."""
         prefixes = {name: getattr(field, "prefix", "") for name, field in self.fields.items()}
         return {name: prefix for name, prefix in prefixes.items() if prefix}
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export is made of.
+    """A model to export.
 
     Attributes:
-      model: it, which computes in float32.
-      params: all parameters and running averages by their paths.
-      encodings: one or several.
-      logit_scale: the logarithm of what scores are multiplied by; None: the loss has none.
+      model: the trained model.
+      params: path -> parameter or running average.
+      encodings: encoders to export, at least one.
+      logit_scale: logarithm of the factor of scores; None if the loss has none.
     """
 
     model: TrainedModel
@@ -93,35 +93,34 @@ class Exported:
 
     @property
     def config(self) -> Config:
-        """Of the run that trained the model."""
+        """Config of the run."""
         return self.model.config
 
     @property
     def tokenizer(self) -> FixedLengthTokenizer:
-        """Of the model's text fields."""
+        """Tokenizer of the model's text fields."""
         return self.model.tokenizer
 
     @property
     def modalities(self) -> list[str]:
-        """Of the encodings, in the order of the alphabet."""
+        """Sorted modalities of the encoders."""
         return sorted(each.field.modality for each in self.encodings)
 
     def of(self, modality: str) -> Encoding:
-        """The encoder of a modality, which is there."""
+        """Returns the first encoder of a modality."""
         return next(each for each in self.encodings if each.field.modality == modality)
 
     def normalises(self) -> bool:
-        """Whether dense embeddings have norm 1."""
+        """Returns True if dense embeddings have norm 1."""
         return self.config.topology != "inner"
 
 
 def take_apart(model: TrainedModel, fields: Sequence[str] = (), *, apart: bool = False) -> Exported:
-    """The encoders of a model.
+    """Returns the encoders of a model.
 
     Args:
-      model: to export.
-      fields: names of those to export; (): all.
-      apart: whether every field is one, with all positions of its tower.
+      fields: fields to export; empty for all.
+      apart: True if each field is its own encoder, with all positions of its tower.
 
     Raises:
       UserError: no such field, or fields that share a tower but are read differently.
@@ -129,7 +128,7 @@ def take_apart(model: TrainedModel, fields: Sequence[str] = (), *, apart: bool =
     unknown = sorted(set(fields) - set(model.config.encoded))
     if unknown:
         known = ", ".join(sorted(model.config.encoded))
-        raise UserError(f"--field: the model has no field {unknown[0]!r}; it has: {known}.")
+        raise UserError(f"Unknown field: --field={unknown[0]}. The model has: {known}.")
     params = _flat(model.weights)
     encodings: list[Encoding] = []
     for name, field in model.config.encoded.items():
@@ -155,21 +154,21 @@ def _flat(weights: Any) -> Flat:
 
 def _encoding(config: Config, params: Flat, name: str, field: Any, *, whole: bool) -> Encoding:
     tower, length = field.tower, 0 if whole else field.length
-    own = below(params, f"{tower}/")
-    if length and config.towers[tower].class_tokens == 1 and "position_embedding" in own:
-        own["position_embedding"] = own["position_embedding"][:length]
+    arrays = below(params, f"{tower}/")
+    if length and config.towers[tower].class_tokens == 1 and "position_embedding" in arrays:
+        arrays["position_embedding"] = arrays["position_embedding"][:length]
     return Encoding(
         fields={name: field},
         tower_name=tower,
         tower=config.towers[tower],
-        params=own,
+        params=arrays,
         stats=below(params, f"batch_stats/{tower}/"),
         head_params=below(params, f"{field.shares_head or name}_head/"),
     )
 
 
 def _same(one: Encoding, two: Encoding) -> bool:
-    """Whether two fields have one tower, and equal heads."""
+    """Returns True if two fields have the same tower and equal heads."""
     if (one.tower_name, one.head) != (two.tower_name, two.head):
         return False
     a, b = one.head_params, two.head_params
@@ -177,29 +176,26 @@ def _same(one: Encoding, two: Encoding) -> bool:
 
 
 def _check_alike(part: Encoding, name: str, field: Any) -> None:
-    """Raises for a field that one encoder reads in another way than its first one."""
+    """Raises a UserError if a field is read differently from the encoder's first field."""
     for key in ALIKE.get(field.modality, ()):
         one, two = getattr(part.field, key), getattr(field, key)
         if one != two:
             raise UserError(
-                f"the fields {part.name} and {name} have one encoder, but {key} is {one} of one "
-                f"and {two} of the other: export one of them, --field={part.name}, or take "
-                "--to=torch."
+                f"Fields {part.name} and {name} share an encoder, but {key} is {one} and {two}. "
+                f"Export one of them, --field={part.name}, or use --to=torch."
             )
 
 
 def unlike(path: str, part: Any, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of a part of the config that another library cannot say, in words.
+    """Yields the keys of a part of the config with values that a library cannot hold.
 
     Args:
-      path: of the part, such as `config.towers.text`.
-      part: a dataclass.
-      wanted: key -> the value that it must have, or a tuple of several.
+      path: location of the part, such as `config.towers.text`.
+      wanted: key -> the allowed value, or a tuple of allowed values.
     """
     for key, value in wanted.items():
-        have, allowed = getattr(part, key), value if isinstance(value, tuple) else (value,)
-        if have not in allowed:
-            only = " or ".join(repr(each) for each in allowed)
-            yield f"{path}.{key} {have!r} (only {only})"
+        allowed = value if isinstance(value, tuple) else (value,)
+        if getattr(part, key) not in allowed:
+            yield f"{path}.{key} {getattr(part, key)!r} (only {' or '.join(map(repr, allowed))})"
             if key == "type":  # a part of another type has other keys
                 return

@@ -1,9 +1,8 @@
-"""Exports on a model hub: a folder goes up, and `import_model(NAME)` reads it there."""
+"""Exports on a model hub: a folder is uploaded, and `import_model(NAME)` reads it there."""
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from big_retrieval.errors import UserError
@@ -25,27 +24,24 @@ def push(
     license: str = "unknown",
     private: bool = False,
 ) -> str:
-    """Exports a model and uploads the folder.
+    """Exports a model, uploads the folder and returns its address.
 
     Args:
-      model: of `load` or `import_model`.
-      name: on the hub, such as "someone/red-circles".
-      to: the target, see `export`; "": the first one that can hold the model.
+      model: result of `load` or `import_model`.
+      name: name on the hub, such as "someone/red-circles".
+      to: target, see `export`; empty for the first target that can hold the model.
       fields: see `export`.
       python: see `export`.
-      license: for the model card; hubs know names such as "mit".
-      private: whether only its owner sees a model that is new on the hub.
-
-    Returns:
-      The model's address.
+      license: license for the model card; hubs know names such as "mit".
+      private: True if only its owner may see a new model.
 
     Raises:
-      UserError: what `export` and `upload` raise.
+      UserError: see `export` and `upload`.
     """
     _check_name(name)  # before the export, which takes longer
     target = to or next(holding(model, fields), "")
     if not target:
-        raise UserError("no target can hold the model: name one as --target, which says why.")
+        raise UserError("No target can hold the model. Add --target=NAME for the reason.")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / name.split("/")[-1]
         export(model, to=target, out=folder, fields=fields, python=python, license=license)
@@ -53,85 +49,56 @@ def push(
 
 
 def upload(folder: str | Path, name: str, *, private: bool = False) -> str:
-    """Uploads an export. Files that the model has on the hub already are not sent again.
+    """Uploads an export and returns its address.
 
     Args:
-      folder: of `export`.
-      name: on the hub.
+      name: name on the hub.
       private: see `push`.
 
-    Returns:
-      The model's address.
-
     Raises:
-      UserError: no whole export, one whose embeddings differ, a name that is none, or a hub that
-        cannot be reached or refuses; or a public model there, which is to be private.
+      UserError: not an export, a failed certificate, an invalid name, a public model that is to be
+        private, or an error of the hub.
     """
     _check_name(name)
     import huggingface_hub
+    from huggingface_hub import errors
 
-    written = certificates.read(Path(folder))
-    if written.status == FAILED:
-        raise UserError(f"{folder} is not uploaded, as its certificate failed: {written.reason}.")
-    if written.status == UNVERIFIED:
+    certificate = certificates.read(Path(folder))
+    if certificate.status == FAILED:
+        raise UserError(f"Not uploaded: the certificate of {folder} failed: {certificate.reason}.")
+    if certificate.status == UNVERIFIED:
         log.warning(
-            f"the export is unverified ({written.reason}): certificate.json says so there, too; "
-            "to verify it first: big-retrieval export verify FOLDER --python=PATH, then push "
-            "--folder=FOLDER"
+            f"the export is unverified ({certificate.reason}), and its certificate.json says so; "
+            "to verify it first: big-retrieval export verify FOLDER --python=PATH"
         )
     api = huggingface_hub.HfApi()
-    with _hub(name):
+    address = f"{api.endpoint}/{name}"
+    try:
         api.create_repo(name, private=private or None, exist_ok=True)
         if private and api.model_info(name).private is False:
             raise UserError(
-                f"{name} exists and everybody sees it: leave --private out, or give another --to."
+                f"Repository {name} exists and is public. Remove --private, or choose another --to."
             )
-        log.info(f"uploading to {api.endpoint}/{name} ...")
-        message = f"Export for {written.to} by big_retrieval"
+        log.info(f"uploading to {address} ...")
+        message = f"Export for {certificate.to} by big_retrieval"
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
-    address = f"{api.endpoint}/{name}"
+    except (errors.HTTPError, OSError) as error:  # pyright: ignore[reportPrivateImportUsage]
+        reason = getattr(error, "server_message", None) or str(error).strip().split("\n")[0]
+        raise UserError(
+            f"Cannot upload to {address}: {reason}. Check the network, --to, and that the token of "
+            "`hf auth login` or HF_TOKEN may write there."
+        ) from None
     log.info(f"uploaded to {address}; to use it: big_retrieval.import_model({name!r})")
     return address
 
 
 def _check_name(name: str) -> None:
-    import huggingface_hub.utils
-
-    problem = "" if name.count("/") == 1 else "it must be OWNER/NAME."
-    try:
-        huggingface_hub.utils.validate_repo_id(name)
-    except huggingface_hub.errors.HFValidationError as error:
-        problem = str(error).strip().split("\n")[0]
-    if problem:
-        raise UserError(f"--to {name!r} is no name on the hub: {problem}")
-
-
-@contextmanager
-def _hub(name: str) -> Iterator[None]:
-    """What the hub answers to an upload, in a sentence."""
-    import huggingface_hub.errors as errors
+    from huggingface_hub import errors, utils
 
     try:
-        yield
-    except errors.LocalTokenNotFoundError:
-        raise UserError(
-            "the hub wants to know who you are: `hf auth login`, or set HF_TOKEN to a token that "
-            "may write."
-        ) from None
-    except errors.OfflineModeIsEnabled:
-        raise UserError("the hub is not asked while HF_HUB_OFFLINE is set: unset it.") from None
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        reason = (error.server_message or str(error)).strip().split("\n")[0]
-        if status in (401, 403):
-            raise UserError(
-                f"the hub does not let you write {name} ({reason}): check --to, and that the token "
-                "of `hf auth login` or HF_TOKEN may write there."
-            ) from None
-        raise UserError(
-            f"the hub refused {name} ({status}: {reason}); the same command tries again."
-        ) from None
-    except (errors.HTTPError, OSError) as error:  # pyright: ignore[reportPrivateImportUsage]
-        raise UserError(
-            f"the hub cannot be reached ({error}): check the network; the same command tries again."
-        ) from None
+        utils.validate_repo_id(name)
+    except errors.HFValidationError as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(f"Invalid --to={name}: {reason}") from None
+    if name.count("/") != 1:
+        raise UserError(f"Invalid --to={name}. Give OWNER/NAME.")

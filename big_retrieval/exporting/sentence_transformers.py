@@ -1,9 +1,10 @@
-"""The target `sentence-transformers`: text encoders of its stock modules, dense or SPLADE.
+"""The target `sentence-transformers`: text encoders of its own modules, dense or SPLADE.
 
-Other lexical encoders have a module of their own, whose source is in the folder: the network of the
-target `torch`, and `pytorch/text_encoder.py`, which makes a module of the library of it.
+Other lexical encoders bring their source: model.py of the target `torch`, and
+`pytorch/text_encoder.py`, which wraps it as a module of the library.
 """
 
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,11 +13,10 @@ import numpy as np
 
 from big_retrieval.exporting.forms import BERT, MASKED, bert_config, bert_problems, masked_problems
 from big_retrieval.exporting.hugging_face import several, write_form
-from big_retrieval.exporting.layers import Layers
 from big_retrieval.exporting.parts import Exported, unlike
-from big_retrieval.exporting.target import ExportTarget, by_field, save_arrays, save_json
-from big_retrieval.exporting.torch import Torch, listed_layers
-from big_retrieval.exporting.torch_source import FOLDER
+from big_retrieval.exporting.target import ExportTarget, save_arrays, save_json
+from big_retrieval.exporting.torch import Torch
+from big_retrieval.exporting.torch_module import FOLDER, head_name
 from big_retrieval.interop.sentence_transformers import NORM_EPSILON, SPLADE
 from big_retrieval.models.towers import lexical_terms
 
@@ -97,13 +97,10 @@ class SentenceTransformers(ExportTarget):
         save_json(folder / "config_sentence_transformers.json", library)
 
     def _write_own(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
-        """Writes an export to PyTorch and the module around it, the only one."""
+        """Writes an export to PyTorch and the only module, which wraps it."""
         _TORCH.write(model, folder)
-        source = (FOLDER / "text_encoder.py").read_text(encoding="utf-8")
-        source = source.replace("big_retrieval.exporting.pytorch.", ".")
-        (folder / "text_encoder.py").write_text(source, encoding="utf-8")
-        part, words = model.of("text"), model.tokenizer
-        owner = part.field.shares_head or part.name
+        shutil.copy(FOLDER / "text_encoder.py", folder)
+        words, owner = model.tokenizer, head_name(model.of("text")).removesuffix("_head")
         terms = lexical_terms(model.config, words.vocab_size, words)[owner]
         (folder / "terms.txt").write_text("\n".join(terms.names(words)), encoding="utf-8")
         return [("", "text_encoder.TextEncoder")]
@@ -119,7 +116,7 @@ class SentenceTransformers(ExportTarget):
         save_json(folder / "config.json", settings)
 
     def _write_dense(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
-        """Writes what stands behind the transformer; gives (folder, class) of all modules."""
+        """Writes the modules after the transformer; returns (folder, class) of all modules."""
         part = model.of("text")
         width = part.tower.width
         modules = [("", f"{_MODELS}.Transformer"), ("1_Pooling", f"{_MODELS}.Pooling")]
@@ -164,10 +161,6 @@ class SentenceTransformers(ExportTarget):
         own = not _stock(model)
         return {"sparse": part.head.lexical, "prompts": part.prompts(), "own": own}
 
-    def layers(self, model: Exported) -> dict[str, Layers]:
-        # A masked model's layers have the same names.
-        return by_field(model, BERT.layers if _stock(model) else listed_layers)
-
     def usage(self, model: Exported) -> str:
         name = "SparseEncoder" if model.of("text").head.lexical else "SentenceTransformer"
         own = not _stock(model)
@@ -182,11 +175,11 @@ scores = model.similarity(queries, documents)"""
 
 
 def _encoder_config(model: Exported) -> dict[str, Any]:
-    """config.json of the transformer; the modules behind it say the rest."""
+    """Returns config.json of the transformer; the modules after it have the rest."""
     return {"architectures": [BERT.name], "dtype": "float32", **bert_config(model)}
 
 
 def _stock(model: Exported) -> bool:
-    """Whether the library's own modules compute what a text encoder does."""
+    """Returns True if the library's own modules compute the text encoder."""
     lexical = model.of("text").head.lexical
     return not lexical or next(masked_problems(model, tuple(_ACTIVATIONS)), None) is None

@@ -1,30 +1,28 @@
-"""What an export target is: a library whose folders are written, with what it cannot hold."""
+"""Base class of export targets, and the files that several targets write."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from big_retrieval.exporting.layers import Layers
-from big_retrieval.exporting.parts import Encoding, Exported
+from big_retrieval.exporting.parts import Exported
 from big_retrieval.interop.settings import ACTIVATIONS
 from big_retrieval.io.manifest import to_json
 
-# Ours -> the name that every version of transformers has.
-HIDDEN_ACT = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_fast"}
-HIDDEN_ACT["gelu_tanh"] = "gelu_pytorch_tanh"
+# Activation -> its name in all versions of transformers.
+HIDDEN_ACT = {name: key for key, name in ACTIVATIONS.items()} | {"gelu_tanh": "gelu_pytorch_tanh"}
 
 
 class ExportTarget:
-    """The base of all targets.
+    """Library that an export is for.
 
     Attributes:
-      name: of `--to`.
-      packages: the distributions whose versions the certificate names, the library's first.
-      tags: of the model card.
-      apart: whether fields of one encoder may be read differently, see `take_apart`.
-      framed: whether texts must have what `text_problems` says.
+      name: value of `--to`.
+      packages: distributions whose versions the certificate has, the library's first.
+      tags: tags of the model card.
+      apart: True if each field is exported as its own encoder, see `take_apart`.
+      framed: True if `text_problems` applies to the target.
     """
 
     packages: ClassVar[tuple[str, ...]] = ()
@@ -36,85 +34,40 @@ class ExportTarget:
         self.name = name
 
     def problems(self, model: Exported) -> Iterator[str]:
-        """What the target cannot hold, as the object of a sentence; nothing: it can hold all.
-
-        Args:
-          model: to be exported.
-        """
+        """Yields config keys and values that the target cannot hold, for an error message."""
         raise NotImplementedError
 
     def write(self, model: Exported, folder: Path) -> None:
-        """Writes the files that the library opens.
-
-        Args:
-          model: without `problems`.
-          folder: an empty one.
-        """
+        """Writes the library's files of a model without `problems` into an empty folder."""
         raise NotImplementedError
 
     def convert(self, model: Exported, folder: Path, python: str) -> None:
-        """Makes what only the other process can make of the files of `write`; mostly nothing.
-
-        Args:
-          model: as in `write`.
-          folder: the same.
-          python: of `library.interpreter`.
+        """Writes files that need the library, in the process of another Python.
 
         Raises:
-          UserError: it cannot be made there.
+          UserError: the files cannot be written there.
         """
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
-        """What the other process must know to compute our embeddings, beside the folder."""
+        """Returns what `reference_encoder` needs, in addition to the folder, to encode."""
         return {"normalise": model.normalises()}
 
-    def layers(self, model: Exported) -> dict[str, Layers]:
-        """Our layers and the library's modules that give them, of a field of each encoder.
-
-        A layer's name is its number, "0" and so on, or "final", see `Encoder.features`; a module's
-        is its path, such as "encoder.layer.0", or the end of the path. Where embeddings differ, the
-        certificate names the first of these layers that differs, so all may be left out.
-        """
-        return {}
-
     def usage(self, model: Exported) -> str:
-        """A few lines of Python that encode something with the folder FOLDER."""
+        """Returns lines of Python that encode inputs with the folder FOLDER."""
         raise NotImplementedError
 
 
-def by_field(model: Exported, layers: Callable[[Encoding], Layers]) -> dict[str, Layers]:
-    """`ExportTarget.layers` by the first field of each encoder that has layers."""
-    return {part.name: found for part in model.encodings if (found := layers(part))}
-
-
-def numbered(part: Encoding, stack: str, norm: str = "") -> Layers:
-    """`ExportTarget.layers` of a transformer.
-
-    Args:
-      part: an encoder.
-      stack: path of the list of layers.
-      norm: path of the norm behind the last layer; "": there is none.
-    """
-    found = [(str(number), f"{stack}.{number}") for number in range(part.tower.depth)]
-    return [*found, ("final", norm)] if norm else found
-
-
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a safetensors file as PyTorch's libraries write theirs.
-
-    Args:
-      path: of the file.
-      arrays: name -> array; floating-point numbers are written as float32.
-    """
+    """Writes a safetensors file for PyTorch's libraries; floating-point numbers as float32."""
     from safetensors.numpy import save_file
 
-    def kind(array: np.ndarray) -> Any:
+    def dtype(array: np.ndarray) -> Any:
         return None if array.dtype.kind in "biu" else np.float32
 
-    # Not `ascontiguousarray`, which makes vectors of scalars.
-    ready = {name: np.asarray(x, kind(x), order="C") for name, x in arrays.items()}
+    # Not `ascontiguousarray`, which turns scalars into vectors.
+    ready = {name: np.asarray(x, dtype(x), order="C") for name, x in arrays.items()}
     path.touch()
-    mode = path.stat().st_mode  # the library would write a file that only its owner can read
+    mode = path.stat().st_mode  # `save_file` writes a file that only its owner can read
     save_file(ready, path, metadata={"format": "pt"})
     path.chmod(mode)
 
@@ -130,8 +83,6 @@ def write_tokenizer(
     """Writes tokenizer.json and tokenizer_config.json for `AutoTokenizer`.
 
     Args:
-      model: whose tokenizer it is.
-      folder: to write to.
       length: maximum number of tokens of a text.
       token_types: True if the architecture reads `token_type_ids`.
     """
@@ -140,7 +91,7 @@ def write_tokenizer(
     start, end = ends(model)
     pad = tokenizer.id_to_token(tokenizer.pad_id)
     names = {
-        # CLIP pads with the id of "!", which would be no word any more if it were special.
+        # CLIP pads with the id of "!", which stays a word only if it is not special.
         "pad_token": pad if pad in tokenizer.special_tokens else tokenizer.id_to_token(end),
         "cls_token": tokenizer.id_to_token(start),
         "bos_token": tokenizer.id_to_token(start),
@@ -151,7 +102,7 @@ def write_tokenizer(
         if token in tokenizer.special_tokens:
             names[key] = token
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # which takes tokenizer.json as it is
+        "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json unmodified
         "model_max_length": length,
         "model_input_names": ["input_ids", *["token_type_ids"] * token_types, "attention_mask"],
         "clean_up_tokenization_spaces": False,
@@ -160,23 +111,23 @@ def write_tokenizer(
 
 
 def ends(model: Exported) -> tuple[int, int]:
-    """The ids in front of and behind every text, of a model without `text_problems`."""
+    """Returns the first and the last id of every text, of a model without `text_problems`."""
     ids, mask = model.tokenizer.encode([""], 8)
-    own = ids[0][mask[0]]
-    return int(own[0]), int(own[-1])
+    frame = ids[0][mask[0]]
+    return int(frame[0]), int(frame[-1])
 
 
 def text_problems(model: Exported) -> Iterator[str]:
-    """What libraries cannot hold of how texts are tokenized, see `ExportTarget.problems`."""
+    """Yields properties of the tokenizer that libraries cannot hold."""
     if model.tokenizer.clean == "words":
-        yield "a tokenizer of the type 'words', which cleans texts in a way of its own"
+        yield "a tokenizer of the type 'words'"
     _, mask = model.tokenizer.encode([""], 8)
     if mask.sum() < 2:
-        yield "a tokenizer without a token in front of and behind every text"
+        yield "a tokenizer without a token before and after every text"
 
 
 def write_preprocessor(field: Any, folder: Path) -> None:
-    """Writes preprocessor_config.json: our evaluation view of an image."""
+    """Writes preprocessor_config.json: the view of an image in evaluations."""
     side = field.eval_resize or field.size
     settings = {
         "image_processor_type": "CLIPImageProcessor",

@@ -1,7 +1,6 @@
-"""The target `torch`: weights, tokenizer and one PyTorch module, generated for this model."""
+"""The target `torch`: weights, tokenizer and one PyTorch module, written for the model."""
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,21 +9,20 @@ import numpy as np
 
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.exporting.layers import Layers
-from big_retrieval.exporting.parts import Encoding, Exported
-from big_retrieval.exporting.target import ExportTarget, by_field, save_arrays
+from big_retrieval.exporting.parts import Exported
+from big_retrieval.exporting.target import ExportTarget, save_arrays
 from big_retrieval.exporting.torch_forms import has_torch_form
 from big_retrieval.exporting.torch_module import (
     CLEANERS,
     READERS,
     SCALARS,
+    head_name,
     members_of,
     source_of,
 )
 from big_retrieval.interop.model import LOSS
 from big_retrieval.interop.source import Flat
 from big_retrieval.interop.torch_weights import (
-    LISTED,
     STATS,
     WEIGHTS,
     to_ours,
@@ -34,7 +32,7 @@ from big_retrieval.interop.torch_weights import (
 
 
 class Torch(ExportTarget):
-    """Folders with a module of their own."""
+    """Folders with a PyTorch module."""
 
     packages: ClassVar[tuple[str, ...]] = ("torch", "safetensors", "tokenizers", "pillow", "numpy")
     tags: ClassVar[tuple[str, ...]] = ("pytorch",)
@@ -56,7 +54,7 @@ class Torch(ExportTarget):
     def write(self, model: Exported, folder: Path) -> None:
         arrays = _arrays(model)
         if lost := {path for path, x in arrays.items() if not _returns(path, x)}:
-            raise UserError(f"--to=torch has no name for the parameter {min(lost)}; rename it.")
+            raise UserError(f"--to=torch has no name for the parameter {min(lost)}. Rename it.")
         written = to_torch(arrays)
         for member in members_of(model):
             buffers = member.form.buffers.items()
@@ -69,30 +67,27 @@ class Torch(ExportTarget):
     def computes(self, model: Exported) -> Mapping[str, Any]:
         return {"modalities": {part.name: part.field.modality for part in model.encodings}}
 
-    def layers(self, model: Exported) -> dict[str, Layers]:
-        return by_field(model, listed_layers)
-
     def usage(self, model: Exported) -> str:
         lines = ["import sys", "", 'sys.path.insert(0, "FOLDER")']
         lines += [self.opening[0], "", self.opening[1]]
-        found = [f"{part.name}_embeddings" for part in model.encodings]
-        for name, part in zip(found, model.encodings, strict=True):
-            kind = part.field.modality
-            if kind in READERS:
-                values = {"text": '["a text"]', "image": "images"}[kind]
-                given = f'{READERS[kind][1]}({values}, "{part.name}")'
+        names = [f"{part.name}_embeddings" for part in model.encodings]
+        for name, part in zip(names, model.encodings, strict=True):
+            modality = part.field.modality
+            if modality in READERS:
+                values = {"text": '["a text"]', "image": "images"}[modality]
+                call = f'{READERS[modality][1]}({values}, "{part.name}")'
             else:
                 lines[0] = f"import sys\n\nimport {self.arrays}"
                 arrays = part.field.shapes().items()
                 zeros = [f"{key}={self.arrays}.zeros({(1, *shape)})" for key, (shape, _) in arrays]
-                given = f'encode("{part.name}", {", ".join(zeros)})'
-            lines.append(f"{name} = model.{given}")
-        lines.append(f"scores = model.scores({found[0]}, {found[-1]})")
+                call = f'encode("{part.name}", {", ".join(zeros)})'
+            lines.append(f"{name} = model.{call}")
+        lines.append(f"scores = model.scores({names[0]}, {names[-1]})")
         return "\n".join(lines)
 
 
 def _config(model: Exported) -> Config:
-    """The configuration of what is exported, for an import."""
+    """Returns the configuration of the exported fields, for an import."""
     names = {part.name for part in model.encodings}
     if names == set(model.config.encoded):
         return model.config
@@ -103,25 +98,15 @@ def _config(model: Exported) -> Config:
     return dataclasses.replace(model.config, fields=fields, towers=towers, losses=losses)
 
 
-def listed_layers(part: Encoding) -> Layers:
-    """`ExportTarget.layers`: modules of a tower that stand in lists, and the norm behind them."""
-    names = {path.partition("/")[0] for path in part.params}
-    listed = [name for name in names if re.fullmatch(rf"{LISTED}_\d+", name)]
-    listed.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
-    modules = [(str(place), name.replace("_", ".")) for place, name in enumerate(listed)]
-    modules += [("final", name) for name in ("ln_final", "ln_post") if name in names]
-    return [(ours, f"{part.tower_name}.{name}") for ours, name in modules]
-
-
 def _arrays(model: Exported) -> Flat:
-    """Our parameters and running averages of the parts that are exported, and scalars."""
+    """Returns parameters and running averages of the exported towers and heads, and scalars."""
     wanted = {SCALARS}
     for part in model.encodings:
-        wanted |= {part.tower_name, f"{part.field.shares_head or part.name}_head"}
-    own = {path: path.removeprefix(STATS).split("/")[0] for path in model.params}
-    return {path: x for path, x in model.params.items() if own[path] in wanted}
+        wanted |= {part.tower_name, head_name(part)}
+    names = {path: path.removeprefix(STATS).split("/")[0] for path in model.params}
+    return {path: x for path, x in model.params.items() if names[path] in wanted}
 
 
 def _returns(path: str, array: np.ndarray) -> bool:
-    """Whether an import finds a parameter again."""
+    """Returns True if an import reads a parameter under the same path."""
     return list(to_ours(to_torch({path: array}))) == [path]

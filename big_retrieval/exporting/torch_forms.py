@@ -47,7 +47,6 @@ class TorchForm:
         whose constructor takes keywords. For a field, a function that maps its arrays to the
         arguments of the tower, such as "normalised"; empty for the arrays themselves.
       arguments: keyword -> number, string, tuple or None, of the class or the field's function.
-        Defaults of the class are not written.
       call: Python expressions, the arguments of the module. A head may use `tokens`, the vectors
         from the tower; the field's arrays by name (`mask=mask` is left out if the field has no
         mask); the field's name as `{field}`; the model as `self`. For a field, names of its arrays.

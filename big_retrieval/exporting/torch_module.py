@@ -1,7 +1,9 @@
-"""The module that `--to=torch` writes for a model: what it consists of, and its source."""
+"""The module that `--to=torch` writes: the files of `pytorch` that a model needs, and its class."""
 
+import ast
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,13 @@ from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.text import split_words
 from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.torch_forms import TorchContext, TorchForm, torch_form
-from big_retrieval.exporting.torch_source import FOLDER, Code, SourceFiles, call, literal, methods
-from big_retrieval.interop.source import Flat, below
+from big_retrieval.interop.source import below
 from big_retrieval.io.manifest import run_folder
 from big_retrieval.models.towers import lexical_terms
 
-WORDS = Path(split_words.__file__)  # a source, too, as it imports nothing of ours
-# `FixedLengthTokenizer.clean` -> a function of the sources
-CLEANERS = {"": "str", "clip": "clip_text", "words": "clean_words"}
+FOLDER = Path(__file__).parent / "pytorch"  # read, not imported: its files need PyTorch
+PACKAGE = "big_retrieval.exporting.pytorch."
+CLEANERS = {"": "str", "clip": "clip_text", "words": "clean_words"}  # of tokenizers -> function
 SCALARS = "scalars"  # parameters of losses, such as logit scales
 READERS = {"text": ("TEXTS", "encode_texts"), "image": ("IMAGES", "encode_images")}
 
@@ -28,10 +29,10 @@ class Member:
     """A module of the generated class.
 
     Attributes:
-      name: of the attribute.
-      path: of its part of the configuration, such as `config.towers.text`.
-      part: that part.
-      context: what is around it.
+      name: attribute of the class.
+      path: part of the configuration, such as `config.towers.text`.
+      part: its value.
+      context: shapes of its parameters.
     """
 
     name: str
@@ -39,204 +40,225 @@ class Member:
     part: Any
     context: TorchContext
 
+    @property
+    def is_field(self) -> bool:
+        """True for a field, which is no module; it may have the name of a tower."""
+        return self.path == f"config.fields.{self.name}"
+
     @functools.cached_property
     def form(self) -> TorchForm:
-        """How it is written."""
+        """PyTorch form of the part."""
         return torch_form(self.part, self.context)
 
 
-def files_of(forms: Iterable[TorchForm]) -> list[Path]:
-    """The package's source files, and those of forms of a user's own."""
-    return [WORDS, *sorted(FOLDER.glob("*.py")), *(Path(form.file) for form in forms if form.file)]
+@dataclass(frozen=True)
+class Embedding:
+    """How the generated class embeds the arrays of a field.
+
+    Attributes:
+      field: the field's form; its `call` lists the arrays.
+      tower: attribute with the tower.
+      head: attribute with the head.
+      arguments: Python expressions, the arguments of the head.
+    """
+
+    field: TorchForm
+    tower: str
+    head: str
+    arguments: tuple[str, ...]
 
 
 def members_of(model: Exported) -> Iterator[Member]:
-    """The towers, heads, fields (with their fields' names) and the topology of a model."""
+    """Yields the towers, heads, fields (with their fields' names) and the topology of a model."""
     done = set()
     for part in model.encodings:
-        owner = part.field.shares_head or part.name
-        head = f"{owner}_head"  # a head's owner may have the name of a tower
-        shapes = {path: x.shape for path, x in part.params.items()}
+        head = head_name(part)
         if part.tower_name not in done:
+            shapes = {path: x.shape for path, x in part.params.items()}
             path = f"config.towers.{part.tower_name}"
             yield Member(part.tower_name, path, part.tower, TorchContext(shapes))
         if head not in done:
-            yield _head(model, part, owner)
+            context = _head_context(model, part)
+            yield Member(head, f"config.fields.{part.name}.head", part.head, context)
         done |= {part.tower_name, head}
         yield Member(part.name, f"config.fields.{part.name}", part.field, TorchContext())
     topology = topology_part(model.config.topology)
     yield Member("topology", "config.topology", topology, TorchContext())
 
 
-def _head(model: Exported, part: Encoding, owner: str) -> Member:
+def head_name(part: Encoding) -> str:
+    """Returns the attribute with the head of an encoder."""
+    return f"{part.field.shares_head or part.name}_head"
+
+
+def _head_context(model: Exported, part: Encoding) -> TorchContext:
     shapes = {path: x.shape for path, x in part.head_params.items()}
-    terms = lexical_terms(model.config, model.tokenizer.vocab_size, model.tokenizer).get(owner)
+    terms = lexical_terms(model.config, model.tokenizer.vocab_size, model.tokenizer)
     tables = [path for path in part.params if path == part.tower.word_table]
     table = {f"{part.tower_name}.{path}": part.params[path].shape for path in tables}
-    context = TorchContext(shapes, table, terms)
-    return Member(f"{owner}_head", f"config.fields.{part.name}.head", part.head, context)
+    return TorchContext(shapes, table, terms.get(part.field.shares_head or part.name))
+
+
+def embeddings_of(model: Exported) -> dict[str, Embedding]:
+    """Returns how each field is embedded."""
+    members = list(members_of(model))
+    fields = {member.name: member.form for member in members if member.is_field}
+    modules = {member.name: member.form for member in members if not member.is_field}
+    embeddings = {}
+    for part in model.encodings:
+        field, name = fields[part.name], head_name(part)
+        lacking = {"mask", "ids"} - set(field.call)
+        arguments = [x for x in modules[name].call if x.rpartition("=")[2] not in lacking]
+        arguments = tuple(x.replace("{field}", part.name) for x in arguments)
+        embeddings[part.name] = Embedding(field, part.tower_name, name, arguments)
+    return embeddings
 
 
 def source_of(model: Exported) -> str:
-    """model.py."""
+    """Returns model.py."""
     members = list(members_of(model))
-    forms = {member.path: member.form for member in members}
-    sources = SourceFiles(files_of(forms.values()))
-    program = "\n\n\n".join([*settings(model, forms), _class(model, members, sources)])
-    return sources.file(_docstring(model), program)
-
-
-def _docstring(model: Exported) -> str:
-    name = run_folder(model.model.folder).name
-    return (
-        f'"""{name}: a retrieval model in PyTorch, written by big_retrieval {__version__}.\n\n'
-        f'    model = RetrievalModel.load("FOLDER")  # this file\'s\n\n'
-        f"Needs torch, safetensors, tokenizers, pillow and numpy. README.md shows its use.\n"
-        '"""'
-    )
-
-
-def settings(model: Exported, forms: Mapping[str, TorchForm]) -> list[str]:
-    """The constants that say how fields of texts and of images are read."""
-    found = []
-    for kind, (constant, _) in READERS.items():
-        entries = []
-        for part in model.encodings:
-            if part.field.modality == kind:
-                reads = forms[f"config.fields.{part.name}"].reads
-                kept = {key: value for key, value in reads.items() if value}
-                entries.append(f"{literal(part.name)}: {literal(kept)}")
-        if entries:
-            what = {"text": "texts are made ids", "image": "images are prepared"}[kind]
-            found.append(f"# How {what}, by field.\n{call(f'{constant} = ', entries, ends='{}')}")
-    return ["\n".join(found)] if found else []
-
-
-def _class(model: Exported, members: list[Member], sources: SourceFiles) -> str:
-    """The class RetrievalModel."""
-    modalities = {part.field.modality: part.name for part in reversed(model.encodings)}
-    template = sources.definitions.pop("RetrievalModel")
-    for constant, _ in READERS.values():
-        sources.definitions.pop(constant)
-    given = methods(template.node, template.text)
-    wanted = [
-        "load",
-        "encode",
-        *(name for kind, (_, name) in READERS.items() if kind in modalities),
+    modalities = [each for each in READERS if each in model.modalities]
+    files = [FOLDER / "model.py", *reader_files(model)]
+    files += [_file_of(member.form) for member in members if member.form.name]
+    bases = [*(f"{each.title()}Reader" for each in modalities), "TorchModel"]
+    lines = [
+        f"class RetrievalModel({', '.join(bases)}):",
+        f'    """Encodes {", ".join(part.name for part in model.encodings)}."""',
+        "",
+        *reader_settings(model, {name: x.field for name, x in embeddings_of(model).items()}),
+        "    def __init__(self, folder: Path) -> None:",
+        "        super().__init__()",
+        *_modules(model, members),
     ]
-    own = [_constructor(model, members, sources)]
-    own += [given[name] for name in wanted[:1]]
-    own += [embed_method(model, part, members) for part in model.encodings]
-    for name in wanted[1:]:
-        kind = next((kind for kind, (_, each) in READERS.items() if each == name), "")
-        default = f'field: str = "{modalities[kind]}",' if kind else "field: str,"
-        own.append(given[name].replace("field: str,", default))
-    own.append(_scores(model))
-    what = " and ".join(f"`{part.name}`" for part in model.encodings)
-    doc = f'"""Encodes {what}; parameters are named as in training, with dots."""'
-    return "\n\n".join([f"class RetrievalModel(nn.Module):\n    {doc}", *own])
+    for part in model.encodings:
+        lines += ["", *_embed_method(model, part)]
+    title = f"{run_folder(model.model.folder).name}: a retrieval model in PyTorch"
+    return program(title, 'RetrievalModel.load("FOLDER")', files, lines)
 
 
-def _constructor(model: Exported, members: list[Member], sources: SourceFiles) -> str:
-    lines = ["    def __init__(self, folder: Path) -> None:", "        super().__init__()"]
-    fields = {part.name for part in model.encodings}
+def program(title: str, use: str, files: Iterable[Path], lines: Sequence[str]) -> str:
+    """Returns the source of a module: some files, the files that they import, and a class."""
+    imports: dict[str, set[str]] = {}
+    bodies: list[str] = []
+    seen: set[Path] = set()
+
+    def add(path: Path) -> None:
+        if path in seen:
+            return
+        seen.add(path)
+        source = path.read_text(encoding="utf-8")
+        docstring, *nodes = ast.parse(source).body
+        end = docstring.end_lineno
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                imports.setdefault(ast.unparse(node), set())
+            elif not isinstance(node, ast.ImportFrom):
+                continue
+            elif (module := node.module or "").startswith(PACKAGE):
+                add(FOLDER / f"{module.removeprefix(PACKAGE)}.py")
+            else:
+                names = {ast.unparse(name) for name in node.names}
+                imports.setdefault(f"from {module} import", set()).update(names)
+            end = node.end_lineno
+        bodies.append("\n".join(source.splitlines()[end:]).strip())
+
+    for path in files:
+        add(path)
+    head = f"{title}, written by big_retrieval {__version__}.\n\n    model = {use}"
+    first = [f"{key} {', '.join(sorted(names))}".strip() for key, names in sorted(imports.items())]
+    parts = [f'"""{head}\n\nREADME.md shows its use.\n"""\n\n' + "\n".join(first), *bodies]
+    return "\n\n\n".join([*parts, "\n".join(lines)]) + "\n"
+
+
+def _file_of(form: TorchForm) -> Path:
+    """Returns the file that defines a form's class or function."""
+    if form.file:
+        return Path(form.file)
+    defines = re.compile(rf"^(class|def) {form.name}\b", re.MULTILINE)
+    return next(path for path in FOLDER.glob("*.py") if defines.search(path.read_text("utf-8")))
+
+
+def reader_files(model: Exported) -> list[Path]:
+    """Returns the files that read texts and images."""
+    files = {"text": FOLDER / "tokens.py", "image": FOLDER / "images.py"}
+    words = [Path(split_words.__file__)] if model.tokenizer.clean == "words" else []
+    return [*words, *(path for each, path in files.items() if each in model.modalities)]
+
+
+def reader_settings(model: Exported, fields: Mapping[str, TorchForm]) -> list[str]:
+    """Returns the class attributes with the settings of fields of texts and images."""
+    lines = []
+    for modality, (constant, _) in READERS.items():
+        names = [part.name for part in model.encodings if part.field.modality == modality]
+        if names:
+            lines.append(f"    {constant} = {{")
+            for name in names:
+                reads = {key: value for key, value in fields[name].reads.items() if value}
+                lines.append(f"        {name!r}: {reads},")
+            lines += ["    }", ""]
+    return lines
+
+
+def construction(name: str, arguments: Mapping[str, str], first: str = "") -> list[str]:
+    """Returns `self.image = VisionTransformer(...)`, with each argument in its own line."""
+    lines = [f"            {key}={value}," for key, value in arguments.items()]
+    if not lines and not first:
+        return [f"        {name}()"]
+    return [f"        {name}(", *([f"            {first},"] if first else []), *lines, "        )"]
+
+
+def tokenizer_construction(model: Exported, folder: str) -> list[str]:
+    """Returns the line that makes the tokenizer; none for a model without texts."""
+    if "text" not in model.modalities:
+        return []
+    arguments = {key: repr(value) for key, value in model.tokenizer.frame().items()}
+    arguments["clean"] = CLEANERS[model.tokenizer.clean]
+    return construction("self.tokenizer = Tokenizer", arguments, f'{folder} / "tokenizer.json"')
+
+
+def _modules(model: Exported, members: list[Member]) -> Iterator[str]:
+    """Yields the lines of the constructor."""
     for member in members:
-        if member.name in fields and member.path.startswith("config.fields."):
-            continue
-        lines.append(construction(f"self.{member.name} = ", member.form, sources))
-    if "text" in model.modalities:
-        file = ('folder / "tokenizer.json"',)
-        lines.append(construction("self.tokenizer = ", tokenizer_form(model), sources, file))
-    if scalars := below(model.params, f"{SCALARS}/"):
-        lines.append(
-            "        # What training has learned beside, such as the logarithm of a scale."
-        )
-        lines.append(_scalars(scalars))
-    return "\n".join(lines)
-
-
-def construction(
-    head: str, form: TorchForm, sources: SourceFiles, first: tuple[str, ...] = ()
-) -> str:
-    """`self.image = VisionTransformer(...)`, without what the class has as its defaults."""
-    defaults = sources.defaults(form.name)  # some classes name no arguments
-    order = [name for name in defaults if name in form.arguments]
-    order += [name for name in form.arguments if name not in defaults]
-    kept = [name for name in order if form.arguments[name] != defaults.get(name, ...)]
-    items = [*first, *(f"{name}={literal(form.arguments[name])}" for name in kept)]
-    return call(f"{head}{form.name}", items, 8)
-
-
-def tokenizer_form(model: Exported) -> TorchForm:
-    """How the tokenizer of the generated module is made."""
-    facts = model.tokenizer.frame()
-    if model.tokenizer.clean:
-        facts["clean"] = Code(CLEANERS[model.tokenizer.clean])
-    return TorchForm("Tokenizer", facts)
-
-
-def _scalars(scalars: Flat) -> str:
-    """Parameters of losses, by the loss's name."""
-    losses: dict[str, dict[str, Any]] = {}
-    for path, x in scalars.items():
+        if not member.is_field:
+            arguments = {key: repr(value) for key, value in member.form.arguments.items()}
+            yield from construction(f"self.{member.name} = {member.form.name}", arguments)
+    yield from tokenizer_construction(model, "folder")
+    losses: dict[str, dict[str, tuple[int, ...]]] = {}
+    for path, x in below(model.params, f"{SCALARS}/").items():
         loss, _, name = path.partition("/")
-        losses.setdefault(loss, {})[name] = Code(f"torch.zeros({tuple(x.shape)})")
-    entries = [f"{literal(loss)}: nn.ParameterDict({literal(x)})" for loss, x in losses.items()]
-    return call(f"self.{SCALARS} = nn.ModuleDict", ["{" + ", ".join(entries) + "}"], 8)
+        losses.setdefault(loss, {})[name] = x.shape
+    if losses:
+        yield "        # Parameters of losses, such as the logarithm of a scale."
+        yield f"        self.{SCALARS} = nn.ModuleDict()"
+    for loss, shapes in losses.items():
+        zeros = ", ".join(f"{name!r}: torch.zeros({shape})" for name, shape in shapes.items())
+        yield f"        self.{SCALARS}[{loss!r}] = nn.ParameterDict({{{zeros}}})"
 
 
-def embed_method(model: Exported, part: Encoding, members: list[Member]) -> str:
-    """The method that makes embeddings of the arrays of a field."""
-    forms = {member.path: member.form for member in members}
-    heads = {member.name: member.form for member in members}
-    owner = part.field.shares_head or part.name
-    field, head = forms[f"config.fields.{part.name}"], heads[f"{owner}_head"]
-    arrays = [*field.call]
-    lines = [call(f"def embed_{part.name}", ["self", *(f"{a}: torch.Tensor" for a in arrays)], 4)]
-    lines[0] += " -> torch.Tensor:"
-    lines.append(f'        """{_shapes(model, part, arrays)}"""')
-    inputs = arrays
-    if field.name:
-        keywords = [f"{name}={literal(value)}" for name, value in field.arguments.items()]
-        lines.append(call(f"inputs = {field.name}", [*arrays, *keywords], 8))
-        inputs = ["inputs"]
-    lines.append(call(f"tokens = self.{part.tower_name}", inputs, 8))
-    lacking = {"mask", "ids"} - set(arrays)
-    given = [x for x in head.call if x.rpartition("=")[2] not in lacking]
-    items = [x.replace("{field}", part.name) for x in given]
-    if part.head.lexical:
-        lines.append(call(f"return self.{owner}_head", items, 8))
-    else:
-        lines.append(call(f"raw = self.{owner}_head", items, 8))
-        lines.append("        return self.topology.project(raw)")
-    return "\n".join(lines)
+def _embed_method(model: Exported, part: Encoding) -> Iterator[str]:
+    """Yields the method that embeds the arrays of a field."""
+    embedding = embeddings_of(model)[part.name]
+    arrays, inputs = embedding.field.call, ", ".join(embedding.field.call)
+    yield f"    def embed_{part.name}("
+    yield f"        self, {', '.join(f'{name}: torch.Tensor' for name in arrays)}"
+    yield "    ) -> torch.Tensor:"
+    yield f'        """{_shapes(model, part, arrays)}"""'
+    if embedding.field.name:
+        arguments = [f"{key}={value!r}" for key, value in embedding.field.arguments.items()]
+        yield f"        inputs = {embedding.field.name}({', '.join([inputs, *arguments])})"
+        inputs = "inputs"
+    yield f"        tokens = self.{embedding.tower}({inputs})"
+    yield f"        raw = self.{embedding.head}({', '.join(embedding.arguments)})"
+    yield f"        return {'raw' if part.head.lexical else 'self.topology.project(raw)'}"
 
 
-def _shapes(model: Exported, part: Encoding, arrays: list[str]) -> str:
-    """Arrays [n, ...] -> embeddings [n, ...]."""
-    given = part.field.shapes()
-    length = (part.field.length,)
-    said = [
+def _shapes(model: Exported, part: Encoding, arrays: Sequence[str]) -> str:
+    """Returns the shapes of a field's arrays and of its embeddings."""
+    shapes, length = part.field.shapes(), (part.field.length,)
+    inputs = [
         f"{name} {dtype} [{', '.join(['n', *(['L'] if shape == length else map(str, shape))])}]"
-        for name, (shape, dtype) in ((name, given[name]) for name in arrays)
+        for name, (shape, dtype) in ((name, shapes[name]) for name in arrays)
     ]
-    size = model.tokenizer.vocab_size
-    shape = part.head.embedding_shape(model.config, part.name, size)
-    out = shape[1:] if part.head.lexical else shape
-    text = f"{' and '.join(said)} -> {['n', *out]}.".replace("'n'", "n")
-    return text[0].upper() + text[1:]
-
-
-def _scores(model: Exported) -> str:
-    lexical = [part.head.lexical for part in model.encodings]
-    lines = ["    def scores(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:"]
-    lines.append(
-        '        """Scores [rows, columns] of embeddings [rows, ...] and [columns, ...]."""'
-    )
-    if all(lexical):
-        lines.append("        return a @ b.T")
-    elif any(lexical):
-        lines.append("        return a @ b.T if a.ndim == 2 else self.topology.score(a, b)")
-    else:
-        lines.append("        return self.topology.score(a, b)")
-    return "\n".join(lines)
+    shape = part.head.embedding_shape(model.config, part.name, model.tokenizer.vocab_size)
+    sizes = ", ".join(map(str, shape[1:] if part.head.lexical else shape))
+    return f"Returns embeddings [n, {sizes}] of {' and '.join(inputs)}."

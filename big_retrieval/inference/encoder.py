@@ -112,15 +112,10 @@ class Encoder:
         return jax.tree.map(lambda *parts: np.concatenate(parts), *outputs), np.concatenate(records)
 
     def gradcam(self, weights: Any, arrays: gradcam.Arrays, text: str, image: str) -> GradCam:
-        """Computes Grad-CAM of pairs of a text and an image; see inference/gradcam.py.
+        """Computes Grad-CAM of n pairs of a text and an image; see inference/gradcam.py.
 
         Args:
           arrays: n rows of both fields, as in a batch; the same on every process.
-          text: the text field.
-          image: the image field.
-
-        Returns:
-          Signed relevances of the n pairs, as numpy arrays.
 
         Raises:
           UserError: a field or its tower does not fit.
@@ -161,12 +156,7 @@ class Encoder:
     def encode_batch(self, weights: Any, field: str, arrays: Mapping[str, Any]) -> Embeddings:
         """Encodes the valid rows of one batch of `batch_size` rows, on this process alone.
 
-        Args:
-          weights: parameters, with the running averages of batch norms if any.
-          arrays: from `data.pipeline.eval_batches`.
-
-        Returns:
-          Embeddings [n, M, N]; for a lexical field, gated CSR [n, V].
+        Returns embeddings [n, M, N]; for a lexical field, gated CSR [n, V].
         """
         if not self._pools_padding(field):
             arrays = {**arrays, field: self._model.fields[field].trimmed(arrays[field])}
@@ -276,15 +266,12 @@ class Encoder:
                 finish(before)
 
     def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
-        """Applies a function to row-sharded and replicated arrays.
+        """Applies a function to row-sharded and replicated arrays; returns numpy arrays.
 
         Args:
           function: jit-able; maps (rows..., rest...) to arrays [C, ...].
           rows: arrays [C, ...] to shard; C is a multiple of `row_multiple`.
           *rest: arrays to replicate.
-
-        Returns:
-          The result on every process, as numpy arrays.
         """
         args = [self.spread(np.asarray(x)) for x in rows]
         args += [x if isinstance(x, jax.Array) else self.whole(np.asarray(x)) for x in rest]

@@ -31,8 +31,6 @@ class TrainedModel:
     """Model of a checkpoint, with its tokenizer and preprocessing.
 
     Attributes:
-      folder: the checkpoint folder.
-      config: config of its run.
       weights: parameters, or their running average if the run has one; running averages of batch
         norms under `batch_stats`.
       encoder: encodes on this machine's devices.
@@ -60,7 +58,6 @@ class TrainedModel:
 
         Args:
           texts: n texts, or a single text (n = 1).
-          field: the text field.
           titles: n titles if the field has titles; empty for none.
           progress: True for a bar if encoding takes long; None shows it on terminals only.
 
@@ -70,13 +67,13 @@ class TrainedModel:
         part: Any = self._field(field)
         if part.modality != "text":
             raise UserError(
-                f"the field {field!r} is of the type {part.type!r}, no text field; name one by "
-                "field=..., or use `encode(values, field)`."
+                f"the field {field!r} has the type {part.type!r} and reads no texts. Name a text "
+                "field by field=..., or use `encode(values, field)`."
             )
         texts = _texts(texts, field)
         # Texts of similar length share a block.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        if titles and not getattr(self.config.fields[field], "title", ""):
+        if titles and not getattr(part, "title", ""):
             raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
         if titles and (isinstance(titles, str) or len(titles) != len(texts)):
             raise UserError(f"{len(texts)} texts need a list of as many titles, or none.")
@@ -96,8 +93,6 @@ class TrainedModel:
         Args:
           images: n paths, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; or a
             single one.
-          field: the image field.
-          progress: as in `encode_texts`.
 
         Raises:
           UserError: there are no images, one cannot be read, or the image field is missing.
@@ -117,7 +112,7 @@ class TrainedModel:
         """
         if self._field(field).modality == "text":
             return self.encode_texts(values, field, progress=progress)
-        source = self._at_hand(values, field)
+        source = self._in_memory(values, field)
         embeddings, records = self._encode(source, field, progress)
         missing = set(range(len(source))) - set(records.tolist())
         if missing:
@@ -130,7 +125,7 @@ class TrainedModel:
         Raises:
           UserError: as in `encode`, or the tower does not have the layer.
         """
-        source = self._at_hand(values, field)
+        source = self._in_memory(values, field)
         readers = {field: self._reader(source, field)}
         batches = eval_batches(source, readers, field=field, batch_size=self.encoder.batch_size)
         return self.encoder.features(self.weights, field, batches, layer)[0]
@@ -177,7 +172,7 @@ class TrainedModel:
             )
         return self.config.fields[field]
 
-    def _at_hand(self, values: Sequence[Any], field: str) -> Any:
+    def _in_memory(self, values: Sequence[Any], field: str) -> Any:
         part = self._field(field)
         if part.modality == "text":
             return TextRecords(_texts(values, field), column=part.column)
@@ -225,7 +220,6 @@ def load(
     Every checksum is verified first; nothing is unpickled.
 
     Args:
-      path: the folder.
       step: step of the checkpoint. None for the checkpoint of results.json if the run is finished
         (the last one unless `config.final_weights` is "best"), else for the newest intact one.
       batch_size: maximum number of rows encoded at a time; CPUs use fewer for long texts.
@@ -250,13 +244,7 @@ def _read(folder: Path) -> tuple[Path, Config, FixedLengthTokenizer, Any]:
 def put_together(
     folder: Path, config: Config, tokenizer: FixedLengthTokenizer, weights: Any, batch_size: int
 ) -> TrainedModel:
-    """Puts a model on all devices of this machine.
-
-    Args:
-      config: config of the model; its mesh is not used.
-      weights: parameters, and averages of batch norms, as numpy arrays.
-      batch_size: maximum number of rows encoded at a time; CPUs use fewer for long texts.
-    """
+    """Puts a model on all devices of this machine; the mesh of its config is not used."""
     mesh = parallel.local_mesh()
     model = make_model(config, tokenizer.vocab_size, tokenizer)
     weights = jax.device_put(weights, parallel.replicated(mesh))

@@ -24,12 +24,8 @@ def read_from(path: str | Path, read: Callable[[Path], T], step: int | None = No
     """Reads from the checkpoint that `find` returns; if it is pruned meanwhile, from the next one.
 
     Args:
-      path: a run folder, a folder of checkpoints or one checkpoint folder.
+      path, step: as in `find`.
       read: called with the checkpoint folder.
-      step: step of the checkpoint; None as in `load`.
-
-    Raises:
-      UserError: there is no usable checkpoint.
     """
     folder = find(path, step)
     try:
@@ -57,7 +53,7 @@ def find(path: str | Path, step: int | None = None) -> Path:
     if (root / "index.json").is_file():  # of retrieval/folder.py
         raise UserError(
             f"{root} is an index, not a model: open it with big_retrieval.retrieval.open_index(...)"
-            f" or big-retrieval search --index={root}; give load the run that encoded it."
+            f" or big-retrieval search --index={root}."
         )
     if not (root / "checkpoints").is_dir():
         return manifest.newest_intact(root, step)

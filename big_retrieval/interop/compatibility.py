@@ -1,4 +1,4 @@
-"""Compatibility of a config with a checkpoint: what differs is named, with what to change."""
+"""Comparison of a config with a checkpoint; errors name the keys to change."""
 
 import dataclasses
 import fnmatch
@@ -13,7 +13,7 @@ from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop.source import CheckpointContents, CheckpointTower
 
-ADDS = {  # attributes that only add parameters -> one of these
+ADDS = {  # attribute that only adds parameters -> one of them
     "norm_first": "ln_pre/scale",
     "patch_bias": "patch_embedding/bias",
     "final_norm": "ln_final/scale",
@@ -32,22 +32,20 @@ PROBES = (  # texts on which tokenizers differ
 def same_tower(
     path: str, tower: Tower, part: CheckpointTower, origin: str, fresh: Sequence[str] = ()
 ) -> None:
-    """Makes sure that a configured tower computes what the checkpoint's does.
+    """Checks that a configured tower computes the same as the checkpoint's.
 
     Args:
-      path: of the tower in the config, e.g. config.towers.image.
-      tower: as configured.
-      part: of the checkpoint.
-      origin: the file, for the message.
+      path: location of the tower in the config, such as config.towers.image.
+      origin: the file, for messages.
       fresh: patterns of parameters that the checkpoint may lack.
 
     Raises:
-      UserError: names all keys that differ, with the checkpoint's values.
+      UserError: names the keys that differ, with the checkpoint's values.
     """
     if type(tower) is not type(part.tower):
         raise UserError(
-            f"{path}.type is {tower.type!r}, but {origin} holds {part.kind.name}: name another "
-            "tower in config.init."
+            f"{path}.type is {tower.type!r}, but {origin} has {part.kind.name}. Name another tower "
+            "in config.init."
         )
     keys = [
         key
@@ -63,13 +61,12 @@ def same_tower(
             key = f"--config.init.{path.rpartition('.')[2]}.first_layers=True"
             cut = f", or {key} for its first {tower.depth} layers"
         raise UserError(
-            f"{path} is not the model of {origin} ({part.kind.name}): it has {have}; give {flags}"
-            f"{cut}."
+            f"{path} differs from {origin} ({part.kind.name}): it has {have}. Give {flags}{cut}."
         )
 
 
 def _keys(tower: Any) -> list[str]:
-    """All keys of a tower, which a checkpoint of ours may hold."""
+    """Returns all keys of a tower; a checkpoint of this package may have any tower."""
     return [key.name for key in dataclasses.fields(tower)]
 
 
@@ -84,14 +81,11 @@ def same_inputs(
     source: CheckpointContents,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> None:
-    """Makes sure that a tower is given the words and pixels that the checkpoint was trained with.
+    """Checks that a tower gets the words and pixels that the checkpoint was trained with.
 
     Args:
-      config: of the run.
       tower: its name in the config.
-      part: of the checkpoint.
-      source: the checkpoint.
-      shapes: of the model's parameters.
+      shapes: shapes of the model's parameters.
 
     Raises:
       UserError: another number of words, or another mean or deviation of pixels.
@@ -120,7 +114,7 @@ def same_inputs(
 def other_inputs(
     config: Config, tower: str, part: CheckpointTower, source: CheckpointContents
 ) -> list[str]:
-    """Returns how fields prepare images and texts in another way than the checkpoint's library."""
+    """Returns messages about fields that prepare inputs differently from the checkpoint."""
     pixels, notes = source.pixels(part), list(source.settings.notes)
     for name, field in config.encoded.items():
         if field.tower != tower:
@@ -142,11 +136,7 @@ def other_inputs(
 
 
 def same_tokenizer(source: CheckpointContents, tokenizer: FixedLengthTokenizer) -> None:
-    """Makes sure that a run's tokenizer makes the ids of the checkpoint's own.
-
-    Args:
-      source: the checkpoint; one without a tokenizer is not compared.
-      tokenizer: the run's.
+    """Checks that a run's tokenizer gives the ids of the checkpoint's tokenizer, if it has one.
 
     Raises:
       UserError: shows a text that differs.
@@ -166,11 +156,7 @@ def same_tokenizer(source: CheckpointContents, tokenizer: FixedLengthTokenizer) 
 
 
 def check_end(source: CheckpointContents, tokenizer: FixedLengthTokenizer) -> None:
-    """Checks that texts end with the token that the checkpoint's library pools at.
-
-    Raises:
-      UserError: the tokenizer ends texts with another id.
-    """
+    """Checks that texts end with the token that the checkpoint's library pools at."""
     wanted, ends = source.settings.end, tokenizer.frame()["end"]
     if wanted is None or source.parts["text"].tower.pool != "last":
         return
@@ -194,16 +180,15 @@ def same_names(
     wanted: Mapping[str, tuple[int, ...]],
     fresh: Sequence[str] = (),
 ) -> list[str]:
-    """Makes sure that a tower is whole, and gives the parameters that start anew on purpose.
+    """Checks that a tower has all parameters; returns the parameters that start from random values.
 
     Args:
-      origin: the file, for messages.
       fitted: path -> array, from the checkpoint.
       wanted: path -> shape, of the model.
-      fresh: patterns of paths that may be missing in the checkpoint.
+      fresh: patterns of paths that the checkpoint may lack.
 
     Raises:
-      UserError: names what is missing, left over, or of another shape.
+      UserError: names parameters that are missing, superfluous, or of another shape.
     """
     missing = sorted(set(wanted) - set(fitted))
     anew = [name for name in missing if _fits(name, fresh)]
@@ -225,11 +210,7 @@ def same_names(
 
 
 def no_surprise(source: CheckpointContents, skip: Sequence[str]) -> None:
-    """Raises for arrays of a checkpoint that nobody knows and no pattern of `skip` fits.
-
-    Raises:
-      UserError: names them.
-    """
+    """Raises a UserError for unknown arrays of a checkpoint that match no pattern of `skip`."""
     strange = [name for name in source.unknown if not _fits(name, skip)]
     if strange:
         raise UserError(

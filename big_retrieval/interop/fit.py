@@ -1,7 +1,6 @@
-"""From a checkpoint's tower to one of ours: positions resized, class tokens added, all said.
+"""Fits a checkpoint's tower to a config: resizes positions, adds class tokens.
 
-Nothing is left out in silence: what was changed on purpose is returned as notes, everything else
-that does not fit is an error that names it.
+Intended changes are returned as notes; everything else that does not fit is an error.
 """
 
 import dataclasses
@@ -23,13 +22,11 @@ NOISE = 0.02  # of copied class tokens, as a share of the table's deviation: equ
 
 @functools.singledispatch
 def fit_tower(tower: Tower, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) -> Fitted:
-    """Fits the parameters of a checkpoint's tower to a tower of the same type.
+    """Fits the parameters of a checkpoint's tower to a configured tower of the same type.
 
     Args:
-      tower: as configured.
-      part: of the checkpoint.
-      fields: the fields that the tower reads.
-      seed: of the copies' differences.
+      fields: fields that the tower reads.
+      seed: seed of the noise that makes copied class tokens differ.
     """
     return Fitted(part.params, [])
 
@@ -45,14 +42,7 @@ def _(tower: Bert, part: CheckpointTower, fields: Sequence[Any], seed: int = 0) 
 
 
 def fit_image(part: CheckpointTower, tower: ViT, size: int, key: int = 0) -> Fitted:
-    """A vision tower with another number of class tokens and another image size.
-
-    Args:
-      part: of the checkpoint.
-      tower: as configured.
-      size: pixels of a side of its images.
-      key: seed of the copies' differences.
-    """
+    """Fits a vision tower to another number of class tokens and another image size in pixels."""
     params, notes, old = dict(part.params), [], part.tower.class_tokens
     class_tokens = tower.class_tokens
     table = params["position_embedding"]
@@ -76,16 +66,10 @@ def fit_image(part: CheckpointTower, tower: ViT, size: int, key: int = 0) -> Fit
 
 
 def fit_text(part: CheckpointTower, tower: Bert, length: int, key: int = 0) -> Fitted:
-    """A text tower with another number of class tokens and another length.
+    """Fits a text tower to another number of class tokens and another length in tokens.
 
-    Copies of a first token get positions of their own; those of a last token share its position and
-    differ by a small vector each.
-
-    Args:
-      part: of the checkpoint.
-      tower: as configured.
-      length: tokens of a text in the model.
-      key: seed of the copies' differences.
+    Copies of a first token get their own positions. Copies of a last token share its position and
+    differ by a small vector.
     """
     params, notes = dict(part.params), []
     table, old, m = params["position_embedding"], part.tower.class_tokens, tower.class_tokens
@@ -114,14 +98,9 @@ def fit_text(part: CheckpointTower, tower: Bert, length: int, key: int = 0) -> F
 
 
 def first_layers(part: CheckpointTower, tower: Any) -> CheckpointTower:
-    """A checkpoint's tower with only as many of its layers, from the first on, as one of ours has.
+    """Returns a checkpoint's tower with only its first layers, as many as a configured tower has.
 
-    Args:
-      part: of the checkpoint.
-      tower: as configured.
-
-    Returns:
-      The same where it has no more layers than that, or no equal ones.
+    A tower with no more layers, or with layers that differ, is returned unchanged.
     """
     cut = part.tower.at_depth(tower.depth)
     if cut is None or part.tower.depth <= tower.depth:
@@ -140,7 +119,7 @@ def _said(old: int, new: int, what: str = "the class token") -> str:
 
 
 def _diluted(old: int, new: int, as_one: bool) -> list[str]:
-    """That copies change what the model computes, unless they weigh as one."""
+    """Returns a note that copies change the model's output, unless they weigh as one."""
     if as_one or new <= old:
         return []
     return [
@@ -150,15 +129,11 @@ def _diluted(old: int, new: int, as_one: bool) -> list[str]:
 
 
 def copies(rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """The first `count` rows; where there are fewer, copies of them in turn with a little noise.
+    """Returns the first `count` rows; missing rows are copies in turn with a little noise.
 
     Args:
       rows: [old, W], at least one.
-      count: new number.
-      rng: of the noise, whose deviation is 2% of the rows'.
-
-    Returns:
-      [count, W].
+      rng: source of the noise, whose deviation is 2% of the deviation of the rows.
     """
     if count <= len(rows):
         return rows[:count]
@@ -171,7 +146,7 @@ def _noise(rows: np.ndarray, deviation: float, rng: np.random.Generator) -> np.n
 
 
 def resize_grid(rows: np.ndarray, old: int, new: int) -> np.ndarray:
-    """Positions of a square of patches at another size, bicubic: [old^2, W] -> [new^2, W]."""
+    """Resizes positions of a square of patches, bicubic: [old^2, W] -> [new^2, W]."""
     planes = rows.reshape(old, old, -1).transpose(2, 0, 1)  # [W, old, old]
     resized = [
         np.asarray(Image.fromarray(plane).resize((new, new), Image.Resampling.BICUBIC))

@@ -9,6 +9,7 @@ from big_retrieval.interop.settings_file import (
     Keys,
     harmless,
     only,
+    same,
     use,
 )
 
@@ -30,19 +31,12 @@ PREPROCESSOR: Keys = {
     "default_to_square": use("meaning of a size that is a number"),
     "do_pad": only(None, False),
     "pad_size": only(None),
-    "processor_class": INFO,
     "use_square_size": only(False),
-    "data_format": OUTPUT,
     "input_data_format": only(None),
-    "device": OUTPUT,
-    "disable_grouping": OUTPUT,
-    "return_tensors": OUTPUT,
     "image_seq_length": harmless("only of models that write text"),
-    "_valid_processor_keys": INFO,
-    "_processor_class": INFO,
-    "backend": INFO,
-    "is_local": INFO,
-    "local_files_only": INFO,
+    **same(OUTPUT, "data_format device disable_grouping return_tensors"),
+    **same(INFO, "processor_class _processor_class _valid_processor_keys backend is_local"),
+    **same(INFO, "local_files_only"),
 }
 PROCESSOR: Keys = {
     "image_processor": PREPROCESSOR,
@@ -51,31 +45,8 @@ PROCESSOR: Keys = {
     "tokenizer": harmless("tokenizer_config.json has it"),
 }
 
-_GENERATION = (
-    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-    "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
-    "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
-    "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id",
-    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty",
-    "suppress_tokens", "begin_suppress_tokens", "decoder_start_token_id", "prefix",
-    "task_specific_params", "use_cache", "output_past", "xla_device",
-    "finetuning_task", "id2label", "label2id", "num_labels", "_num_labels", "problem_type",
-)  # fmt: skip
 COMMON: Keys = {
     "model_type": use("architecture"),
-    "architectures": INFO,
-    "_name_or_path": INFO,
-    "transformers_version": INFO,
-    "tokenizer_class": INFO,
-    "torch_dtype": harmless("arrays are computed in float32"),
-    "dtype": harmless("arrays are computed in float32"),
-    "language": INFO,
-    "name": INFO,
-    "model_name": INFO,
-    "attn_implementation": OUTPUT,
-    "_attn_implementation": OUTPUT,
-    "_attn_implementation_autoset": OUTPUT,
-    "_commit_hash": INFO,
     "tie_word_embeddings": harmless("the arrays have both tables if they differ"),
     "tie_encoder_decoder": harmless("no decoder"),
     "pruned_heads": only(None, {}),
@@ -83,20 +54,32 @@ COMMON: Keys = {
     "is_encoder_decoder": only(False),
     "add_cross_attention": only(False),
     "cross_attention_hidden_size": only(None),
-    "chunk_size_feed_forward": OUTPUT,
-    "gradient_checkpointing": OFF,
-    "output_hidden_states": OUTPUT,
-    "output_attentions": OUTPUT,
-    "return_dict": OUTPUT,
-    "torchscript": OUTPUT,
-    "use_bfloat16": OUTPUT,
-    "tf_legacy_loss": OTHER_TASK,
-    "initializer_range": OFF,
-    "initializer_factor": OFF,
-    "bos_token_id": harmless("the tokenizer has it"),
-    "sep_token_id": harmless("the tokenizer has it"),
-    **dict.fromkeys(_GENERATION, OTHER_TASK),
     "big_retrieval": use("pooling and normalization of an export of this package"),
+    **same(harmless("arrays are computed in float32"), "torch_dtype dtype"),
+    **same(harmless("the tokenizer has it"), "bos_token_id sep_token_id"),
+    **same(OFF, "gradient_checkpointing initializer_range initializer_factor"),
+    **same(
+        INFO,
+        "architectures _name_or_path transformers_version tokenizer_class language name model_name "
+        "_commit_hash",
+    ),
+    **same(
+        OUTPUT,
+        "attn_implementation _attn_implementation _attn_implementation_autoset "
+        "chunk_size_feed_forward output_hidden_states output_attentions return_dict torchscript "
+        "use_bfloat16",
+    ),
+    **same(
+        OTHER_TASK,
+        "max_length min_length do_sample early_stopping num_beams num_beam_groups "
+        "diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty "
+        "no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences "
+        "output_scores return_dict_in_generate forced_bos_token_id forced_eos_token_id "
+        "remove_invalid_values exponential_decay_length_penalty suppress_tokens "
+        "begin_suppress_tokens decoder_start_token_id prefix task_specific_params use_cache "
+        "output_past xla_device finetuning_task id2label label2id num_labels _num_labels "
+        "problem_type tf_legacy_loss",
+    ),
 }
 _ENCODER: Keys = {
     **COMMON,
@@ -104,31 +87,22 @@ _ENCODER: Keys = {
     "hidden_act": use("activation"),
     "layer_norm_eps": use("epsilon of norms"),
     "num_hidden_layers": use("must agree with the arrays"),
-    "hidden_size": ARRAYS,
-    "intermediate_size": ARRAYS,
-    "hidden_dropout_prob": OFF,
-    "attention_probs_dropout_prob": OFF,
-    "attention_dropout": OFF,
-    "dropout": OFF,
+    **same(ARRAYS, "hidden_size intermediate_size"),
+    **same(OFF, "hidden_dropout_prob attention_probs_dropout_prob attention_dropout dropout"),
 }
 _TEXT: Keys = {
     **_ENCODER,
-    "vocab_size": ARRAYS,
-    "max_position_embeddings": ARRAYS,
-    "type_vocab_size": ARRAYS,
-    "classifier_dropout": OFF,
     "position_embedding_type": only(None, "absolute"),
-    "gradient_checkpointing": OFF,
     "pad_token_id": harmless("padding is not seen"),
     "eos_token_id": harmless("the tokenizer has it"),
-    **dict.fromkeys(
-        (
-            "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
-            "pooler_size_per_head", "pooler_type", "directionality", "pooler_dropout",
-        ),
+    **same(ARRAYS, "vocab_size max_position_embeddings type_vocab_size"),
+    **same(OFF, "classifier_dropout gradient_checkpointing"),
+    **same(
         harmless("only of BERT's pooler, which no embedding is taken from"),
+        "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
+        "pooler_type directionality pooler_dropout",
     ),
-}  # fmt: skip
+}
 _PIXELS: Keys = {
     "image_size": use("size of images in pixels"),
     "patch_size": ARRAYS,
@@ -145,55 +119,41 @@ CLIP_TEXT: Keys = {
     "eos_token_id": use("id of the pooled position; 2: the largest id"),
 }
 CLIP_IMAGE: Keys = {**_CLIP_COMMON, **_PIXELS}
+_OF_DISTILBERT = (
+    "vocab_size max_position_embeddings pad_token_id eos_token_id dropout attention_dropout "
+    "position_embedding_type"
+)
 CONFIGS: dict[str, Keys] = {  # model_type -> keys of config.json
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), _TEXT),
     "mpnet": {**_TEXT, "relative_attention_num_buckets": only(32)},
     "distilbert": {
-        **{
-            key: _TEXT[key]
-            for key in (
-                *COMMON,
-                "vocab_size",
-                "max_position_embeddings",
-                "pad_token_id",
-                "eos_token_id",
-                "dropout",
-                "attention_dropout",
-                "position_embedding_type",
-            )
-        },
+        **COMMON,
+        **{key: _TEXT[key] for key in _OF_DISTILBERT.split()},
         "n_heads": use("heads"),
         "activation": use("activation"),
         "n_layers": use("must agree with the arrays"),
-        "dim": ARRAYS,
-        "hidden_dim": ARRAYS,
-        "qa_dropout": OFF,
-        "seq_classif_dropout": OFF,
         "sinusoidal_pos_embds": harmless("the arrays have the table"),
         "tie_weights_": harmless("the arrays have both tables if they differ"),
+        **same(ARRAYS, "dim hidden_dim"),
+        **same(OFF, "qa_dropout seq_classif_dropout"),
     },
     "vit": {
         **_ENCODER,
         **_PIXELS,
         "qkv_bias": only(True),
         "encoder_stride": OTHER_TASK,
-        "pooler_act": harmless("only of the pooler, which no embedding is taken from"),
-        "pooler_output_size": harmless("only of the pooler, which no embedding is taken from"),
+        **same(
+            harmless("only of the pooler, which no embedding is taken from"),
+            "pooler_act pooler_output_size",
+        ),
     },
     "resnet": {
         **COMMON,
         "num_channels": only(3),
         "hidden_act": only("relu"),
-        "downsample_in_first_stage": only(False),
-        "downsample_in_bottleneck": only(False),
-        "depths": ARRAYS,
-        "hidden_sizes": ARRAYS,
-        "embedding_size": ARRAYS,
-        "layer_type": ARRAYS,
-        "out_features": OUTPUT,
-        "out_indices": OUTPUT,
-        "_out_features": OUTPUT,
-        "_out_indices": OUTPUT,
+        **same(only(False), "downsample_in_first_stage downsample_in_bottleneck"),
+        **same(ARRAYS, "depths hidden_sizes embedding_size layer_type"),
+        **same(OUTPUT, "out_features out_indices _out_features _out_indices"),
         "stage_names": INFO,
     },
     "clip_text_model": CLIP_TEXT,
@@ -209,7 +169,6 @@ CONFIGS: dict[str, Keys] = {  # model_type -> keys of config.json
     },
 }
 
-_IN_TOKENIZER_JSON = harmless("tokenizer.json or vocab.txt has it")
 TOKENIZER: Keys = {
     "do_lower_case": use("lower-casing; must agree with tokenizer.json"),
     "strip_accents": use("must agree with the tokenizer's files"),
@@ -218,45 +177,33 @@ TOKENIZER: Keys = {
     "never_split": only(None, []),
     "model_max_length": use("tokens of a text"),
     "max_len": harmless("older name of model_max_length"),
-    "max_length": harmless("only used on request"),
-    "stride": harmless("only used on request"),
     "truncation_side": only("right"),
     "padding_side": only("right", None),
     "truncation_strategy": harmless("one text is cut at its end by all strategies"),
-    "pad_to_multiple_of": harmless("padding is not seen"),
-    "pad_token_type_id": harmless("padding is not seen"),
-    "padding": harmless("padding is not seen"),
     "truncation": harmless("texts are cut at the model's length"),
     "model_input_names": harmless("names of arrays"),
-    "clean_up_tokenization_spaces": harmless("only for reading ids"),
-    "spaces_between_special_tokens": harmless("only for reading ids"),
-    "errors": harmless("only for reading ids"),
-    "add_prefix_space": _IN_TOKENIZER_JSON,
     "trim_offsets": harmless("only of positions of letters"),
     "wordpieces_prefix": only("##"),
-    "added_tokens_decoder": _IN_TOKENIZER_JSON,
-    "added_tokens": _IN_TOKENIZER_JSON,
-    "additional_special_tokens": _IN_TOKENIZER_JSON,
-    "extra_special_tokens": _IN_TOKENIZER_JSON,
-    "special_tokens": _IN_TOKENIZER_JSON,
-    "model_specific_special_tokens": _IN_TOKENIZER_JSON,
-    "add_bos_token": _IN_TOKENIZER_JSON,
-    "add_eos_token": _IN_TOKENIZER_JSON,
     "add_special_tokens": only(True),
     "split_special_tokens": only(False),
     "sp_model_kwargs": only(None, {}),
-    "unk_id": _IN_TOKENIZER_JSON,
-    "vocab_size": _IN_TOKENIZER_JSON,
-    **dict.fromkeys(
-        ("bos_token", "eos_token", "cls_token", "sep_token", "pad_token", "unk_token",
-         "mask_token", "pad_id"),
-        _IN_TOKENIZER_JSON,
+    **same(harmless("only used on request"), "max_length stride"),
+    **same(harmless("padding is not seen"), "pad_to_multiple_of pad_token_type_id padding"),
+    **same(
+        harmless("only for reading ids"),
+        "clean_up_tokenization_spaces spaces_between_special_tokens errors",
     ),
-    **dict.fromkeys(
-        ("tokenizer_class", "processor_class", "name_or_path", "_name_or_path", "vocab_file",
-         "merges_file", "tokenizer_file", "special_tokens_map_file", "full_tokenizer_file",
-         "from_slow", "legacy", "use_fast", "backend", "is_local", "local_files_only",
-         "tokenizer_version", "transformers_version", "device_map"),
+    **same(
+        harmless("tokenizer.json or vocab.txt has it"),
+        "add_prefix_space added_tokens_decoder added_tokens additional_special_tokens "
+        "extra_special_tokens special_tokens model_specific_special_tokens add_bos_token "
+        "add_eos_token unk_id vocab_size bos_token eos_token cls_token sep_token pad_token "
+        "unk_token mask_token pad_id",
+    ),
+    **same(
         INFO,
+        "tokenizer_class processor_class name_or_path _name_or_path vocab_file merges_file "
+        "tokenizer_file special_tokens_map_file full_tokenizer_file from_slow legacy use_fast "
+        "backend is_local local_files_only tokenizer_version transformers_version device_map",
     ),
-}  # fmt: skip
+}

@@ -1,4 +1,4 @@
-"""Weights from `config.init`, which a run starts from instead of random ones."""
+"""Weights from `config.init`, instead of random ones."""
 
 import dataclasses
 import re
@@ -28,11 +28,11 @@ WHOLE = "model"  # name in config.init for all towers and the logit scale
 
 @dataclasses.dataclass(frozen=True)
 class InitialWeights:
-    """Arrays that are not drawn from the seed.
+    """Arrays that are not random.
 
     Attributes:
       params: path -> array of a parameter.
-      notes: messages about arrays that were changed, left out, or are drawn.
+      notes: messages about arrays that were changed, left out, or are random.
       stats: path -> running average of a batch norm.
     """
 
@@ -56,7 +56,7 @@ def read_initial_weights(
       tokenizer: compared with the checkpoints' tokenizers unless None.
 
     Raises:
-      UserError: a checkpoint cannot be read or does not fit; says which key to change.
+      UserError: a checkpoint cannot be read or does not fit; names the key to change.
     """
     read_once: dict[str, CheckpointContents] = {}
     params: Flat = {}

@@ -1,5 +1,6 @@
-"""The kinds of towers that are known, and how a checkpoint's names tell which one it holds."""
+"""Architectures of other libraries, recognized by the names of a checkpoint."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,19 +20,19 @@ class Kind:
     """One architecture as one library saves it.
 
     Attributes:
-      name: for messages.
-      side: what the tower reads.
-      sign: a name that every checkpoint of this kind has, behind one of the prefixes.
-      prefixes: what may stand in front of all names of the tower.
-      table: its parameters.
-      head: the projection behind it, named without the prefix; None: it has none.
-      mlp: a head of two layers in its stead (`config.Mlp` with GELU), named likewise.
-      fixed: attributes of the tower that no array tells and no settings file changes.
+      name: name in messages.
+      side: modality of the tower.
+      sign: a name that every checkpoint of this kind has, after one of the prefixes.
+      prefixes: possible prefixes of all names of the tower.
+      table: names of the parameters.
+      head: name of the projection, without the prefix; None if there is no projection.
+      mlp: names of a head of two layers (`config.Mlp` with GELU) that may replace the projection.
+      fixed: attributes of the tower that arrays and settings files do not give.
       usual: attributes that a settings file may change.
-      head_width: width / heads where no settings file says how many heads; None: it must.
-      masked: the masked-language head that may come with it; None: there is none.
-      stats: running averages of its batch norms, where it has them.
-      pixels: how its images are prepared, where no settings file says it; None: as CLIP's.
+      head_width: width / heads if no settings file gives the heads; None if it has to.
+      masked: masked-language head that the checkpoint may have; None for no such head.
+      stats: names of the running averages of batch norms.
+      pixels: preparation of images if no settings file gives it; None for CLIP's.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Kind:
     pixels: Pixels | None = None
 
     def prefix(self, arrays: Mapping[str, np.ndarray]) -> str | None:
-        """The prefix behind which the sign is found; None where it is not."""
+        """Returns the prefix of the sign in a checkpoint; None without the sign."""
         return next((each for each in self.prefixes if each + self.sign in arrays), None)
 
 
@@ -80,6 +81,17 @@ MTOB = (
         fixed={"pool": "first", "norm": "post"},
         usual=_EXACT,
     ),
+)
+
+_OPEN_CLIP_BERT = Kind(
+    "open_clip's BERT",
+    "text",
+    text_names.OPEN_CLIP_SIGN,
+    ("text.",),
+    text_names.OPEN_CLIP_BERT,
+    NameEntry("proj.weight", "kernel", "linear"),
+    text_names.OPEN_CLIP_MLP,
+    usual=_BERT | {"pool": "mean"},
 )
 
 KINDS = (
@@ -163,16 +175,7 @@ KINDS = (
         image_names.BIG_VISION,
         usual={"activation": "gelu_tanh", "epsilon": 1e-6},
     ),
-    Kind(
-        "open_clip's BERT",
-        "text",
-        text_names.OPEN_CLIP_SIGN,
-        ("text.",),
-        text_names.OPEN_CLIP_BERT,
-        NameEntry("proj.weight", "kernel", "linear"),
-        text_names.OPEN_CLIP_MLP,
-        usual=_BERT | {"pool": "mean"},
-    ),
+    _OPEN_CLIP_BERT,
     Kind(
         "MPNet",
         "text",
@@ -205,26 +208,19 @@ KINDS = (
     ),
 )
 
-# RoBERTa's names are BERT's; its settings, the prefix, or its two more positions tell it apart.
+# RoBERTa has BERT's names; its settings, the prefix, or its two more positions identify it.
 ROBERTA = {
-    "BERT": Kind(
-        "RoBERTa",
-        "text",
-        "encoder.layer.0.attention.self.query.weight",
-        _BERT_PREFIXES,
-        text_names.ROBERTA,
+    "BERT": dataclasses.replace(
+        KINDS[-1],
+        name="RoBERTa",
+        table=text_names.ROBERTA,
         usual=_BERT | {"epsilon": 1e-5},
-        head_width=None,
         masked=text_names.ROBERTA_MASKED,
     ),
-    "open_clip's BERT": Kind(
-        "open_clip's RoBERTa",
-        "text",
-        text_names.OPEN_CLIP_SIGN,
-        ("text.",),
-        text_names.OPEN_CLIP_ROBERTA,
-        NameEntry("proj.weight", "kernel", "linear"),
-        text_names.OPEN_CLIP_MLP,
+    "open_clip's BERT": dataclasses.replace(
+        _OPEN_CLIP_BERT,
+        name="open_clip's RoBERTa",
+        table=text_names.OPEN_CLIP_ROBERTA,
         usual=_BERT | {"epsilon": 1e-5, "pool": "mean"},
     ),
 }
@@ -233,11 +229,10 @@ LOGIT_SCALE = ("logit_scale", "params/t", "t")
 
 
 def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator[tuple[Kind, str]]:
-    """The towers that a checkpoint holds, one of a side at most, each with its prefix.
+    """Yields the towers of a checkpoint, at most one per side, with their prefixes.
 
     Args:
-      arrays: their names and arrays.
-      model_type: of a Hugging Face config.json, where there is one.
+      model_type: value in a Hugging Face config.json; empty without that file.
     """
     several = arrays.get("visual.class_embedding")
     known = (*MTOB, *KINDS) if several is not None and several.ndim == 2 else KINDS
@@ -254,6 +249,6 @@ def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator
 
 
 def _has_roberta_positions(arrays: Mapping[str, np.ndarray], prefix: str) -> bool:
-    """Whether an open_clip checkpoint, whose settings may be elsewhere, has RoBERTa's positions."""
-    found = arrays.get(f"{prefix}{text_names.INSIDE}embeddings.position_embeddings.weight")
-    return found is not None and found.shape[0] == 514
+    """Returns True if an open_clip checkpoint without settings has RoBERTa's positions."""
+    table = arrays.get(f"{prefix}{text_names.INSIDE}embeddings.position_embeddings.weight")
+    return table is not None and table.shape[0] == 514

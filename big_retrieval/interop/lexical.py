@@ -1,4 +1,4 @@
-"""Lexical encoders out of masked-language models, as SPLADE is made of them."""
+"""Lexical encoders from masked-language models, such as SPLADE."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ SAME = ("tied", "transform", "use_bias", "epsilon")
 def as_lexical(
     source: CheckpointContents, activation: Any = "log1p_relu", top_k: int | None = None
 ) -> CheckpointContents:
-    """The same checkpoint with its masked-language head as a lexical one.
+    """Returns a checkpoint with its masked-language head as a lexical head.
 
     Args:
-      source: as it was read; one whose head is lexical already stays as it is.
-      activation: of the lexical head.
+      source: the checkpoint; unchanged if its head is lexical already.
+      activation: activation of the lexical head.
       top_k: number of terms that its gate keeps, the largest ones; None for all.
 
     Raises:
-      UserError: it has no masked-language head, or not all of one.
+      UserError: the head is missing or incomplete.
     """
     for name, part in source.parts.items():
         if part.lexical is not None:
@@ -74,15 +74,12 @@ def fit_head(
     wanted: Mapping[str, tuple[int, ...]],
     origin: str,
 ) -> Flat:
-    """A checkpoint's lexical head for a configured one.
+    """Returns the parameters of a checkpoint's lexical head for a configured one.
 
     Args:
-      path: of the field in the config, e.g. config.fields.text.
+      path: location of the field in the config, such as config.fields.text.
       tower: name of its tower.
-      head: as configured.
-      part: of the checkpoint, with a lexical head.
       wanted: path below the head -> shape, of the model.
-      origin: the file, for messages.
 
     Raises:
       UserError: they compute different things, or shapes differ.

@@ -1,4 +1,4 @@
-"""A whole model out of a checkpoint of another library: configuration, tokenizer, parameters."""
+"""A whole model from a checkpoint of another library: configuration, tokenizer, parameters."""
 
 import dataclasses
 import logging
@@ -43,21 +43,21 @@ def import_model(
     head: str = "",
     batch_size: int = 64,
 ) -> TrainedModel:
-    """Opens a model that was not trained here.
+    """Opens a model of another library, or a run of this package.
 
     Args:
       path: a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, a
-        run of ours, or a name on the hub.
+        run, or a name on the hub.
       like: a config whose fields (names, columns, sides) and evaluators the model takes over.
-      tokenizer: file, folder or hub name, where the checkpoint has none.
-      pool: "first", "last" or "mean": how texts are pooled, where the checkpoint does not say.
-      head: "lexical" makes a lexical encoder of a masked-language model, with max pooling and
-        log(1 + relu); without it, the masked-language head is left out.
-      batch_size: rows encoded at a time at most; CPUs take fewer of long texts.
+      tokenizer: file, folder or hub name, if the checkpoint has none.
+      pool: "first", "last" or "mean": pooling of texts, if the checkpoint does not give it.
+      head: "lexical" turns a masked-language model into a lexical encoder, with max pooling and
+        log(1 + relu); empty leaves the masked-language head out.
+      batch_size: maximum number of rows per batch; CPUs take fewer of long texts.
 
     Raises:
-      UserError: nothing usable there, parameters that are missing or not understood, or a tokenizer
-        that does not fit.
+      UserError: nothing usable there, parameters that are missing or unknown, or a tokenizer that
+        does not fit.
     """
     folder, _ = locate(path)
     if folder is not None and (is_ours(folder) or is_exported(folder)):
@@ -80,7 +80,7 @@ def import_model(
 
 
 def _trained_here(folder: Path, like: Config | None, batch_size: int) -> TrainedModel:
-    """A model of ours, with the data and evaluators of another config, which name its fields."""
+    """Returns a model of this package, with the data and evaluators of another config."""
     if is_ours(folder):
         model = load(folder, batch_size=batch_size)
     else:
@@ -95,7 +95,7 @@ def _trained_here(folder: Path, like: Config | None, batch_size: int) -> Trained
 
 
 def _told(source: CheckpointContents, config: Config) -> Iterator[str]:
-    """What a user should know about an import."""
+    """Yields messages about an import."""
     for name, part in source.parts.items():
         size = sum(x.size for x in part.params.values())
         yield f"{name}: {part.kind.name}, {part.tower.describe()}, {size:,} parameters"
@@ -112,7 +112,7 @@ def _told(source: CheckpointContents, config: Config) -> Iterator[str]:
 
 
 def _lexical(source: CheckpointContents, head: str, pool: str) -> CheckpointContents:
-    """The same as a lexical encoder."""
+    """Returns the checkpoint as a lexical encoder."""
     if head != "lexical":
         raise UserError(f"head {head!r} is unknown; known: lexical.")
     if pool:
@@ -124,7 +124,7 @@ def _lexical(source: CheckpointContents, head: str, pool: str) -> CheckpointCont
 
 
 def _pooled(source: CheckpointContents, pool: str) -> CheckpointContents:
-    """The same with its text tower pooled in another way."""
+    """Returns the checkpoint with another pooling of texts."""
     if any(part.lexical is not None for part in source.parts.values()):
         raise UserError(
             f"{source.origin} is a lexical encoder, which reads all positions: leave pool out."
@@ -139,7 +139,7 @@ def _pooled(source: CheckpointContents, pool: str) -> CheckpointContents:
 
 
 def _tokenizer(source: CheckpointContents, path: str) -> FixedLengthTokenizer:
-    """The checkpoint's tokenizer or the given one, whose ids the word table must have."""
+    """Returns the checkpoint's tokenizer or the given one, whose ids the word table must have."""
     if "text" not in source.parts:
         from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
         from big_retrieval.data.text.wordpiece import SPECIALS
@@ -163,13 +163,12 @@ def _tokenizer(source: CheckpointContents, path: str) -> FixedLengthTokenizer:
 
 
 def config_of(source: CheckpointContents, like: Config | None, tokenizer: str = "") -> Config:
-    """The configuration of an imported model.
+    """Returns the configuration of an imported model.
 
     Args:
-      source: the checkpoint.
-      like: whose fields, data and evaluators are taken over; None: fields `image` and `text`, or
-        two fields that share the only tower.
-      tokenizer: where its tokenizer comes from, if not from the checkpoint.
+      like: config whose fields, data and evaluators are taken over; None for fields `image` and
+        `text`, or two fields that share the only tower.
+      tokenizer: path of the tokenizer, if it is not the checkpoint's.
     """
     base = Config(
         dtype="float32", topology="inner" if source.settings.normalise is False else "sphere"
@@ -207,7 +206,7 @@ def _fields(source: CheckpointContents, like: Config | None) -> dict[str, Any]:
 
 
 def _field(source: CheckpointContents, field: Any) -> Any:
-    """A field as the checkpoint's tower reads it."""
+    """Returns a field as the checkpoint's tower reads it."""
     part = source.parts[field.modality]
     head = part.head_config
     if field.modality == "image":

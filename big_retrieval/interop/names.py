@@ -1,13 +1,13 @@
-"""Tables of names: how a checkpoint of another library calls what our parameters are.
+"""Tables of parameter names: names in checkpoints of other libraries -> paths below a tower.
 
-A table is data and reads in both directions. In names and paths {i} stands for a layer's number
-(and {j} for a second one). `ours` is below the tower; {qkv} stands for query, key, value, which one
-array of theirs holds stacked. A layout says how arrays of the PyTorch world lie in memory and how
-ours do: it takes the one array of a checkpoint to the one or several of ours, and back.
+A table is a text with a line for each parameter: name, path, and layout unless it is "same". In
+names and paths, {i} and {j} are the indices of a layer. {qkv} stands for query, key and value,
+which one array of the checkpoint has stacked. A layout converts arrays in both directions. If the
+layout is a key of `MODULES`, such as "Linear", the line is for all parameters of this module.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,11 +18,11 @@ Several = Sequence[np.ndarray]
 
 @dataclass(frozen=True)
 class Layout:
-    """A change of layout and its inverse.
+    """Conversion of arrays, and its inverse.
 
     Attributes:
-      ours: their array -> ours, as many as the entry has paths.
-      theirs: our arrays -> theirs.
+      ours: array of a checkpoint -> arrays of the entry's paths.
+      theirs: the inverse.
     """
 
     ours: Callable[[np.ndarray], Several]
@@ -56,14 +56,6 @@ def _one_way(x: np.ndarray) -> np.ndarray:
     raise NotImplementedError("this layout is only read")
 
 
-def _skip(x: np.ndarray) -> np.ndarray:
-    return x[2:]
-
-
-def _pad(x: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros_like(x[:2]), x])
-
-
 LAYOUTS: dict[str, Layout] = {
     "same": _single(lambda x: x, lambda x: x),
     "linear": _single(np.transpose, np.transpose),  # [out, in] <-> [in, out]
@@ -72,8 +64,8 @@ LAYOUTS: dict[str, Layout] = {
     "row": _single(lambda x: x[None], lambda x: x[0]),  # [W] <-> [1, W]
     "batch": _single(lambda x: x[0], lambda x: x[None]),  # [1, L, W] <-> [L, W]
     "scalar": _single(lambda x: x.reshape(()), lambda x: x.reshape(())),
-    # RoBERTa's positions begin behind the padding's id, 1; two rows are never looked at.
-    "from_two": _single(_skip, _pad),
+    # RoBERTa's positions begin after the id of padding, 1; two rows are unused.
+    "from_two": _single(lambda x: x[2:], lambda x: np.concatenate([np.zeros_like(x[:2]), x])),
     "qkv": Layout(  # [3W, W] <-> three [W, W]
         lambda x: [part.T for part in np.split(x, 3)],
         lambda xs: np.concatenate([part.T for part in xs]),
@@ -87,14 +79,21 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
+MODULES = {  # module -> (name, path, layout) of its parameters
+    "Linear": (("weight", "kernel", "linear"), ("bias", "bias", "same")),
+    "Norm": (("weight", "scale", "same"), ("bias", "bias", "same")),
+    "Averages": (("running_mean", "mean", "same"), ("running_var", "var", "same")),
+}
+
+
 @dataclass(frozen=True)
 class NameEntry:
-    """One line of a table.
+    """One parameter of a table.
 
     Attributes:
-      theirs: a name in the checkpoint, without the table's prefix.
-      ours: the path below the tower.
-      layout: of `LAYOUTS`.
+      theirs: name in the checkpoint, without the table's prefix.
+      ours: path below the tower.
+      layout: key of `LAYOUTS`.
     """
 
     theirs: str
@@ -102,20 +101,19 @@ class NameEntry:
     layout: str = "same"
 
     def paths(self) -> tuple[str, ...]:
-        """Our paths, one or three."""
+        """Returns the paths, one or three."""
         if "{qkv}" not in self.ours:
             return (self.ours,)
-        return tuple(self.ours.replace("{qkv}", each) for each in QKV)
+        return tuple(self.ours.replace("{qkv}", name) for name in QKV)
 
 
 @dataclass(frozen=True)
 class NameTable:
-    """Entries of one tower or head.
+    """Parameters of one tower or head.
 
     Attributes:
-      entries: the lines.
-      unused: regular expression of names that belong to the tower and that we have no use for
-        (buffers, poolers, classifiers).
+      unused: regular expression of names of the tower that are not imported (buffers, poolers,
+        classifiers).
     """
 
     entries: tuple[NameEntry, ...]
@@ -126,23 +124,23 @@ class NameTable:
         self._patterns.extend((_pattern(entry.theirs), entry) for entry in self.entries)
 
     def inside(self, prefix: str) -> "NameTable":
-        """The same names with a prefix before them."""
+        """Returns the table with a prefix before all names."""
         entries = (replace(entry, theirs=prefix + entry.theirs) for entry in self.entries)
         return NameTable(tuple(entries), rf"{re.escape(prefix)}({self.unused})")
 
     def find(self, name: str) -> tuple[NameEntry, dict[str, str]] | None:
-        """The entry of one of their names, with the numbers of its layers."""
+        """Returns the entry of a name, with the indices of its layers."""
         for pattern, entry in self._patterns:
             if match := pattern.fullmatch(name):
                 return entry, match.groupdict()
         return None
 
     def is_unused(self, name: str) -> bool:
-        """Whether a name is known to be of no use."""
+        """Returns True if a name is known and not imported."""
         return re.fullmatch(self.unused, name) is not None
 
     def to_ours(self, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
-        """(their name, our path, array in our layout) of all names that the table knows."""
+        """Yields (name, path, converted array) of the arrays that the table has."""
         for name, array in arrays.items():
             if (found := self.find(name)) is None:
                 continue
@@ -152,7 +150,7 @@ class NameTable:
                 yield name, path.format(**numbers), part
 
     def to_theirs(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """All of our parameters that the table knows, under their names and in their layout."""
+        """Returns name -> converted array of the parameters that the table has."""
         found: dict[str, np.ndarray] = {}
         for entry in self.entries:
             first, *rest = entry.paths()
@@ -166,62 +164,43 @@ class NameTable:
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """A name with {i} and {j} as a regular expression with these groups."""
+    """Returns a name with {i} and {j} as a regular expression with these groups."""
     return re.compile(re.sub(r"\\\{(\w)\\\}", r"(?P<\1>\\d+)", re.escape(name)))
 
 
-def _module(theirs: str, ours: str, layout: str, names: tuple[str, str]) -> Iterator[NameEntry]:
-    yield NameEntry(f"{theirs}.weight", f"{ours}/{names[0]}", layout)
-    yield NameEntry(f"{theirs}.bias", f"{ours}/{names[1]}")
+def table(text: str, *parts: NameTable, unused: str = "$.") -> NameTable:
+    """Returns the table of a text, see the module's docstring, with the entries of other tables."""
+    entries: list[NameEntry] = []
+    for line in filter(str.strip, text.splitlines()):
+        theirs, ours, *layout = line.split()
+        if layout and layout[0] in MODULES:
+            for name, path, kind in MODULES[layout[0]]:
+                entries.append(NameEntry(f"{theirs}.{name}", f"{ours}/{path}", kind))
+        else:
+            entries.append(NameEntry(theirs, ours, *layout))
+    entries += [entry for part in parts for entry in part.entries]
+    return NameTable(tuple(entries), unused)
 
 
-def linear(modules: Mapping[str, str]) -> Iterator[NameEntry]:
-    """Linear layers with bias: their module -> our module."""
-    for theirs, ours in modules.items():
-        yield from _module(theirs, ours, "linear", ("kernel", "bias"))
+# Layers of open_clip, in both towers.
+CLIP_BLOCKS = table("""
+    transformer.resblocks.{i}.attn.in_proj_weight  layers_{i}/attention/{qkv}/kernel  qkv
+    transformer.resblocks.{i}.attn.in_proj_bias    layers_{i}/attention/{qkv}/bias    qkv_bias
+    transformer.resblocks.{i}.attn.out_proj        layers_{i}/attention/out           Linear
+    transformer.resblocks.{i}.mlp.c_fc             layers_{i}/mlp/fc1                 Linear
+    transformer.resblocks.{i}.mlp.c_proj           layers_{i}/mlp/fc2                 Linear
+    transformer.resblocks.{i}.ln_1                 layers_{i}/ln_1                    Norm
+    transformer.resblocks.{i}.ln_2                 layers_{i}/ln_2                    Norm
+""")
 
-
-def norms(modules: Mapping[str, str]) -> Iterator[NameEntry]:
-    """Layer norms: their module -> our module."""
-    for theirs, ours in modules.items():
-        yield from _module(theirs, ours, "same", ("scale", "bias"))
-
-
-def table(*parts: Iterable[NameEntry], unused: str = "$.") -> NameTable:
-    """A table of several lists of names."""
-    return NameTable(tuple(entry for part in parts for entry in part), unused)
-
-
-def clip_blocks(prefix: str) -> list[NameEntry]:
-    """open_clip's residual blocks, in both towers."""
-    block, ours = f"{prefix}transformer.resblocks.{{i}}", "layers_{i}"
-    return [
-        NameEntry(f"{block}.attn.in_proj_weight", f"{ours}/attention/{{qkv}}/kernel", "qkv"),
-        NameEntry(f"{block}.attn.in_proj_bias", f"{ours}/attention/{{qkv}}/bias", "qkv_bias"),
-        *linear(
-            {
-                f"{block}.attn.out_proj": f"{ours}/attention/out",
-                f"{block}.mlp.c_fc": f"{ours}/mlp/fc1",
-                f"{block}.mlp.c_proj": f"{ours}/mlp/fc2",
-            }
-        ),
-        *norms({f"{block}.ln_1": f"{ours}/ln_1", f"{block}.ln_2": f"{ours}/ln_2"}),
-    ]
-
-
-_HF_CLIP_BLOCK = {
-    "self_attn.q_proj": "attention/query",
-    "self_attn.k_proj": "attention/key",
-    "self_attn.v_proj": "attention/value",
-    "self_attn.out_proj": "attention/out",
-    "mlp.fc1": "mlp/fc1",
-    "mlp.fc2": "mlp/fc2",
-}
-
-
-def hf_clip_blocks(model: str) -> list[NameEntry]:
-    """The layers of a tower of transformers' CLIP, `text_model` or `vision_model`."""
-    block, ours = f"{model}.encoder.layers.{{i}}", "layers_{i}"
-    pairs = {f"{block}.{a}": f"{ours}/{b}" for a, b in _HF_CLIP_BLOCK.items()}
-    lns = {f"{block}.layer_norm1": f"{ours}/ln_1", f"{block}.layer_norm2": f"{ours}/ln_2"}
-    return [*linear(pairs), *norms(lns)]
+# Layers of CLIP in transformers, below `text_model` or `vision_model`.
+HF_CLIP_BLOCKS = table("""
+    encoder.layers.{i}.self_attn.q_proj    layers_{i}/attention/query  Linear
+    encoder.layers.{i}.self_attn.k_proj    layers_{i}/attention/key    Linear
+    encoder.layers.{i}.self_attn.v_proj    layers_{i}/attention/value  Linear
+    encoder.layers.{i}.self_attn.out_proj  layers_{i}/attention/out    Linear
+    encoder.layers.{i}.mlp.fc1             layers_{i}/mlp/fc1          Linear
+    encoder.layers.{i}.mlp.fc2             layers_{i}/mlp/fc2          Linear
+    encoder.layers.{i}.layer_norm1         layers_{i}/ln_1             Norm
+    encoder.layers.{i}.layer_norm2         layers_{i}/ln_2             Norm
+""")

@@ -1,4 +1,4 @@
-"""From a path to a checkpoint: a file, a model folder of any library, a run of ours, or the hub."""
+"""Reads a checkpoint: a file, a model folder of any library, a run of this package, or the hub."""
 
 import re
 from pathlib import Path
@@ -31,14 +31,14 @@ _PREFIXES = ("local-dir:", "hf-hub:")  # as open_clip writes them
 
 
 def read(path: str) -> CheckpointContents:
-    """Reads and understands a checkpoint.
+    """Reads a checkpoint and recognizes its towers.
 
     Args:
       path: a weight file; a folder of Hugging Face, open_clip, timm or sentence-transformers; a run
-        or checkpoint folder of ours; the name of a published file; or a name on the hub.
+        or checkpoint folder; the name of a published file; or a name on the hub.
 
     Raises:
-      UserError: nothing is there, it cannot be read, or it is of no known kind.
+      UserError: nothing is there, it cannot be read, or its architecture is unknown.
     """
     place, origin = locate(path)
     if place is None:
@@ -50,12 +50,9 @@ def read(path: str) -> CheckpointContents:
 
 
 def locate(path: str) -> tuple[Path | None, str]:
-    """The file or folder of a path or a name on the hub, and what to call it in messages.
+    """Returns the file or folder of a path or of a name on the hub, and its name for messages.
 
-    None: the path is the name of a published file.
-
-    Raises:
-      UserError: nothing is there.
+    None instead of a file for the name of a published file.
     """
     if not path:
         raise UserError("the path of the weights is empty; give a file, a folder or a hub name.")
@@ -87,12 +84,12 @@ def _check_whole(place: Path) -> None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder is a run, or a checkpoint, of this package."""
+    """Returns True if a folder is a run, or a checkpoint, of this package."""
     return (folder / "checkpoints").is_dir() or (folder / manifest.MANIFEST).is_file()
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether a folder is an export of the target `torch`, which has our own config."""
+    """Returns True if a folder is an export that has a config of this package."""
     return (folder / CONFIG).is_file()
 
 
@@ -110,7 +107,7 @@ def _folder(folder: Path, origin: str) -> CheckpointContents:
 
 
 def _download(name: str) -> Path:
-    """A model of the hub, from the cache or the network."""
+    """Downloads a model of the hub, or returns it from the cache."""
     import huggingface_hub
 
     def load(cached: bool) -> str:
@@ -126,7 +123,7 @@ def _download(name: str) -> Path:
 
 
 def _ours(folder: Path) -> CheckpointContents:
-    """The checkpoint of a run of ours that `load` opens."""
+    """Reads the checkpoint of a run that `load` opens."""
     from big_retrieval.inference.saved import find, read_config, restore_weights
 
     found = find(folder)
@@ -135,7 +132,7 @@ def _ours(folder: Path) -> CheckpointContents:
 
 
 def _contents(folder: Path, config: Config, weights: Any) -> CheckpointContents:
-    """A model of ours as a checkpoint; its towers are parts, by their names."""
+    """Returns a model of this package as a checkpoint; its towers are parts, by their names."""
     params: Any = traverse_util.flatten_dict(weights, sep="/")
     parts = {}
     for name, tower in config.towers.items():

@@ -1,4 +1,4 @@
-"""Which residual network a checkpoint holds, told by its arrays alone."""
+"""Configuration of the residual network of a checkpoint, from its arrays."""
 
 import re
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ from big_retrieval.errors import UserError
 def recognise(
     origin: str, kind: str, params: Mapping[str, np.ndarray], stats: Mapping[str, np.ndarray]
 ) -> ResNet:
-    """The configuration of a residual network.
+    """Returns the configuration of a residual network.
 
     Args:
       origin: the file, for messages.
-      kind: the kind's name, for messages.
+      kind: name of the architecture, for messages.
       params: path below the tower -> array.
       stats: path below the tower -> running average.
 
     Raises:
-      UserError: something is missing or has another shape, as in networks with groups or with a
-        stem of three convolutions.
+      UserError: an array is missing or has another shape, as in networks with groups or with a stem
+        of three convolutions.
     """
     if "conv1/kernel" not in params:
         raise UserError(f"{origin} looks like {kind}, but lacks its conv1/kernel.")
@@ -54,7 +54,7 @@ def recognise(
 
 
 def shapes(tower: ResNet) -> dict[str, dict[str, tuple[int, ...]]]:
-    """The shapes of a tower's `params` and `batch_stats` by path, with nothing allocated."""
+    """Returns the shapes of a tower's `params` and `batch_stats` by path; allocates nothing."""
     image = jnp.zeros((1, 32, 32, 3))
     drawn: Any = jax.eval_shape(tower.build(0, ()).init, jax.random.key(0), image)
     found: dict[str, dict[str, tuple[int, ...]]] = {}

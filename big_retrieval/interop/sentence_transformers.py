@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: a list of modules, each with a folder of its own."""
+"""Folders of sentence-transformers: a list of modules, each with a folder."""
 
 import dataclasses
 import re
@@ -46,12 +46,8 @@ SPLADE = {"relu": "log1p_relu", "log1p_relu": "log1p_log1p_relu"}
 def read_folder(folder: Path, origin: str) -> CheckpointContents:
     """Reads a folder with modules.json.
 
-    Args:
-      folder: the model's.
-      origin: its name for messages.
-
     Raises:
-      UserError: a file that is missing or damaged, or a module that we have no counterpart of.
+      UserError: a file that is missing or damaged, or a module that cannot be imported.
     """
     by_kind: dict[str, list[Path]] = {}
     kinds: list[str] = []
@@ -116,7 +112,7 @@ def _settings(library: SettingsFile, inner: Path, task: str) -> Settings:
 
 
 def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> CheckpointContents:
-    """A SPLADE model: a masked-language model with SpladePooling behind it."""
+    """Reads a SPLADE model: a masked-language model, then SpladePooling."""
     inner = [*by_kind.pop("Transformer", ()), *by_kind.pop("MLMTransformer", ())]
     pooling = by_kind.pop("SpladePooling")
     if by_kind or len(inner) != 1 or len(pooling) != 1:
@@ -139,7 +135,7 @@ def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> Checkp
 
 
 def _inside(folder: Path, path: str) -> Path:
-    """A module's folder, which must lie in the model's."""
+    """Returns a module's folder, which must be inside of the model's."""
     place = (folder / path).resolve()
     if not place.is_relative_to(folder.resolve()):
         raise UserError(f"{folder}/modules.json names {path!r}, outside of its folder; not opened.")
@@ -204,7 +200,7 @@ def _truncated(source: CheckpointContents, dim: int, library: SettingsFile) -> C
 
 
 def _with_norm(source: CheckpointContents, folder: Path, kinds: list[str]) -> CheckpointContents:
-    """A norm behind the pooling: where that takes the first position, the tower's final norm."""
+    """Adds a norm after the pooling: the tower's final norm, if the first position is pooled."""
     SettingsFile.open(folder / "config.json", LAYER_NORM).finish()
     arrays = read_arrays(weights_file(folder))
     (name, part), *rest = source.parts.items()
@@ -226,7 +222,7 @@ def _with_norm(source: CheckpointContents, folder: Path, kinds: list[str]) -> Ch
 
 
 def _with_dense(source: CheckpointContents, folder: Path) -> CheckpointContents:
-    """A projection behind the pooling: linear ones without bias are a head of ours."""
+    """Adds a projection after the pooling: a linear module without bias."""
     config = SettingsFile.open(folder / "config.json", DENSE)
     arrays = read_arrays(weights_file(folder))
     bias = arrays.get("linear.bias", np.zeros(1))

@@ -14,7 +14,7 @@ from big_retrieval.interop.settings_file import SettingsFile
 from big_retrieval.interop.settings_keys import OPEN_CLIP, TIMM
 from big_retrieval.interop.tokenizer_settings import tokenizer_folder, tokenizer_length
 
-ACTIVATIONS = {  # as the settings call them -> as we do
+ACTIVATIONS = {  # name in settings files -> activation
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
@@ -22,9 +22,8 @@ ACTIVATIONS = {  # as the settings call them -> as we do
     "quick_gelu": "quick_gelu",
     "relu": "relu",
 }
-# What Hugging Face's CLIP takes for keys that its files leave out.
+# Defaults of transformers for keys that files leave out.
 _HF_BERT = {"num_attention_heads": 12, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-_HF_VIT = {"num_attention_heads": 12, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
 _HF_END = 49_407  # of CLIP, if the file does not give it
 _HF_LARGEST = 2  # end id for which transformers pools at the largest id, for old files
 _HF_TEXT = {"num_attention_heads": 8, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
@@ -33,21 +32,21 @@ _HF_VISION = {"num_attention_heads": 12, "hidden_act": "quick_gelu", "layer_norm
 
 @dataclass(frozen=True)
 class Settings:
-    """What is known beside the arrays; the default knows nothing.
+    """Model settings that the weight arrays do not contain. None means unspecified.
 
     Attributes:
-      model_type: of a Hugging Face config.json.
+      model_type: value in a Hugging Face config.json.
       towers: "image", "text" -> heads, activation, epsilon.
-      pixels: of images, where it is said.
-      pool: of sentence-transformers: "first" or "mean"; None: not said.
-      normalise: whether vectors are divided by their norm; None: not said.
-      length: maximum number of tokens of a text; None if unspecified.
-      end: id of the position that texts are pooled at; "largest" for the largest id of a text;
-        None if the id does not matter.
+      pixels: preparation of images.
+      pool: pooling of texts: "first", "mean" or "last".
+      normalise: True if embeddings are divided by their norm.
+      length: maximum number of tokens of a text.
+      end: id of the position that texts are pooled at; "largest" for the largest id of a text; None
+        if the id does not matter.
       prefix: text that the library puts before every text.
-      notes: what differs from the library on purpose, a sentence each.
-      prompts: texts that belong in front of queries or documents (E5's "query: "), by use.
-      tokenizer: the folder or file of the tokenizer; None: there is none.
+      notes: messages about intended differences from the library.
+      prompts: use -> text before queries or documents (E5's "query: ").
+      tokenizer: folder or file of the tokenizer.
     """
 
     model_type: str = ""
@@ -63,23 +62,19 @@ class Settings:
     tokenizer: Path | None = None
 
     def of(self, side: str) -> Mapping[str, Any]:
-        """Heads, activation and epsilon of a side, as far as they are known."""
+        """Returns the known heads, activation and epsilon of a side."""
         return self.towers.get(side, {})
 
 
 def read_settings(folder: Path) -> Settings:
-    """The settings of a model folder: open_clip's, sentence-transformers', timm's, Hugging Face's.
+    """Reads the settings of a model folder of open_clip, timm or Hugging Face.
 
     Raises:
-      UserError: a file that cannot be read, or a model that is something else than it must be.
+      UserError: a file that cannot be read, or a model that cannot be imported.
     """
     if (folder / "open_clip_config.json").is_file():
         return _open_clip(folder)
     return _hugging_face(folder) if (folder / "config.json").is_file() else Settings()
-
-
-def _activation(file: SettingsFile, key: str, default: str) -> str:
-    return file.choice(key, ACTIVATIONS, default)
 
 
 def _hugging_face(folder: Path) -> Settings:
@@ -102,7 +97,7 @@ def _hugging_face(folder: Path) -> Settings:
         towers = {"text": _attention(text, _HF_TEXT), "image": _image(vision, _HF_VISION)}
         end = text.number("eos_token_id", _HF_END)
     elif kind in ("vit", "clip_vision_model"):
-        towers = {"image": _image(config, _HF_VISION if kind.startswith("clip") else _HF_VIT)}
+        towers = {"image": _image(config, _HF_VISION if kind.startswith("clip") else _HF_BERT)}
     elif kind == "resnet":
         towers = {}
     else:
@@ -137,11 +132,7 @@ def _clip_part(config: SettingsFile, side: str) -> SettingsFile:
 
 
 def _of_an_export(config: SettingsFile) -> Mapping[str, Any]:
-    """Returns `pool` and `normalise`, which an export adds to config.json.
-
-    Raises:
-      UserError: no export wrote the value.
-    """
+    """Returns `pool` and `normalise`, which an export adds to config.json."""
     value = config.get("big_retrieval", {})
     known = {"pool": (None, "first", "mean"), "normalise": (None, True, False)}
     if (
@@ -160,8 +151,8 @@ def _attention(config: SettingsFile, usual: Mapping[str, Any]) -> dict[str, Any]
     return {
         "heads": config.number(heads, usual["num_attention_heads"]),
         "depth": config.number(layers),
-        "activation": _activation(
-            config, "activation" if old else "hidden_act", usual["hidden_act"]
+        "activation": config.choice(
+            "activation" if old else "hidden_act", ACTIVATIONS, usual["hidden_act"]
         ),
         "epsilon": None if old else config.number("layer_norm_eps", usual["layer_norm_eps"]),
     }
@@ -206,20 +197,17 @@ def _open_clip(folder: Path) -> Settings:
         "image_size": size,
     }
     inside = str(text.get("hf_model_name") or "")
-    words = (
-        {"heads": text.number("heads")}
-        if inside
-        else {
+    end = None
+    if inside:
+        words = {"heads": text.number("heads")}
+        _bert_inside(text, inside)
+    else:
+        words = {
             "activation": activation,
             "epsilon": _epsilon(text),
             "heads": text.number("heads", 8),
             "depth": text.number("layers", 12),
         }
-    )
-    end = None
-    if inside:
-        _bert_inside(text, inside)
-    else:
         pools = {"argmax": "largest", "eos": text.number("eos_id", 2)}
         end = text.choice("pool_type", pools, "argmax")
         text.choice("proj_type", {"linear": True, "none": False}, "linear")

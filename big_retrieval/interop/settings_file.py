@@ -48,6 +48,11 @@ def only(
     return KeyRule(reason, values=values)
 
 
+def same(rule: KeyRule, names: str) -> Keys:
+    """Returns keys that share a rule."""
+    return dict.fromkeys(names.split(), rule)
+
+
 ARRAYS = harmless("size that the arrays have; the library itself refuses other arrays")
 OFF = harmless("only in training: dropout, initial values, memory")
 INFO = harmless("information, such as versions, licenses and names of classes")

@@ -13,25 +13,23 @@ from big_retrieval.interop.settings_file import (
     Keys,
     harmless,
     only,
+    same,
     use,
 )
 
 _CUSTOM_BLOCKS: Keys = {
     "ls_init_value": only(None, reason="no layer scale"),
     "block_type": only(None, "default"),
-    "qk_norm": only(False),
-    "scaled_cosine_attn": only(False),
-    "scale_heads": only(False),
-    "scale_attn_inner": only(False),
-    "scale_attn": only(False),
-    "scale_fc": only(False),
     "act_kwargs": only(None, {}),
     "norm_kwargs": {"eps": use("epsilon of norms")},
-    "final_ln_after_pool": only(False),
     "output_tokens": OUTPUT,
-    "mlp_ratio": ARRAYS,
     "layers": use("must agree with the arrays"),
-    "width": ARRAYS,
+    **same(ARRAYS, "mlp_ratio width"),
+    **same(
+        only(False),
+        "qk_norm scaled_cosine_attn scale_heads scale_attn_inner scale_attn scale_fc "
+        "final_ln_after_pool",
+    ),
 }
 OPEN_CLIP: Keys = {
     "model_cfg": {
@@ -52,18 +50,15 @@ OPEN_CLIP: Keys = {
             "image_size": use("size of images in pixels"),
             "patch_dropout": OFF,
             "attentional_pool": only(False),
-            "attn_pooler_queries": harmless("only of attentional_pool"),
-            "attn_pooler_heads": harmless("only of attentional_pool"),
+            **same(harmless("only of attentional_pool"), "attn_pooler_queries attn_pooler_heads"),
             "no_ln_pre": use("must agree with the arrays"),
             "pos_embed_type": only("learnable", "sin_cos_2d", reason="the arrays have the table"),
             "pool_type": use("tok: class token; avg: mean of patches"),
             "timm_model_name": only(None, "", reason="no tower of timm"),
-            "timm_model_pretrained": harmless("only of timm_model_name"),
-            "timm_pool": harmless("only of timm_model_name"),
-            "timm_proj": harmless("only of timm_model_name"),
-            "timm_proj_bias": harmless("only of timm_model_name"),
-            "timm_drop": harmless("only of timm_model_name"),
-            "timm_drop_path": harmless("only of timm_model_name"),
+            **same(
+                harmless("only of timm_model_name"),
+                "timm_model_pretrained timm_pool timm_proj timm_proj_bias timm_drop timm_drop_path",
+            ),
         },
         "text_cfg": {
             **_CUSTOM_BLOCKS,
@@ -105,8 +100,7 @@ TIMM: Keys = {
     "num_features": ARRAYS,
     "global_pool": use("token for ViTs, avg for ResNets"),
     "model_args": only(None, {}),
-    "label_names": INFO,
-    "label_descriptions": INFO,
+    **same(INFO, "label_names label_descriptions"),
     "pretrained_cfg": {
         "input_size": use("size of images in pixels"),
         "crop_pct": use("share of the short side that the central square has; 0.875 by default"),
@@ -114,28 +108,18 @@ TIMM: Keys = {
         "interpolation": use("bicubic; bilinear"),
         "mean": use("mean of each channel"),
         "std": use("deviation of each channel"),
-        "test_input_size": harmless("only used on request"),
-        "test_crop_pct": harmless("only used on request"),
-        "fixed_input_size": harmless("the size stays as it is"),
-        "min_input_size": harmless("the size stays as it is"),
-        "pool_size": OTHER_TASK,
-        "num_classes": OTHER_TASK,
-        "label_offset": OTHER_TASK,
-        "label_names": INFO,
-        "label_descriptions": INFO,
-        "classifier": OTHER_TASK,
-        "first_conv": INFO,
         "custom_load": harmless("layout of other files of the same model"),
-        "state_dict": INFO,
-        **dict.fromkeys(
-            (
-                "tag", "url", "file", "source", "hf_hub_id", "hf_hub_filename", "license",
-                "origin_url", "paper_name", "paper_ids", "notes", "architecture", "description",
-            ),
+        **same(harmless("only used on request"), "test_input_size test_crop_pct"),
+        **same(harmless("the size stays as it is"), "fixed_input_size min_input_size"),
+        **same(OTHER_TASK, "pool_size num_classes label_offset classifier"),
+        **same(
             INFO,
+            "label_names label_descriptions first_conv state_dict tag url file source hf_hub_id "
+            "hf_hub_filename license origin_url paper_name paper_ids notes architecture "
+            "description",
         ),
     },
-}  # fmt: skip
+}
 
 MODULE: Keys = {
     "idx": harmless("modules follow the order of the list"),
@@ -144,7 +128,6 @@ MODULE: Keys = {
     "type": use("class of the module"),
     "kwargs": only(None, []),
 }
-_NO_POOLER = only(None, {}, {"add_pooling_layer": False})
 SENTENCE_BERT: Keys = {
     "max_seq_length": use("tokens of a text"),
     "do_lower_case": use("refused if the tokenizer keeps upper case"),
@@ -156,19 +139,16 @@ SENTENCE_BERT: Keys = {
         }
     },
     "module_output_name": only("token_embeddings"),
-    "model_args": _NO_POOLER,
-    "tokenizer_args": only(None, {}),
-    "config_args": only(None, {}),
-    "model_kwargs": _NO_POOLER,
-    "processor_kwargs": only(None, {}),
-    "processing_kwargs": only(None, {}),
-    "config_kwargs": only(None, {}),
     "tokenizer_name_or_path": only(None),
     "unpad_inputs": OUTPUT,
+    **same(only(None, {}, {"add_pooling_layer": False}), "model_args model_kwargs"),
+    **same(
+        only(None, {}),
+        "tokenizer_args config_args processor_kwargs processing_kwargs config_kwargs",
+    ),
 }
 SENTENCE_TRANSFORMERS: Keys = {
-    "__version__": INFO,
-    "model_type": INFO,
+    **same(INFO, "__version__ model_type"),
     "prompts": use("texts that are put before queries or documents"),
     "default_prompt_name": use("the prompt that is put before every text"),
     "similarity_fn_name": use("cosine; dot"),
@@ -176,23 +156,18 @@ SENTENCE_TRANSFORMERS: Keys = {
     "max_active_dims": use("terms of a sparse embedding that are kept, the largest ones"),
 }
 POOLING: Keys = {
-    "word_embedding_dimension": ARRAYS,
-    "embedding_dimension": ARRAYS,
+    **same(ARRAYS, "word_embedding_dimension embedding_dimension"),
     "pooling_mode": use("cls; mean; lasttoken"),
-    **dict.fromkeys(
-        (
-            "pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens",
-            "pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens",
-            "pooling_mode_lasttoken",
-        ),
+    **same(
         use("one of cls_token, mean_tokens and lasttoken is true"),
+        "pooling_mode_cls_token pooling_mode_mean_tokens pooling_mode_max_tokens "
+        "pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens "
+        "pooling_mode_lasttoken",
     ),
     "include_prompt": use("false: refused if the model has prompts"),
-}  # fmt: skip
+}
 DENSE: Keys = {
-    "in_features": ARRAYS,
-    "out_features": ARRAYS,
-    "bias": ARRAYS,
+    **same(ARRAYS, "in_features out_features bias"),
     "activation_function": use("only the identity"),
     "module_input_name": only("sentence_embedding"),
     "module_output_name": only("sentence_embedding", None),
@@ -206,8 +181,7 @@ NORMALIZE: Keys = {
 SPLADE: Keys = {
     "pooling_strategy": use("max"),
     "activation_function": use("relu; log1p_relu"),
-    "word_embedding_dimension": ARRAYS,
-    "embedding_dimension": ARRAYS,
+    **same(ARRAYS, "word_embedding_dimension embedding_dimension"),
     "chunk_size": OUTPUT,
 }
 

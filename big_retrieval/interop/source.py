@@ -1,4 +1,4 @@
-"""A checkpoint of another library, understood: towers, heads, parameters by our names."""
+"""Towers, heads and parameters of a checkpoint of another library."""
 
 import dataclasses
 import math
@@ -24,19 +24,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CheckpointTower:
-    """One tower of a checkpoint, with the head behind it.
+    """One tower of a checkpoint, with its head.
 
     Attributes:
-      kind: what it is.
-      tower: its configuration; `class_tokens` and lengths are those of the checkpoint.
+      kind: architecture.
+      tower: configuration; `class_tokens` and lengths are the checkpoint's.
       params: path below the tower -> array.
-      head: path below the head -> array; empty: there is none.
-      names: our path -> the name in the checkpoint, for messages.
-      lexical: configuration of a lexical head; None: `head` is a projection.
+      head: path below the head -> array; empty without a head.
+      names: path -> name in the checkpoint, for messages.
+      lexical: configuration of a lexical head; None if `head` is a projection.
       masked: path below a lexical head -> array, of a masked-language head that is not in use.
       masked_names: its names in the checkpoint.
       stats: path below the tower -> running average of a batch norm.
-      head_stats: the same below the head.
+      head_stats: path below the head -> running average of a batch norm.
     """
 
     kind: Kind
@@ -52,7 +52,7 @@ class CheckpointTower:
 
     @property
     def head_config(self) -> Head:
-        """The head's configuration."""
+        """Configuration of the head."""
         if self.lexical is not None:
             return self.lexical
         if "fc1/kernel" in self.head:
@@ -67,7 +67,7 @@ class CheckpointTower:
 
     @property
     def image_size(self) -> int | None:
-        """Pixels of a side, of a vision tower; None where its parameters do not depend on it."""
+        """Side of images in pixels; None if the parameters do not depend on it."""
         if self.tower.modality != "image" or "position_embedding" not in self.params:
             return None
         return math.isqrt(self.positions - self.tower.class_tokens) * self.tower.patch
@@ -75,15 +75,15 @@ class CheckpointTower:
 
 @dataclass(frozen=True)
 class CheckpointContents:
-    """What a file or folder holds.
+    """Contents of a checkpoint.
 
     Attributes:
-      origin: where it was read, for messages.
+      origin: the file or folder, for messages.
       parts: "image" and "text", one or both.
-      logit_scale: logarithm of the multiplier, or None.
-      unused: names that were left out on purpose, as they are no part of the towers.
-      unknown: names that nobody knows.
-      settings: what the files beside the weights say.
+      logit_scale: logarithm of the factor of scores, or None.
+      unused: known names that are not imported, as they are not part of the towers.
+      unknown: names that are not in any table.
+      settings: contents of the settings files.
       spheres: M, sub-spheres of an embedding, which the scores of `logit_scale` are sums over.
     """
 
@@ -96,7 +96,7 @@ class CheckpointContents:
     spheres: int = 1
 
     def pixels(self, part: CheckpointTower) -> Pixels | None:
-        """How images are prepared for a part: as the settings say, or as is usual for its kind."""
+        """Returns the preparation of images: the settings' or the architecture's."""
         return self.settings.pixels or part.kind.pixels
 
 
@@ -107,11 +107,9 @@ def understand(
 
     Args:
       origin: the file, for messages.
-      arrays: names and arrays.
-      settings: what the files beside it say.
 
     Raises:
-      UserError: no tower of a known kind is in it, or one that cannot be told from the arrays.
+      UserError: no known architecture, or arrays that are missing or contradict the settings.
     """
     arrays = dict(_modern(arrays))
     parts: dict[str, CheckpointTower] = {}
@@ -160,10 +158,10 @@ _RENAMED = (
 
 
 def _modern(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Names as the tables have them; big_vision's scanned layers one by one.
+    """Yields arrays with the names of the tables; big_vision's scanned layers one by one.
 
-    The bias of a masked-language head has two names, mostly of one array; where there are two, the
-    decoder's is the one that is added, so it comes last.
+    The bias of a masked-language head has two names, mostly for one array. If there are two arrays,
+    the decoder's is the one that is added, so it comes last.
     """
     for name in sorted(arrays, key=lambda name: name.endswith(".decoder.bias")):
         array = arrays[name]
@@ -177,7 +175,7 @@ def _modern(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]
 
 
 def below(paths: Mapping[str, T], prefix: str) -> dict[str, T]:
-    """What stands behind a prefix, by the rest of its name."""
+    """Returns the entries with a prefix, without the prefix."""
     return {path[len(prefix) :]: x for path, x in paths.items() if path.startswith(prefix)}
 
 
@@ -204,7 +202,7 @@ def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Checkpoi
 
 
 def _with_masked(part: CheckpointTower, arrays: Flat) -> CheckpointTower:
-    """With the masked-language head that stands beside the tower, if there is one."""
+    """Returns the tower with its masked-language head, if the checkpoint has one."""
     if part.kind.masked is None:
         return part
     table = part.kind.masked.table
@@ -219,7 +217,7 @@ def _with_masked(part: CheckpointTower, arrays: Flat) -> CheckpointTower:
 
 
 def _with_class_position(params: Flat) -> Flat:
-    """big_vision adds positions to patches only: the class token's is 0."""
+    """Adds a zero position of the class token: big_vision adds positions to patches only."""
     table = params["position_embedding"]
     if math.isqrt(table.shape[0]) ** 2 != table.shape[0]:
         return params  # the class token's row is there

@@ -1,108 +1,60 @@
 """Tables of text towers and of masked-language heads; see `names`.
 
-The word table in front of a masked-language head's bias is the tower's own and not saved with the
-head; where a file has it nevertheless, it is a copy or, rarely, a table of the head's own.
+A masked-language head uses the tower's word table. If a file has the table again with the head, it
+is a copy or, rarely, the head's own table.
 """
 
 from dataclasses import dataclass
 
-from big_retrieval.interop.names import (
-    NameEntry,
-    NameTable,
-    clip_blocks,
-    hf_clip_blocks,
-    linear,
-    norms,
-    table,
-)
+from big_retrieval.interop.names import CLIP_BLOCKS, HF_CLIP_BLOCKS, NameEntry, NameTable, table
 
-OPEN_CLIP_TEXT = table(
-    [
-        NameEntry("token_embedding.weight", "token_embedding"),
-        NameEntry("positional_embedding", "position_embedding"),
-    ],
-    norms({"ln_final": "ln_final"}),
-    clip_blocks(""),
-    unused="attn_mask",
-)
+OPEN_CLIP_TEXT = table("""
+    token_embedding.weight  token_embedding
+    positional_embedding    position_embedding
+    ln_final                ln_final            Norm
+""", CLIP_BLOCKS, unused="attn_mask")  # fmt: skip
 
-MTOB_TEXT = table(
-    [
-        NameEntry("token_embedding.weight", "token_embedding"),
-        NameEntry("positional_embedding", "position_embedding"),
-        NameEntry(
-            "transformer.encoder.layers.{i}.self_attn.in_proj_weight",
-            "layers_{i}/attention/{qkv}/kernel",
-            "qkv",
-        ),
-        NameEntry(
-            "transformer.encoder.layers.{i}.self_attn.in_proj_bias",
-            "layers_{i}/attention/{qkv}/bias",
-            "qkv_bias",
-        ),
-    ],
-    linear(
-        {
-            "transformer.encoder.layers.{i}.self_attn.out_proj": "layers_{i}/attention/out",
-            "transformer.encoder.layers.{i}.linear1": "layers_{i}/mlp/fc1",
-            "transformer.encoder.layers.{i}.linear2": "layers_{i}/mlp/fc2",
-        }
-    ),
-    norms(
-        {
-            "ln_embedding": "ln_embedding",
-            "ln_final": "ln_final",
-            "transformer.encoder.layers.{i}.norm1": "layers_{i}/ln_1",
-            "transformer.encoder.layers.{i}.norm2": "layers_{i}/ln_2",
-        }
-    ),
-)
+_MTOB_BLOCK = table("""
+    self_attn.in_proj_weight  layers_{i}/attention/{qkv}/kernel  qkv
+    self_attn.in_proj_bias    layers_{i}/attention/{qkv}/bias    qkv_bias
+    self_attn.out_proj        layers_{i}/attention/out           Linear
+    linear1                   layers_{i}/mlp/fc1                 Linear
+    linear2                   layers_{i}/mlp/fc2                 Linear
+    norm1                     layers_{i}/ln_1                    Norm
+    norm2                     layers_{i}/ln_2                    Norm
+""").inside("transformer.encoder.layers.{i}.")
+MTOB_TEXT = table("""
+    token_embedding.weight  token_embedding
+    positional_embedding    position_embedding
+    ln_embedding            ln_embedding        Norm
+    ln_final                ln_final            Norm
+""", _MTOB_BLOCK)  # fmt: skip
 
-HF_CLIP_TEXT = table(
-    [
-        NameEntry("text_model.embeddings.token_embedding.weight", "token_embedding"),
-        NameEntry("text_model.embeddings.position_embedding.weight", "position_embedding"),
-    ],
-    norms({"text_model.final_layer_norm": "ln_final"}),
-    hf_clip_blocks("text_model"),
-    unused=r".*\.position_ids",
-)
+HF_CLIP_TEXT = table("""
+    embeddings.token_embedding.weight     token_embedding
+    embeddings.position_embedding.weight  position_embedding
+    final_layer_norm                      ln_final            Norm
+""", HF_CLIP_BLOCKS, unused=r".*\.position_ids").inside("text_model.")  # fmt: skip
 
+_BERT_LAYERS = table("""
+    embeddings.word_embeddings.weight             token_embedding
+    embeddings.token_type_embeddings.weight       token_type_embedding
+    embeddings.LayerNorm                          ln_embedding                Norm
+    encoder.layer.{i}.attention.self.query        layers_{i}/attention/query  Linear
+    encoder.layer.{i}.attention.self.key          layers_{i}/attention/key    Linear
+    encoder.layer.{i}.attention.self.value        layers_{i}/attention/value  Linear
+    encoder.layer.{i}.attention.output.dense      layers_{i}/attention/out    Linear
+    encoder.layer.{i}.intermediate.dense          layers_{i}/mlp/fc1          Linear
+    encoder.layer.{i}.output.dense                layers_{i}/mlp/fc2          Linear
+    encoder.layer.{i}.attention.output.LayerNorm  layers_{i}/ln_1             Norm
+    encoder.layer.{i}.output.LayerNorm            layers_{i}/ln_2             Norm
+""")
+_POSITIONS = "embeddings.position_embeddings.weight position_embedding"
+_UNUSED = r"pooler\..*|embeddings\.(position_ids|token_type_ids)"
+BERT = table(_POSITIONS, _BERT_LAYERS, unused=_UNUSED)
+ROBERTA = table(f"{_POSITIONS} from_two", _BERT_LAYERS, unused=_UNUSED)
 
-def _bert(positions: str) -> NameTable:
-    """BERT and its kin; RoBERTa differs in where its positions begin."""
-    layer = "encoder.layer.{i}"
-    return table(
-        [
-            NameEntry("embeddings.word_embeddings.weight", "token_embedding"),
-            NameEntry("embeddings.position_embeddings.weight", "position_embedding", positions),
-            NameEntry("embeddings.token_type_embeddings.weight", "token_type_embedding"),
-        ],
-        linear(
-            {
-                f"{layer}.attention.self.query": "layers_{i}/attention/query",
-                f"{layer}.attention.self.key": "layers_{i}/attention/key",
-                f"{layer}.attention.self.value": "layers_{i}/attention/value",
-                f"{layer}.attention.output.dense": "layers_{i}/attention/out",
-                f"{layer}.intermediate.dense": "layers_{i}/mlp/fc1",
-                f"{layer}.output.dense": "layers_{i}/mlp/fc2",
-            }
-        ),
-        norms(
-            {
-                "embeddings.LayerNorm": "ln_embedding",
-                f"{layer}.attention.output.LayerNorm": "layers_{i}/ln_1",
-                f"{layer}.output.LayerNorm": "layers_{i}/ln_2",
-            }
-        ),
-        unused=r"pooler\..*|embeddings\.(position_ids|token_type_ids)",
-    )
-
-
-BERT = _bert("same")
-ROBERTA = _bert("from_two")
-
-# Hugging Face's encoders inside of open_clip, with the projection that open_clip puts behind them
+# Hugging Face's encoders inside of open_clip, followed by open_clip's projection
 INSIDE = "transformer."
 OPEN_CLIP_SIGN = f"{INSIDE}encoder.layer.0.attention.self.query.weight"
 OPEN_CLIP_BERT, OPEN_CLIP_ROBERTA = BERT.inside(INSIDE), ROBERTA.inside(INSIDE)
@@ -111,55 +63,34 @@ OPEN_CLIP_MLP = (
     NameEntry("proj.2.weight", "fc2/kernel", "linear"),
 )
 
-DISTILBERT = table(
-    [
-        NameEntry("embeddings.word_embeddings.weight", "token_embedding"),
-        NameEntry("embeddings.position_embeddings.weight", "position_embedding"),
-    ],
-    linear(
-        {
-            "transformer.layer.{i}.attention.q_lin": "layers_{i}/attention/query",
-            "transformer.layer.{i}.attention.k_lin": "layers_{i}/attention/key",
-            "transformer.layer.{i}.attention.v_lin": "layers_{i}/attention/value",
-            "transformer.layer.{i}.attention.out_lin": "layers_{i}/attention/out",
-            "transformer.layer.{i}.ffn.lin1": "layers_{i}/mlp/fc1",
-            "transformer.layer.{i}.ffn.lin2": "layers_{i}/mlp/fc2",
-        }
-    ),
-    norms(
-        {
-            "embeddings.LayerNorm": "ln_embedding",
-            "transformer.layer.{i}.sa_layer_norm": "layers_{i}/ln_1",
-            "transformer.layer.{i}.output_layer_norm": "layers_{i}/ln_2",
-        }
-    ),
-)
+DISTILBERT = table("""
+    embeddings.word_embeddings.weight        token_embedding
+    embeddings.position_embeddings.weight    position_embedding
+    embeddings.LayerNorm                     ln_embedding                Norm
+    transformer.layer.{i}.attention.q_lin    layers_{i}/attention/query  Linear
+    transformer.layer.{i}.attention.k_lin    layers_{i}/attention/key    Linear
+    transformer.layer.{i}.attention.v_lin    layers_{i}/attention/value  Linear
+    transformer.layer.{i}.attention.out_lin  layers_{i}/attention/out    Linear
+    transformer.layer.{i}.ffn.lin1           layers_{i}/mlp/fc1          Linear
+    transformer.layer.{i}.ffn.lin2           layers_{i}/mlp/fc2          Linear
+    transformer.layer.{i}.sa_layer_norm      layers_{i}/ln_1             Norm
+    transformer.layer.{i}.output_layer_norm  layers_{i}/ln_2             Norm
+""")
 
-MPNET = table(
-    [
-        NameEntry("embeddings.word_embeddings.weight", "token_embedding"),
-        NameEntry("embeddings.position_embeddings.weight", "position_embedding", "from_two"),
-        NameEntry("encoder.relative_attention_bias.weight", "relative_bias"),
-    ],
-    linear(
-        {
-            "encoder.layer.{i}.attention.attn.q": "layers_{i}/attention/query",
-            "encoder.layer.{i}.attention.attn.k": "layers_{i}/attention/key",
-            "encoder.layer.{i}.attention.attn.v": "layers_{i}/attention/value",
-            "encoder.layer.{i}.attention.attn.o": "layers_{i}/attention/out",
-            "encoder.layer.{i}.intermediate.dense": "layers_{i}/mlp/fc1",
-            "encoder.layer.{i}.output.dense": "layers_{i}/mlp/fc2",
-        }
-    ),
-    norms(
-        {
-            "embeddings.LayerNorm": "ln_embedding",
-            "encoder.layer.{i}.attention.LayerNorm": "layers_{i}/ln_1",
-            "encoder.layer.{i}.output.LayerNorm": "layers_{i}/ln_2",
-        }
-    ),
-    unused=r"pooler\..*|embeddings\.position_ids",
-)
+MPNET = table("""
+    embeddings.word_embeddings.weight       token_embedding
+    embeddings.position_embeddings.weight   position_embedding          from_two
+    encoder.relative_attention_bias.weight  relative_bias
+    embeddings.LayerNorm                    ln_embedding                Norm
+    encoder.layer.{i}.attention.attn.q      layers_{i}/attention/query  Linear
+    encoder.layer.{i}.attention.attn.k      layers_{i}/attention/key    Linear
+    encoder.layer.{i}.attention.attn.v      layers_{i}/attention/value  Linear
+    encoder.layer.{i}.attention.attn.o      layers_{i}/attention/out    Linear
+    encoder.layer.{i}.intermediate.dense    layers_{i}/mlp/fc1          Linear
+    encoder.layer.{i}.output.dense          layers_{i}/mlp/fc2          Linear
+    encoder.layer.{i}.attention.LayerNorm   layers_{i}/ln_1             Norm
+    encoder.layer.{i}.output.LayerNorm      layers_{i}/ln_2             Norm
+""", unused=r"pooler\..*|embeddings\.position_ids")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -167,9 +98,9 @@ class Masked:
     """The masked-language head of one architecture.
 
     Attributes:
-      table: from whole names, without any prefix, to paths below a lexical head.
-      activation: behind the dense layer; None: the tower's.
-      epsilon: of the norm; None: the tower's.
+      table: names without any prefix -> paths below a lexical head.
+      activation: activation after the dense layer; None for the tower's.
+      epsilon: epsilon of the norm; None for the tower's.
     """
 
     table: NameTable
@@ -177,32 +108,27 @@ class Masked:
     epsilon: float | None = None
 
 
-def _masked(dense: str, norm: str, bias: str, decoder: str, unused: str = "$.") -> NameTable:
-    entries = [
-        *linear({dense: "dense"}),
-        *norms({norm: "ln"}),
-        NameEntry(bias, "bias"),
-        NameEntry(decoder, "kernel"),
-    ]
-    return NameTable(tuple(entries), unused)
-
-
-BERT_MASKED = Masked(
-    _masked(
-        "cls.predictions.transform.dense",
-        "cls.predictions.transform.LayerNorm",
-        "cls.predictions.bias",
-        "cls.predictions.decoder.weight",
-        unused=r"cls\.seq_relationship\..*",
-    )
-)
-ROBERTA_MASKED = Masked(  # MPNet's as well; GELU whatever the tower has
-    _masked("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"),
+BERT_MASKED = Masked(table("""
+    cls.predictions.transform.dense      dense   Linear
+    cls.predictions.transform.LayerNorm  ln      Norm
+    cls.predictions.bias                 bias
+    cls.predictions.decoder.weight       kernel
+""", unused=r"cls\.seq_relationship\..*"))  # fmt: skip
+ROBERTA_MASKED = Masked(  # MPNet's as well; always with GELU
+    table("""
+        lm_head.dense           dense   Linear
+        lm_head.layer_norm      ln      Norm
+        lm_head.bias            bias
+        lm_head.decoder.weight  kernel
+    """),
     activation="gelu",
 )
 DISTILBERT_MASKED = Masked(
-    _masked(
-        "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"
-    ),
+    table("""
+        vocab_transform         dense   Linear
+        vocab_layer_norm        ln      Norm
+        vocab_projector.bias    bias
+        vocab_projector.weight  kernel
+    """),
     epsilon=1e-12,
 )

@@ -1,6 +1,6 @@
-"""Exports of the target `torch`, read again: names and layouts of parameters, one rule for all.
+"""Reads exports of the target `torch`: names and layouts of parameters, one rule for all.
 
-| ours | in PyTorch |
+| here | in PyTorch |
 | --- | --- |
 | `image/layers_3/mlp/fc1/kernel` [I, O] | `image.layers.3.mlp.fc1.weight` [O, I] |
 | `kernel` of a convolution [H, W, I, O] | `weight` [O, I, H, W] |
@@ -29,8 +29,8 @@ from big_retrieval.io.manifest import to_json
 
 CONFIG, WEIGHTS = "big_retrieval.json", "model.safetensors"  # files of a folder
 STATS = "batch_stats/"
-LISTED = r"(layers|layer\d+)"  # modules that stand in lists, also those of ResNets
-_OF_GRUS = (  # ends of names, ours (once kernels are weights) and those of PyTorch
+LISTED = r"(layers|layer\d+)"  # modules of lists, also of ResNets
+_OF_GRUS = (  # end of a path (once kernels are weights), end of its name in PyTorch
     ("/input_weight", "/weight_ih_l0"),
     ("/hidden_weight", "/weight_hh_l0"),
     ("/input_bias", "/bias_ih_l0"),
@@ -39,7 +39,7 @@ _OF_GRUS = (  # ends of names, ours (once kernels are weights) and those of PyTo
 
 
 def to_torch(params: Flat) -> Flat:
-    """Our parameters and running averages by their names in PyTorch."""
+    """Returns parameters and running averages under their names in PyTorch."""
     found = {}
     for path, array in params.items():
         name = re.sub(rf"/{LISTED}_(\d+)(?=/)", r"/\1/\2", path)
@@ -57,7 +57,7 @@ def to_torch(params: Flat) -> Flat:
 
 
 def to_ours(arrays: Mapping[str, np.ndarray]) -> Flat:
-    """The reverse of `to_torch`; whole numbers, which are no parameters, are left out."""
+    """Returns the inverse of `to_torch`; integers, which are not parameters, are left out."""
     found = {}
     for key, array in arrays.items():
         if not np.issubdtype(array.dtype, np.floating):
@@ -78,37 +78,37 @@ def to_ours(arrays: Mapping[str, np.ndarray]) -> Flat:
 
 
 def _order(kernel: np.ndarray) -> tuple[int, ...]:
-    """Which of our axes becomes each of PyTorch's: outputs, inputs, then the places of a filter."""
+    """Returns the axes of a kernel in PyTorch's order: outputs, inputs, then places of a filter."""
     return (kernel.ndim - 1, kernel.ndim - 2, *range(kernel.ndim - 2))
 
 
 def write_config(config: Config, params: Flat, folder: Path) -> None:
-    """Writes what an import needs beside the weights: the config, and the digest of parameters."""
+    """Writes what an import needs in addition: the config, and the digest of parameters."""
     digest = params_sha256(traverse_util.unflatten_dict(params, sep="/"))
     saved = {"config": schema.to_plain(config), "params_sha256": digest}
     (folder / CONFIG).write_bytes(to_json(saved))
 
 
 def read_folder(folder: Path) -> tuple[Config, Any]:
-    """The config and the weights, as `load` has them, of an export.
+    """Reads the config and the weights, as `load` has them, of an export.
 
     Raises:
-      UserError: a file is missing, damaged or of another export, or a part of a user's own is not
+      UserError: a file is missing, damaged or of another export, or a user-defined part is not
         imported.
     """
     saved = read_json(folder / CONFIG)
     if not (folder / WEIGHTS).is_file():
         raise UserError(
-            f"{folder} has no {WEIGHTS}: an export for onnx cannot be imported, and another one is "
-            "not whole; import the run, or an export of it with --to=torch."
+            f"{folder} has no {WEIGHTS}, as exports for onnx. Import the run, or an export with "
+            "--to=torch."
         )
     params = traverse_util.unflatten_dict(to_ours(read_arrays(folder / WEIGHTS)), sep="/")
     # PyTorch may have trained the parameters: then they are saved without a digest.
     digest = saved.get("params_sha256")
     if digest is not None and params_sha256(params) != digest:
         raise UserError(
-            f"the parameters of {folder / WEIGHTS} are not those that were exported (their SHA-256 "
-            f"is not that of {CONFIG}); export again."
+            f"{folder / WEIGHTS} differs from the exported parameters (SHA-256 of {CONFIG}). "
+            "Export again."
         )
     try:
         return load_saved(saved["config"]), params

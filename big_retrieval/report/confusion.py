@@ -7,45 +7,26 @@ from big_retrieval.report.html import Html, cell, table, tag
 from big_retrieval.report.numbers import number
 from big_retrieval.report.results import chip
 
-MATRIX = 12  # classes up to which the whole matrix is shown
-FREQUENT = 10  # confusions that are listed
-WORST = 10  # classes that are listed where there are many
+FREQUENT = 10  # listed confusions
+WORST = 12  # listed classes; further classes are folded
 
 File = dict[str, Any]
 
 
 def confusions(files: Sequence[File]) -> Html | None:
-    """Accuracy of each class, the most frequent confusions, and for few classes the whole matrix.
+    """Builds the accuracy of each class and the most frequent confusions.
 
     Args:
-      files: of one or two runs; empty where a run has none.
+      files: example files of one or two runs; {} for a run without a file.
     """
     parts = []
     for place, file in enumerate(files):
         if "classes" not in file:
             continue
         label = tag("p", chip(place), class_="facts") if len(files) == 2 else None
-        few = len(file["classes"]) <= MATRIX and file.get("all_confusions")
-        body = [_matrix(file) if few else None, _accuracies(file), _frequent(file)]
-        parts.append(tag("div", label, tag("div", body, class_="columns")))
+        body = tag("div", _accuracies(file), _frequent(file), class_="columns")
+        parts.append(tag("div", label, body))
     return tag("div", parts) if parts else None
-
-
-def _matrix(file: File) -> Html:
-    names, total = [tag("bdi", name) for name in file["classes"]], file["images_of_class"]
-    counts = {(a, b): n for a, b, n in file["confusions"]}
-    counts |= {(i, i): n for i, n in enumerate(file["right_of_class"])}
-    rows = []
-    for a, name in enumerate(names):
-        row: list[Any] = [name]
-        for b in range(len(names)):
-            count = counts.get((a, b), 0)
-            share = f"{round(100 * count / total[a]) if total[a] else 0}"
-            row.append(cell(count or "·", "n hit" if a == b else "n miss", share))
-        rows.append(row)
-    heads = ["is ↓ taken for →", *names]
-    whole = table(heads, rows, range(1, len(heads)), "matrix")
-    return tag("div", tag("h5", "Images by class and answer"), whole, class_="wide")
 
 
 def _accuracies(file: File) -> Html:
@@ -54,15 +35,14 @@ def _accuracies(file: File) -> Html:
         (i for i, (_, total) in enumerate(counts) if total),
         key=lambda i: (counts[i][0] / counts[i][1], i),
     )
-    empty = len(counts) - len(order)
-    shown = order if len(order) <= MATRIX else order[:WORST]
-    head = "Accuracy by class" if len(shown) == len(order) else f"The {WORST} worst classes"
-    rest, more = order[len(shown) :], None
-    if rest:
-        summary = tag("summary", f"{number(len(rest))} more classes, worst first")
-        more = tag("details", summary, _class_table(file, rest))
-    none = tag("p", f"{number(empty)} class(es) without an image.", class_="note")
-    return tag("div", tag("h5", head), _class_table(file, shown), more, none if empty else None)
+    more = none = None
+    if remaining := order[WORST:]:
+        summary = tag("summary", f"{len(remaining):,} more classes")
+        more = tag("details", summary, _class_table(file, remaining))
+    if empty := len(counts) - len(order):
+        none = tag("p", f"{empty:,} class(es) without an image.", class_="note")
+    head = tag("h5", "Accuracy by class, worst first")
+    return tag("div", head, _class_table(file, order[:WORST]), more, none)
 
 
 def _class_table(file: File, classes: Sequence[int]) -> Html:

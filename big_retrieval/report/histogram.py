@@ -18,7 +18,7 @@ def histograms(files: Sequence[File]) -> Html | None:
     """Builds a histogram for each run that has distances, on the same axes; None for no run.
 
     Args:
-      files: example files of one or two runs; {} for a run without one.
+      files: example files of one or two runs; {} for a run without a file.
     """
     known = {i: file["distances"] for i, file in enumerate(files) if "distances" in file}
     if not known:

@@ -5,8 +5,8 @@ from html import escape as _escape
 from importlib import resources
 
 Child = object  # Html, a text or number, None, or an iterable of these
-_LONE = {"br", "img", "meta", "input", "link", "circle", "line", "path", "rect", "polyline"}
-_VOID = ("br", "img", "meta", "input", "link")
+_VOID = {"img", "meta"}
+_LONE = {*_VOID, "circle", "line", "path"}  # elements without content
 STACKED = 4  # columns that a phone shows side by side
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
 

@@ -1,17 +1,16 @@
 """report.html: a pure function of the files in one or two run folders."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report import curves, examples, results, settings, verdict
 from big_retrieval.report.html import Html, document, join, tag
-from big_retrieval.report.read import MALFORMED, RunFiles, read_run
+from big_retrieval.report.read import RunFiles, read_run
 
 MOST_BYTES = 3_000_000
 LIMITS = (None, 3, 2, 1, 0)  # examples of each kind, until the page is small enough
-
 NAME = "report.html"
 
 
@@ -19,12 +18,10 @@ def write(folder: Path, second: Path | None = None, out: Path | None = None) -> 
     """Writes the report of a run, or of two side by side, and returns its path.
 
     Args:
-      folder: the run folder.
-      second: another run folder.
       out: the file; None for `place(folder, second)`.
 
     Raises:
-      UserError: a folder is not the folder of a run.
+      UserError: a folder is not the folder of a run, or a file is damaged.
     """
     folders = [folder] if second is None else [folder, second]
     out = place(folder, second) if out is None else out
@@ -43,16 +40,12 @@ def build(runs: Sequence[RunFiles]) -> str:
         for run in runs:
             path = run.folder.resolve()
             run.name = f"{path.parent.name}/{path.name}"
-    page = ""
-    for limit in LIMITS:
-        page = _page(runs, limit)
-        if len(page.encode()) <= MOST_BYTES:
-            break
-    return page
+    pages = (_page(runs, limit) for limit in LIMITS)
+    return next((page for page in pages if len(page.encode()) <= MOST_BYTES), _page(runs, 0))
 
 
 def _page(runs: Sequence[RunFiles], limit: int | None) -> str:
-    sections: dict[str, Callable[[Sequence[RunFiles]], Html]] = {
+    sections = {
         "Summary": verdict.section,
         "Results": results.section,
         "Curves": curves.section,
@@ -61,21 +54,19 @@ def _page(runs: Sequence[RunFiles], limit: int | None) -> str:
         "Configuration": settings.configuration,
         "Environment": settings.environment,
     }
-    if any(run.problems for run in runs):
-        sections["Unreadable files"] = _problems
     title = " and ".join(run.name for run in runs)
-    links = (tag("li", tag("a", name, href=f"#{_anchor(name)}")) for name in sections)
+    links = (tag("li", tag("a", name, href=f"#{name.lower()}")) for name in sections)
     return document(
         f"{title} · report",
         tag("header", tag("h1", _heading(runs)), tag("nav", tag("ul", links))),
-        tag("main", (_section(name, build, runs) for name, build in sections.items())),
+        tag(
+            "main",
+            (
+                tag("section", tag("h2", name), build(runs), id=name.lower())
+                for name, build in sections.items()
+            ),
+        ),
     )
-
-
-def _problems(runs: Sequence[RunFiles]) -> Html:
-    lines = [(run.name, problem) for run in runs for problem in run.problems]
-    both = len(runs) == 2
-    return tag("ul", (tag("li", f"{x}: {problem}" if both else problem) for x, problem in lines))
 
 
 def _heading(runs: Sequence[RunFiles]) -> list[Html]:
@@ -83,18 +74,3 @@ def _heading(runs: Sequence[RunFiles]) -> list[Html]:
         return [tag("bdi", runs[0].name)]
     names = [join([results.chip(i), tag("bdi", run.name)]) for i, run in enumerate(runs)]
     return [tag("span", name, class_="one") for name in names]
-
-
-def _anchor(name: str) -> str:
-    return name.lower().replace(" ", "-")
-
-
-def _section(
-    name: str, build: Callable[[Sequence[RunFiles]], Html], runs: Sequence[RunFiles]
-) -> Html:
-    """Builds a section, or a sentence if a file that it needs is damaged."""
-    try:
-        part = build(runs)
-    except MALFORMED:
-        part = tag("p", "A file of the run is damaged, or of another version.", class_="empty")
-    return tag("section", tag("h2", name), part, id=_anchor(name))

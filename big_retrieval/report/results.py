@@ -12,7 +12,6 @@ from big_retrieval.report.numbers import (
     labelled,
     metric,
     natural,
-    number,
     smaller_is_better,
 )
 from big_retrieval.report.read import RunFiles
@@ -39,8 +38,9 @@ def section(runs: Sequence[RunFiles]) -> Html:
     parts: list[Any] = []
     if not tables:
         parts.append(tag("p", "No evaluator has run yet.", class_="empty"))
-    if any(not run.results for run in runs):
-        parts.append(tag("p", _unfinished(runs), class_="note"))
+    if unfinished := [run.name for run in runs if not run.results]:
+        note = f"{' and '.join(unfinished)}: not finished, so these are the last logged values."
+        parts.append(tag("p", note, class_="note"))
     parts.append(tag("div", tables[:SHOWN], _training(finals, names), class_="columns"))
     if tables[SHOWN:]:
         more = tag("summary", f"{len(tables) - SHOWN:,} more tables")
@@ -58,13 +58,6 @@ def best(name: str, value: Any, other: Any) -> str:
     if not (is_number(value) and is_number(other)):
         return ""
     return " better" if (value < other if smaller_is_better(name) else value > other) else ""
-
-
-def _unfinished(runs: Sequence[RunFiles]) -> str:
-    if len(runs) == 1:
-        return "The run has no results.json yet: these are the last logged values."
-    names = " and ".join("AB"[i] for i, run in enumerate(runs) if not run.results)
-    return f"{names} without results.json yet: its last logged values stand here."
 
 
 def _table(title: str, rows: dict[str, set[str]], finals: Sequence[Final]) -> Html:
@@ -118,17 +111,16 @@ def _training(finals: Sequence[Final], names: Sequence[str]) -> Html | None:
 
 
 def _evaluated_again(run: RunFiles) -> Html:
-    """Lists the metrics of `big-retrieval evaluate` that differ from the run's own."""
-    final = run.final
-    again = {name: value for name, value in run.evaluation.items() if is_number(value)}
-    differing = sorted(name for name, value in again.items() if final.get(name) != value)
-    label = f"{run.name}: evaluated again from checkpoint {run.evaluation.get('checkpoint', '?')}"
-    if not differing:
-        return tag("p", f"{label}, with the same {len(again):,} numbers.", class_="note")
+    """Builds a table of the metrics of `big-retrieval evaluate` that differ from the run's."""
+    final, again = run.final, {k: v for k, v in run.evaluation.items() if is_number(v)}
     rows = [
-        [tag("bdi", name), labelled(name, final.get(name)), labelled(name, again[name])]
-        for name in differing
+        [tag("bdi", name), labelled(name, final.get(name)), labelled(name, value)]
+        for name, value in sorted(again.items())
+        if final.get(name) != value
     ]
-    summary = f"{label}: {number(len(differing))} of {number(len(again))} numbers differ"
+    label = f"{run.name}: evaluated again from checkpoint {run.evaluation['checkpoint']}"
+    summary = f"{label}: {len(rows):,} of {len(again):,} numbers differ"
+    if not rows:
+        return tag("p", summary, class_="note")
     whole = table(["metric", "of the run", "again"], rows, (1, 2))
     return tag("details", tag("summary", summary), whole)

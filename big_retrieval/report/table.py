@@ -1,6 +1,5 @@
 """Markdown tables of several folders: trained, imported and untrained models, and BM25."""
 
-import json
 import math
 import re
 import statistics
@@ -13,12 +12,12 @@ from typing import Any
 
 from big_retrieval.errors import UserError
 from big_retrieval.report.numbers import NONE, is_fraction, is_number, natural
+from big_retrieval.report.read import read_object
 
 FILES = ("results.json", "evaluation.json")  # the first existing file counts
 EVALUATORS = ("retrieval/*", "zeroshot/*", "ranking/*")  # default patterns
 TYPE = re.compile(r"^(retrieval|zeroshot)/(?=.*/)")  # left out of column heads
 SEED = re.compile(r"seed_(\d+)")
-NAMED = 6  # metrics in a message
 Results = Mapping[str, Any]
 
 
@@ -43,13 +42,13 @@ def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
     """Returns a table with a row for each folder and a column for each metric, and its notes.
 
     Args:
-      folders: folders of runs or of `big-retrieval evaluate`; or of a sweep's entry with a folder
-        seed_<k> for each run, whose row has mean and sample deviation.
+      folders: folders of runs or evaluations, or of a sweep's entry with a folder seed_<k> for each
+        run, whose row has mean and sample deviation.
       patterns: patterns of metrics, as in a sweep (`ranking/*/nDCG@10`); empty for all metrics of
         evaluators.
 
     Raises:
-      UserError: a folder does not exist or has no metrics, or no metric matches.
+      UserError: a folder has no metrics, or no metric matches.
     """
     paths = [folder.resolve() for folder in folders]
     counts = Counter(path.name for path in paths)
@@ -59,10 +58,9 @@ def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
     columns, unknown = match_metrics(patterns or EVALUATORS, results)
     if not columns:
         known, _ = match_metrics(("*",), results)
-        more = ", ..." if len(known) > NAMED else ""
         raise UserError(
-            f"none of these folders has a metric like {', '.join(patterns or EVALUATORS)}; they "
-            f"have {', '.join(known[:NAMED]) or 'no numbers at all'}{more}: change --metrics."
+            f"No metric like {', '.join(patterns or EVALUATORS)} in these folders. Change "
+            f"--metrics; they have {', '.join(known)}."
         )
     return means_of_rows(rows, patterns or [x for x in EVALUATORS if x not in unknown])
 
@@ -71,38 +69,25 @@ def row_of(folder: Path, name: str) -> TableRow:
     """Returns the row of a folder's metrics, or of the seeds in it.
 
     Raises:
-      UserError: the folder does not exist, one of its files is damaged, or there are no metrics.
+      UserError: the folder has no metrics, or a file is damaged.
     """
-    if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; give the folder of a run or of an evaluation.")
-    results = _read(folder)
-    if results is not None:
+    if results := _read(folder):
         return TableRow(name, "1", [results])
-    matches = {path: SEED.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
+    matches = {path: SEED.fullmatch(path.name) for path in folder.glob("*/")}
     seeds = sorted((int(match[1]), path) for path, match in matches.items() if match)
-    finished = [values for _, path in seeds if (values := _read(path)) is not None]
+    finished = [results for _, path in seeds if (results := _read(path))]
     if not finished:
-        where = f" nor in its {len(seeds)} folders of seeds" if seeds else ""
         raise UserError(
-            f"{folder} has neither {' nor '.join(FILES)}{where}: let the run end, or evaluate it "
-            "with big-retrieval evaluate."
+            f"No metrics in {folder}: neither it nor its {len(seeds)} folders of seeds have "
+            f"{' or '.join(FILES)}. Let the run end, or use `big-retrieval evaluate`."
         )
     of = "" if len(finished) == len(seeds) else f" of {len(seeds)}"
     return TableRow(name, f"{len(finished)}{of}", finished)
 
 
-def _read(folder: Path) -> dict[str, Any] | None:
-    """Returns the metrics of one run or evaluation; None if there are none yet."""
-    path = next((folder / name for name in FILES if (folder / name).exists()), None)
-    if path is None:
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: evaluate again, or leave {folder} out.")
-    return content
+def _read(folder: Path) -> dict[str, Any]:
+    """Returns the metrics of one run or evaluation; {} if there are none yet."""
+    return next((x for name in FILES if (x := read_object(folder / name))), {})
 
 
 def means_of_rows(rows: Sequence[TableRow], patterns: Sequence[str]) -> str:

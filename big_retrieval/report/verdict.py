@@ -1,24 +1,15 @@
 """Head of a report: what was trained, on what, for how long, and how good it is."""
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 from big_retrieval.evals.intervals import FEW, wilson_interval
 from big_retrieval.report.curves import way, words
 from big_retrieval.report.html import Html, tag
-from big_retrieval.report.numbers import (
-    NONE,
-    difference,
-    duration,
-    is_number,
-    labelled,
-    number,
-    smaller_is_better,
-)
-from big_retrieval.report.read import MALFORMED, RunFiles, known_facts
+from big_retrieval.report.numbers import NONE, difference, duration, labelled, number
+from big_retrieval.report.read import RunFiles
 from big_retrieval.report.results import best, chip
 from big_retrieval.report.settings import described
 
@@ -29,21 +20,19 @@ def section(runs: Sequence[RunFiles]) -> Html:
     """Builds the headline metrics, then the facts of each run."""
     cards = []
     for i, run in enumerate(runs):
-        facts = known_facts(run, FACTS).items()
         title = tag("h3", chip(i), tag("bdi", run.name)) if len(runs) == 2 else None
         look = "done" if run.results else "bad" if run.nonfinite else "open"
         line = tag("p", tag("b", status(run)), class_=f"status {look}")
-        listed = tag("dl", ((tag("dt", key), tag("dd", value)) for key, value in facts))
-        cards.append(tag("div", title, line, listed, class_="card"))
+        facts = ((tag("dt", name), tag("dd", value)) for name, value in _facts(run) if value)
+        cards.append(tag("div", title, line, tag("dl", facts), class_="card"))
     return tag("div", _headlines(runs), tag("div", cards, class_="cards"))
 
 
 def status(run: RunFiles) -> str:
-    """Says in one sentence whether the run finished, or where it stopped."""
+    """Returns a sentence: the run finished, or where it stopped."""
     total, last = run.total_steps, run.last_step
     if run.results:
-        steps = run.results.get("steps", last)
-        evaluated = run.results.get("evaluated_step", steps)
+        steps, evaluated = run.results["steps"], run.results["evaluated_step"]
         best = f" The numbers are those of the best checkpoint, step {number(evaluated)}."
         return f"Finished {number(steps)} steps.{best if evaluated != steps else ''}"
     of = f" of {number(total)}" if total is not None else ""
@@ -58,19 +47,20 @@ def _headlines(runs: Sequence[RunFiles]) -> Html | None:
     finals = [run.final for run in runs]
     names = {
         name
-        for name in {name for final in finals for name in final}
-        if name.endswith(("/R@1", "/accuracy")) and any(is_number(x.get(name)) for x in finals)
+        for final in finals
+        for name in final
+        if name.endswith(("/R@1", "/accuracy")) and name.count("/") > 1
     }
     order = sorted(names, key=lambda x: (x.split("/")[:2], not _is_search(x, runs[0]), x))
     cards = []
     for name in order[:HEADLINES]:
         values = [final.get(name) for final in finals]
+        shown: list[Any] = []
         if len(runs) == 1:
             notes = initial(name, runs[0]), _interval(name, runs[0])
-            shown = [tag("span", labelled(name, values[0]), class_="big")]
+            shown.append(tag("span", labelled(name, values[0]), class_="big"))
             shown += [tag("span", note, class_="note") for note in notes if note]
         else:
-            shown = []
             for i, value in enumerate(values):
                 look = f"big{best(name, value, values[1 - i])}"
                 shown.append(tag("span", chip(i), labelled(name, value), class_=look))
@@ -83,10 +73,8 @@ def _headlines(runs: Sequence[RunFiles]) -> Html | None:
 
 def _is_search(name: str, run: RunFiles) -> bool:
     """Returns True for a metric of queries that search documents, the direction of a search."""
-    with suppress(*MALFORMED):
-        part = run.config["evals"][name.split("/")[1]]
-        return f"/{part['query']}_to_{part['document']}/" in name
-    return False
+    evaluator = run.config["evals"].get(name.split("/")[1], {})
+    return f"/{evaluator.get('query')}_to_{evaluator.get('document')}/" in name
 
 
 def initial(name: str, run: RunFiles) -> str:
@@ -97,82 +85,80 @@ def initial(name: str, run: RunFiles) -> str:
 
 def _interval(name: str, run: RunFiles) -> str:
     """Returns the 95% interval of a share of fewer than 1,000 queries or images, else ""."""
-    value = run.final[name]
-    with suppress(*MALFORMED):
-        examples = run.examples["/".join(name.split("/")[:2])]
-        sides = [x for x in examples.get("directions", ()) if f"/{x['name']}/" in name]
-        count = sides[0]["queries"] if sides else examples["images"]
-        if 0 < count < FEW and 0 <= value <= 1:
-            low, high = (labelled(name, end) for end in wilson_interval(value, count))
-            return f"95% interval {low} to {high} ({number(count)} queries)"
-    return ""
+    examples = run.examples.get("/".join(name.split("/")[:2]), {})
+    sides = [x for x in examples.get("directions", ()) if f"/{x['name']}/" in name]
+    count = sides[0]["queries"] if sides else examples.get("images", 0)
+    if not 0 < count < FEW or not 0 <= run.final[name] <= 1:
+        return ""
+    low, high = (labelled(name, end) for end in wilson_interval(run.final[name], count))
+    return f"95% interval {low} to {high} ({number(count)} queries)"
+
+
+def _facts(run: RunFiles) -> list[tuple[str, str]]:
+    """Returns (name, value) of the facts of a run; a value is "" if it is unknown."""
+    return [
+        ("trained", _model(run)),
+        ("on", described(run.config["data"])),
+        ("for", _length(run)),
+        ("loss", _loss(run)),
+        ("best", _best(run)),
+        ("throughput", _throughput(run)),
+    ]
 
 
 def _model(run: RunFiles) -> str:
     lines = []
     for name, tower in run.config["towers"].items():
         sizes = [f"{key} {tower[key]}" for key in ("depth", "width") if key in tower]
-        lines.append(f"{name} {', '.join([tower.get('type', '?'), *sizes])}")
+        lines.append(f"{name} {', '.join([tower['type'], *sizes])}")
     count = run.results.get("parameter_count", run.start.get("parameter_count"))
     if count is not None:
         lines.append(f"{number(count)} parameters")
-    return "; ".join([*lines, f"topology {run.config.get('topology', '?')}"])
+    topology = run.config["topology"]
+    name = topology if isinstance(topology, str) else topology["type"]
+    return "; ".join([*lines, f"topology {name}"])
 
 
 def _length(run: RunFiles) -> str:
-    steps, batch = run.results.get("steps", run.last_step), run.config.get("batch_size")
-    records, seconds = run.lookup("records"), run.results.get("seconds")
-    parts = [f"{number(steps)} steps"]
-    if batch:
-        parts.append(f"batches of {number(batch)}")
-    if batch and records:
+    steps, batch = run.results.get("steps", run.last_step), run.config["batch_size"]
+    parts = [f"{number(steps)} steps", f"batches of {number(batch)}"]
+    if records := run.lookup("records"):
         parts.append(f"{number(steps * batch / records, 3)} epochs of {number(records)} records")
-    if seconds is not None:
-        since = run.results.get("resumed_from")
+    if run.results:
+        since = run.results["resumed_from"]
         after = f" since it was resumed at step {number(since)}" if since else ""
-        parts.append(f"{duration(seconds)}{after}")
+        parts.append(f"{duration(run.results['seconds'])}{after}")
     return ", ".join(parts)
 
 
 def _loss(run: RunFiles) -> str:
-    kinds = " + ".join(loss["type"] for loss in run.config.get("losses", {}).values())
+    kinds = " + ".join(loss["type"] for loss in run.config["losses"].values())
     points = run.series.get("loss", [])
     ends = [number(value) for _, value in points[:: max(1, len(points) - 1)]]
     return ", ".join(filter(None, [kinds, " → ".join(ends)])) or NONE
 
 
-def _best(run: RunFiles) -> str | None:
+def _best(run: RunFiles) -> str:
     """Returns the best value of config.best_metric, and its step."""
-    name = run.config.get("best_metric")
+    name = run.config["best_metric"]
     if not name:
-        return None
+        return ""
     # Step 0, the initial weights of `config.init`, has no checkpoint.
     points = [(s, v) for s, v in run.series.get(name, []) if math.isfinite(v) and s > 0]
     if not points:
         return f"{name}: not measured yet"
-    least = run.config.get("best_mode", "min" if smaller_is_better(name) else "max") == "min"
-    sign = -1 if least else 1
+    sign = -1 if run.config["best_mode"] == "min" else 1
     step, value = max(points, key=lambda p: (sign * p[1], p[0]))  # the later of equal ones
     return f"{name} {labelled(name, value)} at step {number(step)}"
 
 
-def _throughput(run: RunFiles) -> str | None:
+def _throughput(run: RunFiles) -> str:
     """Returns medians, as the first step's value includes the compilation of other steps."""
     rate, wait = (
         [value for _, value in run.series.get(name, []) if math.isfinite(value)]
         for name in ("examples_per_second", "data_wait")
     )
     if not rate:
-        return None
+        return ""
     waiting = f", waiting for data {labelled('data_wait', median(wait))}" if wait else ""
     return f"{number(median(rate), 3)} examples/s{waiting} (medians)"
-
-
-FACTS: tuple[tuple[str, Callable[[RunFiles], Any]], ...] = (
-    ("trained", _model),
-    ("on", lambda run: described(run.config["data"])),
-    ("for", _length),
-    ("loss", _loss),
-    ("best", _best),
-    ("throughput", _throughput),
-)

@@ -1,12 +1,12 @@
-"""Indexes of encoded documents, exact search in them, and their exchange formats.
+"""Indexes of encoded documents, exact search in them, and exports for other tools.
 
     index = big_retrieval.retrieval.open_index("indexes/products")
     numbers, scores = index.search(queries, depth=10)
     names = index.ids.many(numbers[0])
 
-An index is a folder (`folder.py`): inverted lists of lexical values (`inverted.py`) or dense
-embeddings (`dense.py`). The commands `big-retrieval index` and `big-retrieval search` put a model
-in front of them (`making.py`, `searching.py`).
+An index is a folder (`folder.py`) with inverted lists of lexical values (`inverted.py`) or dense
+embeddings (`dense.py`). `making.py` and `searching.py` add a model for the commands
+`big-retrieval index` and `big-retrieval search`.
 """
 
 from pathlib import Path
@@ -25,13 +25,12 @@ def open_index(
     """Opens an index folder of either kind; its arrays are mapped into memory, not read.
 
     Args:
-      folder: what `big-retrieval index` wrote.
-      verify: also recompute the checksum of every file, which reads all of them.
-      engine: "exact", or, for a dense index, "faiss" (the extra `faiss` installs it).
+      verify: True to verify the checksum of every file, which reads all of them.
+      engine: "exact", or "faiss" for a dense index (the extra `faiss` installs it).
 
     Raises:
       UserError: it is no index, damaged, of another version, was replaced while it was opened, or
-        has no such engine.
+        does not have this engine.
     """
     from big_retrieval.errors import UserError
     from big_retrieval.retrieval import folder as folders
@@ -45,7 +44,7 @@ def open_index(
         index: Any = DenseIndex(path, about, engine=engine)
     elif engine != "exact":
         raise UserError(
-            f"--engine={engine} is for dense indexes, and {folder} is lexical; leave --engine out."
+            f"--engine={engine} is for dense indexes, and {folder} is lexical. Leave --engine out."
         )
     else:
         from big_retrieval.retrieval.inverted import InvertedIndex

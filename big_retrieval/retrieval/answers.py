@@ -1,4 +1,4 @@
-"""Queries from the command line or a terminal, and what is printed as their answers."""
+"""Queries from the command line or a terminal, and their printed results."""
 
 import sys
 
@@ -8,21 +8,16 @@ from big_retrieval.runtime import screen
 
 
 def answer(searcher: IndexSearcher, query: str, depth: int) -> None:
-    """Prints the best documents of one query.
-
-    Args:
-      searcher: finds them.
-      query: a text, or an image's file.
-      depth: documents at most.
+    """Prints at most `depth` documents for a query, a text or an image's file.
 
     Raises:
       UserError: the image cannot be read.
     """
     try:
-        found = searcher.show(query, depth)
-    except Damaged as problem:
-        raise UserError(str(problem)) from None
-    for rank, document in enumerate(found, 1):
+        results = searcher.show(query, depth)
+    except Damaged as error:
+        raise UserError(str(error)) from None
+    for rank, document in enumerate(results, 1):
         shown = " ".join([document.id, "", *document.shown.split()])
         lines = [f"{rank:>3}  {document.score:<9.4f} {shown}".rstrip()]
         if document.words:
@@ -30,20 +25,20 @@ def answer(searcher: IndexSearcher, query: str, depth: int) -> None:
             lines.append(f"     {words}")
         for line in lines:
             print(screen.visible(line).replace("\n", "\\n"))
-    if not found:
+    if not results:
         print("nothing found: no document shares a word with the query")
     sys.stdout.flush()
 
 
 def converse(searcher: IndexSearcher, depth: int) -> None:
-    """Answers every line of standard input, which is a terminal or a pipe.
+    """Answers every line of standard input, a terminal or a pipe.
 
-    A mistake in a line is said, and the next line is read. Once nobody reads the answers any more
-    (`| head -1`) no further line is read.
+    An error in a line is printed, and the next line is read. Reading ends if the reader of the
+    results is gone (`| head -1`).
     """
     terminal = sys.stdin.isatty()
     if terminal:
-        import readline  # noqa: F401  # lines can be edited, and called back
+        import readline  # noqa: F401  # makes lines editable, with a history
 
         count, about = len(searcher.index), searcher.index.about
         print(f"{count:,} documents of {about.kind} {searcher.index.folder}; Ctrl-D ends")
@@ -57,7 +52,7 @@ def converse(searcher: IndexSearcher, depth: int) -> None:
         try:
             if line:
                 answer(searcher, line, depth)
-        except UserError as problem:
-            print(f"error: {screen.visible(str(problem))}", file=sys.stderr, flush=True)
+        except UserError as error:
+            print(f"error: {screen.visible(str(error))}", file=sys.stderr, flush=True)
         if screen.closed():
             return

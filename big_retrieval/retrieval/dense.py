@@ -1,7 +1,7 @@
 """A dense index: embeddings of documents on the disk, searched exactly and block by block.
 
-Scores are those of the model's topology (`similarity.py`), compiled for the devices of this
-machine. For the topologies whose score is an inner product, the library faiss can search instead.
+The model's topology gives the scores (`similarity.py`), compiled for the devices of this machine.
+If the score is an inner product, the library faiss can search instead.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ from big_retrieval.evals.top_k import check_depth
 from big_retrieval.inference import saved
 from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import StoredTexts, mapped_files, open_array
+from big_retrieval.retrieval.files import IndexStore, StoredTexts, mapped_files, open_array
 from big_retrieval.retrieval.folder import DENSE, REBUILD, About
 
 CHUNK = 256  # queries at a time
-SCORES = 2**24  # numbers that a block of scores may hold
-RESIDENT = 4 * 2**30  # bytes of embeddings that stay on the devices from one search to the next
+SCORES = 2**24  # maximum number of scores in memory
+RESIDENT = 4 * 2**30  # maximum bytes of embeddings that stay on the devices between searches
 ENGINES = ("exact", "faiss")
 
 
@@ -36,12 +36,12 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
     """Writes the embeddings of a dense index, batch by batch.
 
     Args:
-      folder: what `folder.begin` gave; `folder.finish` comes after this.
-      batches: embeddings of consecutive documents, float32 [n, M, N] each, from 0 on.
-      about: with the topology.
+      folder: result of `folder.begin`.
+      batches: embeddings of consecutive documents, float32 [n, M, N].
+      about: description of the index with its topology.
 
     Returns:
-      `about` with what was found: kind and documents.
+      `about` with kind and number of documents.
 
     Raises:
       UserError: there is no batch, a value is not finite, or batches differ in M or N.
@@ -52,42 +52,34 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
         writer = writer or ArrayWriter(folder / "embeddings.npy", np.float32, embeddings.shape[1:])
         if embeddings.ndim != 3 or embeddings.shape[1:] != writer.shape:
             raise UserError(
-                f"embeddings of shape {embeddings.shape[1:]} do not fit to {writer.shape}, those "
-                "of the documents before: encode all documents with one model."
+                f"embeddings have the shape {embeddings.shape[1:]} after {writer.shape}: encode "
+                "all documents with one model."
             )
         if not np.isfinite(embeddings).all():
             row = int(np.argmin(np.isfinite(embeddings).all((1, 2))))
             raise UserError(f"document {writer.rows + row} has an embedding that is not finite.")
         writer.append(embeddings)
     if writer is None:
-        raise UserError("there are no documents to make an index of.")
+        raise UserError("there are no documents to index.")
     writer.close()
     return dataclasses.replace(about, kind=DENSE, documents=writer.rows)
 
 
 def join(folder: Path, parts: Sequence[Path], about: About) -> About:
-    """Writes the embeddings of several indexes, one index behind the other.
-
-    Args:
-      folder: as in `build`.
-      parts: folders of dense indexes of consecutive documents.
-      about: as in `build`.
-
-    Returns:
-      As `build`.
-    """
+    """Joins `parts`, folders of dense indexes of consecutive documents, as `build` does."""
 
     def blocks() -> Iterator[np.ndarray]:
         for part in parts:
-            found = open_array(part / "embeddings.npy", np.float32, 3)
-            size = max(1, SCORES // math.prod(found.shape[1:]))
-            yield from (found[start : start + size] for start in range(0, len(found), size))
+            embeddings = open_array(part / "embeddings.npy", np.float32, 3)
+            size = max(1, SCORES // math.prod(embeddings.shape[1:]))
+            starts = range(0, len(embeddings), size)
+            yield from (embeddings[start : start + size] for start in starts)
 
     return build(folder, blocks(), about)
 
 
 def _topology(about: About) -> Topology:
-    """The topology of an index; if it is not known, the error names the file of its run."""
+    """Returns the topology of an index; if it is unknown, the error names its run's plugin."""
     try:
         return topology_part(about.topology)
     except UserError as unknown:
@@ -95,7 +87,7 @@ def _topology(about: About) -> Topology:
             saved.read_config(Path(about.checkpoint))
         except PluginNeeded:
             raise
-        except UserError:  # the run is not there
+        except UserError:  # the run is missing
             raise unknown from None
         raise
 
@@ -104,22 +96,23 @@ class DenseIndex:
     """An opened dense index.
 
     Args:
-      folder: checked by `folder.open_folder`.
-      about: what it returned.
+      folder: the index, checked by `folder.open_folder`.
+      about: result of `folder.open_folder`.
       engine: "exact", or "faiss", which copies all embeddings into memory.
 
     Attributes:
-      about: what the index is.
-      ids: of the documents.
+      store: rows of the documents, as of `DocumentRow.stored`.
+      ids: ids of the documents.
 
     Raises:
-      UserError: its files do not fit together; or faiss is wanted but not installed, or the
-        topology is no inner product.
+      UserError: its files do not fit together; or faiss is not installed, or does not have the
+        topology's score.
     """
 
     def __init__(self, folder: Path, about: About, *, engine: str = "exact"):
         self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
-        self.ids = StoredTexts(folder, "ids")
+        self.store = IndexStore(folder)
+        self.ids = StoredTexts(self.store, "id")
         (self._file,) = mapped_files(folder / "embeddings.npy")
         self._embeddings = open_array(folder / "embeddings.npy", np.float32, 3)
         self._topology = _topology(about)
@@ -131,54 +124,50 @@ class DenseIndex:
         self._blocks: dict[tuple[int, int], jax.Array] = {}
 
     def __len__(self) -> int:
-        """The number of documents."""
+        """Returns the number of documents."""
         return self.about.documents
 
     @property
     def embeddings(self) -> np.ndarray:
-        """Those of all documents, float32 [D, M, N], mapped into memory.
-
-        Raises:
-          UserError: the file was changed since it was opened.
-        """
+        """Embeddings of all documents, float32 [D, M, N], mapped; an error if the file changed."""
         self._file.check()
         return self._embeddings
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents of each query by the topology's score.
+        """Returns the best documents of each query by the topology's score.
 
         Args:
           queries: embeddings [q, M, N].
-          depth: documents of a query at most.
+          depth: maximum number of documents per query.
 
         Returns:
-          Numbers of documents, int64 [q, depth], best first, of equal scores the lower number (with
-          faiss only among those that it returns); and their scores, float32 [q, depth]. Where there
-          are fewer documents the number is -1 and the score -inf.
+          Document indices, int64 [q, depth], best first, and among equal scores the lower index
+          first (with faiss, only among the documents it returns); and their scores, float32 [q,
+          depth]. The rest is -1 and -inf if there are fewer documents.
 
         Raises:
-          UserError: embeddings of another shape or that are not finite, or a depth below 1.
+          UserError: embeddings have another shape or are not finite, or depth is below 1.
         """
         check_depth(depth)
         queries = np.asarray(queries, np.float32)
         if queries.shape[1:] != self.embeddings.shape[1:]:
             raise UserError(
-                f"queries have embeddings of shape {queries.shape[1:]}, the index {self.folder} of "
-                f"{self.embeddings.shape[1:]}: encode them with the model of the index."
+                f"queries have embeddings of shape {queries.shape[1:]}, the index {self.folder} "
+                f"has {self.embeddings.shape[1:]}: encode queries with the model of the index."
             )
         if not np.isfinite(queries).all():
-            raise UserError("a query has an embedding that is not finite: the model is not usable.")
+            raise UserError("a query has an embedding that is not finite; the model is damaged.")
         numbers = np.full((len(queries), depth), -1, np.int64)
         scores = np.full(numbers.shape, -np.inf, np.float32)
         search = self._exact if self._faiss is None else self._by_faiss
         for start in range(0, len(queries), CHUNK):
-            found, values = search(queries[start : start + CHUNK], min(depth, len(self)))
-            rows = slice(start, start + len(found))
-            numbers[rows, : found.shape[1]], scores[rows, : found.shape[1]] = found, values
+            hits, values = search(queries[start : start + CHUNK], min(depth, len(self)))
+            rows = slice(start, start + len(hits))
+            numbers[rows, : hits.shape[1]], scores[rows, : hits.shape[1]] = hits, values
         return numbers, scores
 
     def _exact(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents of some queries, block after block: [C, depth] each."""
+        """Returns the best documents of some queries, block by block: [C, depth] each."""
         count = len(queries)
         rows = 1 << (count - 1).bit_length()  # few shapes, so that few programs are compiled
         padded = np.zeros((rows, *queries.shape[1:]), np.float32)
@@ -190,46 +179,47 @@ class DenseIndex:
         for start in range(0, len(self), size):
             block = self._block(start, min(start + size, len(self)))
             run = _compiled(self._topology.score, min(depth, block.shape[0]))
-            found, values = jax.device_get(run(padded, block))
-            numbers = np.concatenate([numbers, start + found[:count].astype(np.int64)], axis=1)
+            hits, values = jax.device_get(run(padded, block))
+            numbers = np.concatenate([numbers, start + hits[:count].astype(np.int64)], axis=1)
             scores = np.concatenate([scores, values[:count]], axis=1)
             numbers, scores = _best(numbers, scores, depth)
         return numbers, scores
 
     def _block(self, start: int, stop: int) -> jax.Array:
-        """Embeddings start .. stop - 1 on the default device; kept there where all of them fit."""
-        embeddings = self.embeddings  # also of a block that is kept, which may be the mapped file
+        """Puts embeddings on the default device; blocks stay there if the whole index fits."""
+        embeddings = self.embeddings  # checks the file, which a kept block may map, too
         block = self._blocks.get((start, stop))
         if block is None:
             block = jax.device_put(embeddings[start:stop], may_alias=True)
             if embeddings.nbytes <= RESIDENT:
-                # Searches for other numbers of queries cut other blocks: what overlaps this one
-                # goes, or devices would hold documents several times.
+                # Other numbers of queries need other blocks. Without this, devices would hold
+                # documents several times.
                 self._blocks = {
-                    key: kept for key, kept in self._blocks.items() if _apart(key, start, stop)
+                    key: kept
+                    for key, kept in self._blocks.items()
+                    if key[1] <= start or stop <= key[0]
                 }
                 self._blocks[start, stop] = block
         return block
 
     def _by_faiss(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `_exact`, by faiss."""
         flat = np.ascontiguousarray(queries.reshape(len(queries), -1))
-        values, found = self._faiss.search(flat, depth)
-        return _best(found, values, depth)
+        values, hits = self._faiss.search(flat, depth)
+        return _best(hits, values, depth)
 
     def _make_faiss(self) -> Any:
-        """A flat faiss index of all embeddings."""
+        """Builds a flat faiss index of all embeddings."""
         if not isinstance(self._topology, similarity.FlatProduct):
             raise UserError(
-                f"faiss compares inner products, which topology {self.about.topology!r} is not; "
-                "use --engine=exact."
+                f"faiss has inner products, not the score of topology {self.about.topology!r}. "
+                "Use --engine=exact."
             )
         try:
             faiss: Any = importlib.import_module("faiss")
         except ImportError:
             raise UserError(
-                "the engine faiss needs the library faiss, which is not installed; install the "
-                "extra big_retrieval[faiss], or use --engine=exact."
+                "the library faiss is not installed: install the extra big_retrieval[faiss], or "
+                "use --engine=exact."
             ) from None
         size = math.prod(self.embeddings.shape[1:])
         index: Any = faiss.IndexFlatIP(size)
@@ -239,19 +229,14 @@ class DenseIndex:
         return index
 
 
-def _apart(key: tuple[int, int], start: int, stop: int) -> bool:
-    """Whether two ranges have nothing in common."""
-    return key[1] <= start or stop <= key[0]
-
-
 @functools.lru_cache(maxsize=64)
 def _compiled(score: Callable[..., jax.Array], depth: int) -> Callable[..., Any]:
-    """The best documents of a block and their scores, of queries and the block."""
+    """Compiles the function of queries and a block to the block's best documents and scores."""
     best = best_of(score, depth)
     return jax.jit(lambda queries, block: best(queries, None, block)[:2])
 
 
 def _best(numbers: np.ndarray, scores: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best of what was found so far; of equal scores the lower number: [C, depth] each."""
+    """Sorts hits, the lower index of equal scores first: [C, depth] each."""
     order = np.lexsort((numbers, -scores), axis=1)[:, :depth]
     return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)

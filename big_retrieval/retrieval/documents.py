@@ -1,4 +1,4 @@
-"""Documents and queries of files: what is encoded, and the text that results show."""
+"""Documents and queries of files: ids, values to encode, and texts that results show."""
 
 import dataclasses
 import logging
@@ -19,29 +19,28 @@ from big_retrieval.data.stores.headerless import read_first_line, tab_reader
 from big_retrieval.errors import Damaged, UserError
 
 log = logging.getLogger(__name__)
-SHOWN = 120  # characters of a text that are kept to be shown
-TRIES = 100  # unreadable records at the start of the files after which reading ends
-IDS = ("id", "_id")  # columns of ids, the first one there counts; the second is BEIR's
-TEXT = "text"  # what files of queries or documents call their text, whatever the model's field does
+SHOWN = 120  # characters of a text that results show
+TRIES = 100  # reading ends if this many records at the start cannot be read
+IDS = ("id", "_id")  # columns of ids, the first present one counts; the second is BEIR's
+TEXT = "text"  # usual column of texts in files of queries or documents
 HEADERLESS = ("id", TEXT, "title")  # cells of MS MARCO's files, which have no header line
 
 
 @dataclass(frozen=True)
 class DocumentReader:
-    """Which columns of a file are read.
+    """Columns of a file to read.
 
     Attributes:
       what: "documents" or "queries", for messages.
-      texts: field of the model -> the columns of its text, which are joined.
-      titles: field of the model -> the column of the text's title.
-      images: field of the model -> the column of its image.
-      show: the column that is kept to be shown; "": the first text, or the path of an image.
-      id: the column of ids; "": one of `IDS` where there is one, else the file's name and a number.
-      join: between the columns of a text.
-      own: whether the columns of texts come from the model's fields, not from the user. The only
-        column of texts may then have the name `TEXT` in a file instead.
-      own_image: the same of the column of images, which may then have the name `IMAGE`, as that of
-        a folder of pictures has.
+      texts: columns of a text, which are joined, by field of the model.
+      titles: column of the text's title, by field.
+      images: column of the image, by field.
+      show: column that results show; empty for the first text, or the path of an image.
+      id: column of ids; empty for one of `IDS`, or else the file's name and a number.
+      join: separator of the columns of a text.
+      own: True if the columns of texts come from the model's config, not from the user. A single
+        column of texts may then be called `TEXT` in a file.
+      own_image: the same for the column of images, which may be called `IMAGE`.
     """
 
     what: str
@@ -56,8 +55,8 @@ class DocumentReader:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that hold something of a record."""
-        texts = (column for each in self.texts.values() for column in each)
+        """All columns of values."""
+        texts = (column for names in self.texts.values() for column in names)
         return (*texts, *self.titles.values(), *self.images.values())
 
 
@@ -66,11 +65,10 @@ class DocumentRow:
     """One record.
 
     Attributes:
-      id: its id.
-      values: field -> a text, a pair of title and text where the field has titles, or an image as
-        `encode_images` takes it; None where the record has none.
-      shown: what a search result shows, such as the beginning of the text.
-      index: of the record.
+      values: value by field: a text, a pair of title and text if the field has titles, or an image
+        as for `encode_images`; None if the record has none.
+      shown: text of a search result, such as the beginning of the document.
+      index: record index.
     """
 
     id: str
@@ -81,10 +79,11 @@ class DocumentRow:
     def stored(self) -> Record:
         """Returns the row of an index's store.
 
-        Columns are `row`, the whole `text`, and the path of the `image`; `inside` is True for an
-        image that is not a file, but inside one.
+        Columns are `row`, `id`, `shown`, the whole `text`, and the path of the `image`; `inside` is
+        True if an image is not a file, but in a file of many.
         """
-        row: Record = {"row": self.index}
+        name = self.id.encode("utf-8", "replace").decode()  # files may have names in other codes
+        row: Record = {"row": self.index, "id": name, "shown": self.shown}
         texts: list[str] = []
         for value in self.values.values():
             if isinstance(value, str | tuple):
@@ -102,16 +101,15 @@ def open_records(
     """Opens the files of documents or queries.
 
     Args:
-      flag: the name of the flag, for messages.
+      flag: name of the flag, for messages.
       patterns: paths, glob patterns or {00..99} ranges, separated by commas.
-      reader: which columns are read.
 
     Returns:
       The records, and the reader with the columns of texts and ids that the files have.
 
     Raises:
-      UserError: a file is missing, of no known kind or empty, or it lacks a column; or --id names
-        that of images.
+      UserError: a file is missing, of unknown format or empty, or lacks a column; or --id names the
+        column of images.
     """
     paths = open_files.files_of_flag(flag, patterns)
     image = tuple(dict.fromkeys(reader.images.values()))
@@ -123,14 +121,14 @@ def open_records(
         return tab_reader(path, cells[path]) if cells[path] else open_files.by_ending(path)
 
     table, _ = open_files.table_of(paths, form_of, "".join(image))
-    asked, reader = reader.id, _fitting(reader, table, tell=not any(cells.values()))
+    id_column, reader = reader.id, _fit_columns(reader, table, log_text=not any(cells.values()))
     image = tuple(dict.fromkeys(reader.images.values()))
-    if image and asked in (*image, IMAGE):  # which records hold images under
+    if image and id_column in (*image, IMAGE):  # `Records` puts images under `IMAGE`
         raise UserError(
-            f"--id={asked} names the column of images, whose content is no id: leave --id out, and "
-            "ids are a file's name and numbers of rows, or name another column."
+            f"--id={id_column} names the column of images. Leave --id out to use file names and "
+            "row numbers, or name another column."
         )
-    texts = [column for each in reader.texts.values() for column in each]
+    texts = [column for names in reader.texts.values() for column in names]
     for name, columns in (("image", image), ("text", texts)):
         check_columns(table, columns, remedy=f"say which one to read with --{name}=COLUMN")
     check_columns(table, list(filter(None, [*reader.titles.values(), reader.id, reader.show])))
@@ -138,47 +136,41 @@ def open_records(
 
 
 def _headerless_cells(path: Path, reader: DocumentReader) -> tuple[str, ...]:
-    """Returns the names of the cells of a .tsv file without a header; () for other files.
-
-    Files of MS MARCO are such.
-    """
+    """Returns the names of the cells of a .tsv file without a header, as MS MARCO's; else ()."""
     if path.suffix.lower() != ".tsv" or not reader.own or not reader.texts or reader.id:
         return ()
     cells = [cell.strip() for cell in read_first_line(path).rstrip("\r\n").split("\t")]
-    named = {*reader.columns, *IDS, TEXT, reader.show} & set(cells)
-    numbered = any(letter.isdigit() for letter in cells[0])  # as ids are, and names are not
-    if named or not numbered or len(cells) not in (2, 3):
+    has_names = bool({*reader.columns, *IDS, TEXT, reader.show} & set(cells))
+    is_id = any(letter.isdigit() for letter in cells[0])
+    if has_names or not is_id or len(cells) not in (2, 3):
         return ()
     names = HEADERLESS[: len(cells)]
     log.info(f"{path} has no header line: it is read as {', '.join(names)}")
     return names
 
 
-def _fitting(reader: DocumentReader, table: Table, *, tell: bool) -> DocumentReader:
-    """A reader with the columns of texts and ids that a table has, as far as its first row tells.
+def _fit_columns(reader: DocumentReader, table: Table, *, log_text: bool) -> DocumentReader:
+    """Chooses the columns of texts, images and ids that the first row of a table has.
 
     The column of ids is chosen here, because `Records` adds an id to rows without one.
-
-    Args:
-      tell: log the column of the text if it is not the reader's.
     """
     try:
         with record_at(table.place(0)):
-            known = table.columns or frozenset(table.row(0))
+            available = table.columns or frozenset(table.row(0))
     except Damaged:
         return reader
-    name = reader.id or next((name for name in IDS if name in known), "")
+    id_column = reader.id or next((name for name in IDS if name in available), "")
     texts = dict(reader.texts)
     if reader.own and len(texts) == 1 and not reader.images:
         ((field, columns),) = texts.items()
-        if len(columns) == 1 and columns[0] not in known and TEXT in known:
-            if tell:
+        if len(columns) == 1 and columns[0] not in available and TEXT in available:
+            if log_text:
                 log.info(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read")
             texts[field] = (TEXT,)
     images = dict(reader.images)
-    if reader.own_image and IMAGE in known and not known & set(images.values()):
+    if reader.own_image and IMAGE in available and not available & set(images.values()):
         images = dict.fromkeys(images, IMAGE)
-    return dataclasses.replace(reader, id=name, texts=texts, images=images)
+    return dataclasses.replace(reader, id=id_column, texts=texts, images=images)
 
 
 def read(
@@ -188,15 +180,13 @@ def read(
     skipped: SkippedRecords,
     span: range | None = None,
 ) -> Iterator[list[DocumentRow]]:
-    """Reads records in order, `size` at a time; those that cannot be used are left out.
+    """Reads records in order, without those that cannot be used.
 
     Args:
-      records: documents or queries.
-      reader: which columns are read.
-      size: records that are read for one list. Which records share a list depends on their numbers
-        alone, not on how many of them can be used.
-      skipped: counts those that cannot be used.
-      span: numbers of the records, from a multiple of `size` on; None: all.
+      size: number of records read for one list. A record's list depends only on its index, not on
+        how many records can be used.
+      skipped: counts records that cannot be used.
+      span: record indices, starting at a multiple of `size`; None for all.
 
     Raises:
       UserError: none of the first records can be used.
@@ -211,7 +201,10 @@ def read(
             except Damaged as problem:
                 skipped.add(problem)
                 if skipped.count == index + 1 and index + 1 in (TRIES, len(records)):
-                    flags = " and ".join(_flags(reader))
+                    columns = {
+                        "--text": reader.texts, "--title": reader.titles, "--image": reader.images
+                    }  # fmt: skip
+                    flags = " and ".join(flag for flag, names in columns.items() if names)
                     raise UserError(
                         f"none of the first {index + 1} {reader.what} can be used: name their "
                         f"columns with {flags}, or mend them; the last problem: {problem}"
@@ -220,19 +213,8 @@ def read(
             yield rows
 
 
-def _flags(reader: DocumentReader) -> list[str]:
-    """The flags that name columns."""
-    known = {"--text": reader.texts, "--title": reader.titles, "--image": reader.images}
-    return [flag for flag, columns in known.items() if columns]
-
-
 def read_row(records: Records, reader: DocumentReader, index: int) -> DocumentRow:
-    """The id and the fields of a record.
-
-    Args:
-      records: documents or queries.
-      reader: which columns are read.
-      index: of the record.
+    """Reads the id and the fields of a record.
 
     Raises:
       Damaged: it has no id or none of the fields, or cannot be read.
@@ -246,30 +228,30 @@ def read_row(records: Records, reader: DocumentReader, index: int) -> DocumentRo
     for field, columns in reader.texts.items():
         text = reader.join.join(filter(None, (_text(row, column, place) for column in columns)))
         title = _text(row, reader.titles[field], place) if field in reader.titles else ""
-        item = (title, text) if field in reader.titles else text
-        values[field] = item if text or title else None
+        value = (title, text) if field in reader.titles else text
+        values[field] = value if text or title else None
         first = first or f"{title} {text}".strip()
     for field in reader.images:
         values[field] = row.get(IMAGE)
     if all(value is None for value in values.values()):
-        known = ", ".join(sorted(records.table.row(index)))
+        present = ", ".join(sorted(records.table.row(index)))
         columns = ", ".join(map(repr, reader.columns))
-        raise Damaged(place, f"there is nothing in {columns}; it has {known}")
+        raise Damaged(place, f"there is nothing in {columns}; it has {present}")
     show = reader.show or ("" if first else next(iter(reader.images.values()), ""))
-    if show:  # as it stands in the file, such as the path of an image
+    if show:  # as stored in the file, such as the path of an image
         value = records.table.row(index, (show,)).get(show)
         first = _shown(value) if reader.show or isinstance(value, str) else ""
     return DocumentRow(name, values, " ".join(first.split())[:SHOWN], index)
 
 
 def _shown(value: Any) -> str:
-    """What a column holds, to be read: several texts are separated by semicolons."""
-    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+    """Formats a value of a column; semicolons separate several texts."""
+    if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
         return "; ".join(value)
     return as_text(value) or ""
 
 
 def _text(row: Mapping[str, Any], column: str, place: str) -> str:
-    """The text of a column, the first one where it has several; "" where there is none."""
+    """Returns the text of a column, the first of several; "" if it is missing."""
     value = row.get(column)
     return "" if is_absent(value) else as_texts(value, column, place)[0]

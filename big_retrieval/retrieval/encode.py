@@ -1,4 +1,4 @@
-"""The model's fields that are searched, and the encoding of documents and queries from files."""
+"""Fields of a model for search, and encoding of documents and queries from files."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,18 +17,17 @@ from big_retrieval.runtime.progress import progress_bar
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
-TEXTS, IMAGES = 1024, 256  # records that are read and encoded at a time
+TEXTS, IMAGES = 1024, 256  # records read and encoded at a time
 
 
 def document_fields(config: Config, wanted: str) -> dict[str, float]:
-    """The fields that documents are indexed by, with their weights in the average.
+    """Returns the fields that encode documents, with their weights in the average.
 
     Args:
-      config: of the model.
-      wanted: as --field says: "title", or "image=0.9,title=0.1"; "": all of the document side.
+      wanted: value of --field, "title" or "image=0.9,title=0.1"; empty for the document side.
 
     Raises:
-      UserError: no such field.
+      UserError: the model does not have a field.
     """
     from big_retrieval.evals.modes import parse_weighting
 
@@ -38,15 +37,14 @@ def document_fields(config: Config, wanted: str) -> dict[str, float]:
 
 
 def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
-    """The field that queries are read by.
+    """Returns the field that encodes queries.
 
     Args:
-      config: of the model.
-      wanted: its name; "": the only text field of the query side, or the only text field.
-      flag: the name of the flag, for messages.
+      wanted: its name; empty for the only text field of the query side, or the only text field.
+      flag: name of the flag, for messages.
 
     Raises:
-      UserError: there is no such field, or several fields come into question.
+      UserError: the field is missing, or several fields are possible.
     """
     if wanted:
         if wanted not in config.encoded:
@@ -54,8 +52,8 @@ def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
             raise UserError(f"--{flag}: the model has no field {wanted!r}; it has: {known}.")
         return wanted
     texts = [name for name, field in config.encoded.items() if field.modality == "text"]
-    of_queries = [name for name in texts if config.fields[name].side == "query"]
-    for names in (of_queries, texts):
+    query_side = [name for name in texts if config.fields[name].side == "query"]
+    for names in (query_side, texts):
         if len(names) == 1:
             return names[0]
     known = ", ".join(sorted(config.encoded))
@@ -63,11 +61,10 @@ def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
 
 
 def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
-    """Encodes texts, pairs of title and text, or images by a field of the model.
+    """Encodes texts, pairs of title and text, or images with a field of the model.
 
     Returns:
-      Values of a lexical field as scipy `csr_array` [n, V], embeddings of others as float32 [n, M,
-      N].
+      `csr_array` [n, V] for a lexical field, else embeddings, float32 [n, M, N].
     """
     modality = model.config.fields[field].modality
     if modality == "text":
@@ -83,10 +80,10 @@ def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
 def encode_rows(
     model: "TrainedModel", rows: Sequence[DocumentRow], fields: Mapping[str, float]
 ) -> Any:
-    """Encodes documents: `csr_array` [n, V] of a lexical field, else embeddings [n, M, N].
+    """Encodes documents to `csr_array` [n, V] for lexical fields, else to embeddings [n, M, N].
 
-    The embeddings of several fields are averaged as in evaluations, lexical ones behind their
-    gates. A field that a document lacks has weight 0.
+    Several fields are averaged as in evaluations, lexical ones after their gates. A missing field
+    has weight 0.
 
     Raises:
       Damaged: an image cannot be decoded.
@@ -99,11 +96,11 @@ def encode_rows(
     embeddings: dict[str, Any] = {}
     present: dict[str, np.ndarray] = {}
     for name in fields:
-        has = present[name] = np.array([row.values[name] is not None for row in rows])  # [n]
-        if has.any():
-            items = [row.values[name] for row in rows if row.values[name] is not None]
-            found = rows_of(model, items, name)
-            embeddings[name] = placed(found, np.flatnonzero(has), len(rows))
+        values = [row.values[name] for row in rows]
+        present[name] = np.array([value is not None for value in values])  # [n]
+        if present[name].any():
+            encoded_rows = rows_of(model, [x for x in values if x is not None], name)
+            embeddings[name] = placed(encoded_rows, np.flatnonzero(present[name]), len(rows))
     return average(topology_part(model.config.topology), embeddings, fields, present)
 
 
@@ -116,17 +113,15 @@ def encoded(
 ) -> Iterator[tuple[list[DocumentRow], Any]]:
     """Reads and encodes records, and shows the progress.
 
-    Records that cannot be read or encoded are skipped and counted; a message names the first.
+    Records that cannot be read or encoded are skipped and counted; warnings name the first.
 
     Args:
-      records: documents or queries.
-      reader: which columns are read.
-      size: records that are read and encoded at a time.
-      encode: of rows; raises `Damaged`.
+      size: number of records read and encoded at a time.
+      encode: encodes rows; raises `Damaged`.
       span: as in `documents.read`.
 
     Yields:
-      Rows, and what `encode` makes of them.
+      Rows, and the result of `encode`.
 
     Raises:
       UserError: no record can be used.
@@ -135,13 +130,13 @@ def encoded(
     skipped, progress = SkippedRecords(reader.what), progress_bar(reader.what, total)
     for rows in read(records, reader, size, skipped, span):
         try:
-            found = encode(rows)
-        except Damaged:  # one of them, which is found one by one
-            rows = [row for row in rows if _usable(row, encode, skipped)]
+            embeddings = encode(rows)
+        except Damaged:  # encodes them one by one to find the damaged ones
+            rows = [row for row in rows if _can_encode(row, encode, skipped)]
             if not rows:
                 continue
-            found = encode(rows)
-        yield rows, found
+            embeddings = encode(rows)
+        yield rows, embeddings
         progress.total = total - skipped.count
         progress.update(len(rows))
     skipped.check(total)
@@ -149,10 +144,9 @@ def encoded(
     skipped.close()
 
 
-def _usable(
+def _can_encode(
     row: DocumentRow, encode: Callable[[Sequence[DocumentRow]], Any], skipped: SkippedRecords
 ) -> bool:
-    """Whether a row can be encoded; it is counted where it cannot."""
     try:
         with reading(row.id):
             encode([row])

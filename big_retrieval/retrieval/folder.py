@@ -1,22 +1,22 @@
-"""The folder of an index: what is in it, how it is finished, how it is checked.
+"""The folder of an index.
 
-    index.json       what the index is (`About`)
-    origin.json      what it was made from (`preparing.origin`), where `big-retrieval index` made it
-    manifest.json    size and SHA-256 of every other file; written last
-    ids.npy, ids_ends.npy            ids of the documents, by number (`files.Texts`)
-    texts.npy, texts_ends.npy        the beginning of each document's text, to be shown
-    store.json, store-*.arrow        whole texts and paths of images (`DocumentRow.stored`)
-    tokenizer.json, terms.npy        of lexical indexes: from a text to term ids, without a model
-    pointers.npy, documents.npy, values.npy   of inverted ones (`inverted.py`)
-    embeddings.npy                       of dense ones (`dense.py`)
+    index.json                   description of the index (`About`)
+    origin.json                  what `big-retrieval index` built it from (`preparing.origin`)
+    manifest.json                size and SHA-256 of every other file; written last
+    store.json, store-*.arrow    ids, texts and paths of images (`DocumentRow.stored`)
+    tokenizer.json, terms.npy    lexical indexes: from a text to term ids, without a model
+    pointers.npy, documents.npy, values.npy    inverted indexes (`inverted.py`)
+    embeddings.npy               dense indexes (`dense.py`)
 
 An index is written as `<folder>.partial` and renamed at the end: a folder with its final name is
 complete.
 """
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,35 +26,34 @@ from big_retrieval.io import manifest
 from big_retrieval.runtime import building
 
 ABOUT, ORIGIN = "index.json", "origin.json"
-VERSION = 3  # of the format
+VERSION = 4  # of the format
 INVERTED, DENSE = "inverted", "dense"
-SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
+SMALL = 16 * 2**20  # bytes of a file whose checksum is verified whenever the index is opened
 REBUILD = "build it again with big-retrieval index"
 
 
 @dataclass(frozen=True)
 class About:
-    """What an index is.
+    """Description of an index.
 
     Attributes:
       kind: "inverted" or "dense".
-      topology: of the embeddings in a dense index, as a config.json has it.
-      values: type of the values in an inverted index: "float32", "float16", or "binary": all values
-        are 1 and not stored.
-      bags: whether documents are bags of words, which no network encoded.
+      topology: topology of a dense index, as in config.json.
+      values: type of the values of an inverted index: "float32", "float16", or "binary" if all
+        values are 1 and not stored.
+      bags: True if documents are bags of words, encoded without a network.
       terms: V of an inverted index.
-      terms_sha256: `Terms.fingerprint()` of an inverted index.
-      documents: how many.
-      entries: how many values an inverted index has.
-      field: the model's field that encoded the documents; several are joined by commas.
-      query_field: the field that encodes queries unless the user names another.
-      query_column: the column that this field reads in training.
-      query_length: tokens that a query is cut to, special tokens included.
+      terms_sha256: `BagOfWordsEncoder.fingerprint()` of an inverted index.
+      documents: number of documents.
+      entries: number of values of an inverted index.
+      field: fields that encoded the documents, separated by commas.
+      query_field: default field of queries.
+      query_column: column of this field in training.
+      query_length: maximum number of tokens of a query, with special tokens.
       checkpoint: folder of the model that encoded the documents.
-      params_sha256: SHA-256 of the model's parameters; "": no network was run.
-      files: paths and patterns of the documents' files, absolute, separated by commas; "": unknown.
-        They may have gone since. Only images that are no files of their own are read from them.
-      version: of the format.
+      params_sha256: SHA-256 of the model's parameters; empty if no network was run.
+      files: absolute paths and patterns of the documents' files, separated by commas; empty if
+        unknown. Images in files of many are read from them, if these still exist.
     """
 
     kind: str
@@ -76,7 +75,7 @@ class About:
 
 
 def stamp(folder: Path) -> bytes:
-    """The manifest, which tells this index from another at the same path; empty if missing."""
+    """Returns the manifest, which differs for another index at the same path; empty if missing."""
     try:
         return (folder / manifest.MANIFEST).read_bytes()
     except OSError:
@@ -84,24 +83,16 @@ def stamp(folder: Path) -> bytes:
 
 
 def made_from(folder: Path) -> dict[str, Any] | None:
-    """What an index was made from (`preparing.origin`); None: unknown, or it cannot be read."""
+    """Reads what an index was built from (`preparing.origin`); None if that is unknown."""
     try:
-        found = json.loads((folder / ORIGIN).read_bytes())
+        content = json.loads((folder / ORIGIN).read_bytes())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def check_same(folder: Path, opened: bytes) -> None:
-    """Raises if another index has replaced the opened one.
-
-    Args:
-      folder: the index.
-      opened: `stamp` of the folder before its files were opened.
-
-    Raises:
-      UserError: files that were opened since then may belong to the other index.
-    """
+    """Raises a UserError if another index has replaced the one whose `stamp` was `opened`."""
     if stamp(folder) != opened:
         raise UserError(
             f"the index {folder} was replaced or removed while it was in use; open it again."
@@ -109,8 +100,18 @@ def check_same(folder: Path, opened: bytes) -> None:
 
 
 def begin(folder: Path) -> Path:
-    """`building.begin` of an index, which a killed build may have left without a mark."""
+    """Begins to build an index, with `building.begin`; a killed build may have left no mark."""
     return building.begin(folder, ABOUT)
+
+
+@contextlib.contextmanager
+def removed_on_error(partial: Path) -> Iterator[Path]:
+    """Removes the folder of `begin` if the context ends with an error."""
+    try:
+        yield partial
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
 
 
 def finish(partial: Path, folder: Path, about: About | None = None) -> None:
@@ -121,11 +122,7 @@ def finish(partial: Path, folder: Path, about: About | None = None) -> None:
 
 
 def open_folder(folder: Path, *, verify: bool = False) -> About:
-    """Checks an index folder: the size of every file, and the checksums of small ones.
-
-    Args:
-      folder: the index.
-      verify: verify the checksums of all files.
+    """Checks an index folder: the size of every file, and checksums of small files (or of all).
 
     Raises:
       UserError: it is no index, damaged, or of another version.

@@ -1,10 +1,10 @@
-"""An inverted index: for every term of a vocabulary the documents that have a value in it.
+"""An inverted index: for every term of a vocabulary, the documents with a value in it.
 
-A query's score of a document is the inner product of their rows of values; with a bag of words as
-the query, the sum of the document's values in the terms of its words (VDR, section 5). Only the
-lists of the query's terms are read, in the order of the query, and added to an array of scores
-(`postings.py`). Documents that share no term with a query are never looked at, nor found. No list
-is skipped: upper bounds of lists and of blocks of documents are too high (docs/DESIGN.md).
+The score of a query and a document is the inner product of their rows of values. With a bag of
+words as the query, it is the sum of the document's values in the words' terms (VDR, section 5).
+A search adds the lists of the query's terms to an array of scores, in the order of the query
+(`postings.py`). It never finds documents without a common term. No list is skipped: upper bounds of
+lists and of blocks of documents are too high (docs/DESIGN.md).
 """
 
 import dataclasses
@@ -19,17 +19,16 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.top_k import check_depth, top
 from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import StoredTexts, mapped_files, open_array
+from big_retrieval.retrieval.files import IndexStore, StoredTexts, mapped_files, open_array
 from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
 from big_retrieval.retrieval.postings import PostingLists, are_pointers
 from big_retrieval.retrieval.runs import Part, Run, Runs, check_number, checked, merged
 
-MEMORY = 512 * 2**20  # bytes that building works with
-SHORT = 16  # a query is short where its lists hold less than one entry in so many documents
+MEMORY = 512 * 2**20  # bytes for building
+SHORT = 16  # a query is short if its lists have less than one entry per this many documents
 LARGEST_HALF = 65504.0  # of float16
-SCANNED = 2**22  # entries that are looked through at a time for the values of a document
-BINARY = "binary"  # all values are 1 and none is stored
-VALUES = ("float32", "float16", BINARY)
+SCANNED = 2**22  # entries to scan at a time for the values of a document
+BINARY = "binary"  # all values are 1 and not stored
 
 
 def build(
@@ -38,17 +37,16 @@ def build(
     """Writes the arrays of an inverted index in one pass over the documents.
 
     Args:
-      folder: what `folder.begin` gave; `folder.finish` comes after this.
-      batches: values of consecutive documents, float32 [n, V] each, from 0 on.
-      about: with the number of terms and the type of the values.
-      memory: bytes to work with, about, however many documents there are.
+      folder: result of `folder.begin`.
+      batches: values of consecutive documents, float32 [n, V].
+      about: description of the index with the number of terms and the type of the values.
+      memory: approximate bytes to use for any number of documents.
 
     Returns:
-      `about` with what was found: kind, documents and entries.
+      `about` with kind and numbers of documents and entries.
 
     Raises:
-      UserError: what `Runs.add` says of the values; one that is not 1 in a binary index, or one
-        too large for float16.
+      UserError: as in `Runs.add`, a value of a binary index is not 1, or too large for float16.
     """
     runs = Runs(folder, about.terms, memory)
     for rows in batches:
@@ -59,17 +57,10 @@ def build(
 
 
 def join(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEMORY) -> About:
-    """Writes the arrays of the inverted index of all documents of several indexes.
-
-    They are those that `build` would write for all documents: an index is a run of its documents.
+    """Joins indexes of consecutive documents: writes the same arrays as `build` of all documents.
 
     Args:
-      folder: as in `build`.
-      parts: folders of indexes of consecutive documents, of one kind, and what they are.
-      memory: as in `build`.
-
-    Returns:
-      The description of the whole index.
+      parts: folders and descriptions of the indexes.
     """
     first = parts[0][1]
     runs = [
@@ -90,33 +81,23 @@ def join(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEM
 
 
 def _write(folder: Path, parts: Iterator[Part], entries: np.ndarray, about: About) -> About:
-    """Writes the arrays of an index.
-
-    Args:
-      folder: of the index.
-      parts: values of all terms, one term behind the other.
-      entries: int64 [V], values of every term.
-      about: the index, but for the number of entries.
-
-    Returns:
-      `about` with the number of entries.
-    """
+    """Writes the arrays of an index, with `entries` values of every term, int64 [V]."""
     with ArrayWriter(folder / "documents.npy", np.int32) as documents:
         if about.values == BINARY:
-            for numbers, _ in parts:
-                documents.append(numbers)
+            for indices, _ in parts:
+                documents.append(indices)
         else:
             with ArrayWriter(folder / "values.npy", about.values) as values:
-                for numbers, found in parts:
-                    documents.append(numbers)
-                    values.append(found)
+                for indices, part_values in parts:
+                    documents.append(indices)
+                    values.append(part_values)
     with ArrayWriter(folder / "pointers.npy", np.int64) as pointers:
         pointers.append(np.concatenate([[0], np.cumsum(entries)]))  # [V + 1]
     return dataclasses.replace(about, entries=documents.rows)
 
 
 def _stored(rows: sparse.csr_array, values: str) -> sparse.csr_array:
-    """Rows with the values that a type can hold, as float32 again."""
+    """Rounds rows to a type of values, in float32."""
     if values == BINARY and (rows.data != 1).any():
         raise UserError("a binary index holds bags of words, whose values are 1.")
     if values != "float16":
@@ -131,23 +112,24 @@ def _stored(rows: sparse.csr_array, values: str) -> sparse.csr_array:
 
 
 class InvertedIndex:
-    """An opened inverted index; safe to search from several threads.
+    """An opened inverted index; several threads may search it.
 
     Args:
-      folder: checked by `folder.open_folder`.
-      about: what it returned.
+      folder: the index, checked by `folder.open_folder`.
+      about: result of `folder.open_folder`.
 
     Attributes:
-      about: what the index is.
-      ids: of the documents.
+      store: rows of the documents, as of `DocumentRow.stored`.
+      ids: ids of the documents.
 
     Raises:
-      UserError: its files do not fit together.
+      UserError: the files do not fit together.
     """
 
     def __init__(self, folder: Path, about: About):
         self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
-        self.ids = StoredTexts(folder, "ids")
+        self.store = IndexStore(folder)
+        self.ids = StoredTexts(self.store, "id")
         names = ("documents.npy",) if about.values == BINARY else ("documents.npy", "values.npy")
         self._files = mapped_files(*(folder / name for name in names))
         self._pointers = np.array(open_array(folder / "pointers.npy", np.int64))  # [V + 1]
@@ -165,23 +147,22 @@ class InvertedIndex:
         self._local = threading.local()
 
     def __len__(self) -> int:
-        """The number of documents."""
+        """Returns the number of documents."""
         return self.about.documents
 
     def search(self, queries: sparse.csr_array, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents of each query by inner product, exactly.
+        """Returns the best documents of each query by inner product.
 
         Args:
           queries: values or bags of words, [q, V], not negative.
-          depth: documents of a query at most.
+          depth: maximum number of documents per query.
 
         Returns:
-          Numbers of documents, int64 [q, depth], best first, of equal scores the lower number; and
-          their scores, float32 [q, depth]. Only documents with a score above 0 are found; behind
-          the last one the number is -1 and the score -inf.
+          Document indices, int64 [q, depth], best first, the lower index of equal scores first; and
+          their scores, float32 [q, depth]. Documents have scores above 0; the rest is -1 and -inf.
 
         Raises:
-          UserError: another number of terms, values that are negative or not finite, or a depth
+          UserError: the number of terms differs, values are negative or not finite, or depth is
             below 1.
         """
         check_depth(depth)
@@ -190,25 +171,22 @@ class InvertedIndex:
         scores = np.full(numbers.shape, -np.inf, np.float32)
         for row in range(len(numbers)):
             one = slice(rows.indptr[row], rows.indptr[row + 1])
-            found, values = self._search(rows.indices[one], rows.data[one], depth)
-            numbers[row, : len(found)], scores[row, : len(found)] = found, values
+            hits, values = self._search(rows.indices[one], rows.data[one], depth)
+            numbers[row, : len(hits)], scores[row, : len(hits)] = hits, values
         return numbers, scores
 
     def search_one(
         self, terms: np.ndarray, weights: np.ndarray | None, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents of one query.
+        """Returns the best documents of one query.
 
         Args:
-          terms: of the query, int [k].
-          weights: in them, [k], not negative; None: 1. Of a term that comes twice they add up.
-          depth: documents at most.
+          terms: terms of the query, int [k]; weights of equal terms add up.
+          weights: weights of the terms, [k], not negative; None for 1.
+          depth: maximum number of documents.
 
         Returns:
-          Numbers of documents, int64 [d], best first, d <= depth, and their scores, float32 [d].
-
-        Raises:
-          UserError: as `search`.
+          Document indices, int64 [at most depth], best first, and their scores, float32.
         """
         check_depth(depth)
         terms = np.asarray(terms, np.int64)
@@ -226,75 +204,72 @@ class InvertedIndex:
     def explain(
         self, terms: np.ndarray, weights: np.ndarray, number: int
     ) -> list[tuple[int, float]]:
-        """What each term adds to the score of a document: (term, product), largest first."""
+        """Returns (term, its part of a document's score), the largest first."""
         self._check_files()
-        found = []
+        parts = []
         for term, weight in zip(terms.tolist(), weights.tolist(), strict=True):
             start, stop = self._pointers[term : term + 2].tolist()
-            # The numbers of a list's documents ascend.
-            place = start + int(np.searchsorted(self._documents[start:stop], number))
-            if place < stop and self._documents[place] == number:
-                value = 1.0 if self._values is None else float(self._values[place])
-                found.append((term, weight * value))
-        return sorted(found, key=lambda pair: -pair[1])
+            entry = start + int(np.searchsorted(self._documents[start:stop], number))
+            if entry < stop and self._documents[entry] == number:
+                value = 1.0 if self._values is None else float(self._values[entry])
+                parts.append((term, weight * value))
+        return sorted(parts, key=lambda pair: -pair[1])
 
     def row(self, number: int) -> sparse.csr_array:
-        """The values of one document, CSR [1, V]: looks through all lists, and keeps nothing."""
+        """Returns the values of one document, CSR [1, V], by a scan of all lists."""
         self._check_files()
-        places: list[np.ndarray] = []
+        blocks = [np.zeros(0, np.int64)]
         for start in range(0, len(self._documents), SCANNED):
-            found = np.flatnonzero(self._documents[start : start + SCANNED] == number)
-            places.append(start + found)
-        at = np.concatenate(places) if places else np.zeros(0, np.int64)
-        terms = np.searchsorted(self._pointers, at, side="right") - 1
-        values = np.ones(len(at)) if self._values is None else self._values[at]
-        shape = (1, self.about.terms)
-        rows = (np.asarray(values, np.float32), (np.zeros(len(at), np.int64), terms))
-        return sparse.csr_array(rows, shape=shape)
+            block = self._documents[start : start + SCANNED]
+            blocks.append(start + np.flatnonzero(block == number))
+        entries = np.concatenate(blocks)
+        terms = np.searchsorted(self._pointers, entries, side="right") - 1
+        values = np.ones(len(entries)) if self._values is None else self._values[entries]
+        rows = (np.asarray(values, np.float32), (np.zeros(len(entries), np.int64), terms))
+        return sparse.csr_array(rows, shape=(1, self.about.terms))
 
     def _search(
         self, terms: np.ndarray, weights: np.ndarray, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`search_one` for a query that was checked."""
+        """Searches as `search_one`, without checks of the query."""
         self._check_files()
         scores = self._scores()
         try:
             lists = self._lists.add(scores, terms, weights)
-            # Looking through all scores, and setting them to 0, costs more than to collect the few
-            # documents of short lists.
+            # For short lists, collecting their documents is faster than a scan of all scores.
             short = SHORT * sum(stop - start for start, stop in lists) < len(self)
-            numbers, found = self._few(scores, lists) if short else (None, scores)
-            best = top(found, depth, numbers)
+            numbers, values = self._few(scores, lists) if short else (None, scores)
+            best = top(values, depth, numbers)
             if not short:
                 scores.fill(0)
-        except BaseException as problem:
-            self._local.scores = None  # they may hold half a query
-            if isinstance(problem, IndexError):
+        except BaseException as error:
+            self._local.scores = None  # they may have half a query
+            if isinstance(error, IndexError):
                 raise UserError(f"the index {self.folder} is damaged; {REBUILD}.") from None
             raise
         return best[0].astype(np.int64), best[1]
 
     def _check_files(self) -> None:
-        """Raises a UserError if a mapped file was changed, which might end the process."""
+        """Raises a UserError if a mapped file was changed; reading it might end the process."""
         for file in self._files:
             file.check()
 
     def _scores(self) -> np.ndarray:
-        """This thread's scores of all documents, float32, all 0."""
+        """Returns this thread's scores of all documents, float32, all 0."""
         scores = getattr(self._local, "scores", None)
         if scores is None:
             scores = self._local.scores = np.zeros(len(self), np.float32)
         return scores
 
     def _few(self, scores: np.ndarray, lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """The documents of the lists with their scores, which are set back to 0.
+        """Returns the documents of the lists with their scores, and resets these to 0.
 
-        A document of several lists keeps its score in the first one and has 0 in the others.
+        A document of several lists has its score in the first one, and 0 in the others.
         """
-        numbers, found = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+        numbers, values = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
         for start, stop in lists:
             documents = self._documents[start:stop]
             numbers.append(documents)
-            found.append(scores.take(documents))
+            values.append(scores.take(documents))
             scores[documents] = 0
-        return np.concatenate(numbers), np.concatenate(found)
+        return np.concatenate(numbers), np.concatenate(values)

@@ -1,8 +1,7 @@
-"""From a checkpoint and files of documents to an index, or to the files of another tool."""
+"""Builds an index, or the files of another tool, from a checkpoint and files of documents."""
 
 import dataclasses
 import logging
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from big_retrieval.config import registry, schema
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.open_files import split_paths
+from big_retrieval.data.stores.store import Store
 from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load, saved
@@ -20,7 +20,7 @@ from big_retrieval.io import manifest
 from big_retrieval.retrieval import dense, exports, folder, inverted
 from big_retrieval.retrieval.documents import DocumentRow
 from big_retrieval.retrieval.encode import encode_rows, encoded, query_field
-from big_retrieval.retrieval.files import StoredTexts, TextsWriter
+from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import DENSE, INVERTED, ORIGIN, About
 from big_retrieval.retrieval.preparing import IndexOptions, IndexWork, block, origin, prepare
 from big_retrieval.retrieval.vocabulary import normalises
@@ -31,25 +31,22 @@ OWN_IDS = "give each its own, or name another column with --id"
 
 
 def make(options: IndexOptions) -> Path:
-    """Encodes documents and writes what is asked for.
-
-    Returns:
-      The folder.
+    """Encodes documents and writes an index or an export; returns the folder.
 
     Raises:
-      UserError: no usable checkpoint or documents, fields that do not fit, a folder that is there
-        already, or two documents with the same id.
+      UserError: there is no usable checkpoint or document, fields do not fit, the folder exists, or
+        two documents have the same id.
     """
     about = write(prepare(options), options.out)
     if about is None:
         log.info(f"written to {options.out / exports.FORMATS[options.format].file}")
     else:
-        tell(options.out, about)
+        log_index(options.out, about)
     return options.out
 
 
-def tell(out: Path, about: About) -> None:
-    """Says what an index has."""
+def log_index(out: Path, about: About) -> None:
+    """Logs the size of an index, and the command that searches it."""
     size = sum(path.stat().st_size for path in out.iterdir())
     entries = f", {about.entries / about.documents:.1f} values each" if about.terms else ""
     log.info(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {out}")
@@ -59,12 +56,8 @@ def tell(out: Path, about: About) -> None:
 def write(work: IndexWork, out: Path) -> About | None:
     """Encodes documents and writes a folder.
 
-    Args:
-      work: what `prepare` gave.
-      out: the folder, which is not there or empty.
-
     Returns:
-      What the index is; None where other files than those of an index are asked for.
+      The description of the index; None for an export.
     """
     building.check_free(out)
     options = work.options
@@ -74,27 +67,23 @@ def write(work: IndexWork, out: Path) -> About | None:
             work.checkpoint, work.config, work.tokenizer, weights, options.batch_size
         )
         work = dataclasses.replace(work, model=model)
-    partial = folder.begin(out)
-    try:
+    with folder.removed_on_error(folder.begin(out)) as partial:
         if options.format == "index":
             (partial / ORIGIN).write_bytes(manifest.to_json(origin(work)))
             about = write_index(partial, work)
         else:
             about = _export(partial, work)
-    except BaseException:
-        shutil.rmtree(partial)
-        raise
     folder.finish(partial, out, about)
     return about
 
 
 def _encoded(work: IndexWork) -> Iterator[tuple[list[str], list[DocumentRow], Any]]:
-    """Yields, for some documents at a time, their ids and their encoded rows or bags of words."""
+    """Yields ids, rows and embeddings (or bags of words) of some documents at a time."""
 
     def encode(rows: Sequence[DocumentRow]) -> Any:
         if work.model is not None:
             return encode_rows(work.model, rows, work.fields)
-        assert work.words is not None  # bags are of lexical fields
+        assert work.words is not None  # `prepare` accepts --binary for lexical fields only
         (name,) = work.fields
         part, normalise = work.config.fields[name], normalises(work.config, name)
         with record_at(f"document {rows[0].id}"):
@@ -102,40 +91,27 @@ def _encoded(work: IndexWork) -> Iterator[tuple[list[str], list[DocumentRow], An
                 [row.values[name] for row in rows], part.length, normalise=normalise
             )
 
-    for rows, found in encoded(work.records, work.reader, block(work), encode, work.span):
+    for rows, embeddings in encoded(work.records, work.reader, block(work), encode, work.span):
         ids = [row.id for row in rows]
         if len(set(ids)) < len(ids):  # at once, so that a wrong column does not show at the end
-            name = next(name for place, name in enumerate(ids) if name in ids[:place])
+            name = next(name for position, name in enumerate(ids) if name in ids[:position])
             raise UserError(f"two documents have the id {name!r}: {OWN_IDS}.")
-        yield ids, rows, found
+        yield ids, rows, embeddings
 
 
 def write_index(partial: Path, work: IndexWork) -> About:
-    """Encodes documents and writes the files of an index, but for what `folder.finish` adds.
+    """Encodes documents with the model of `work` and writes the files of an index.
 
     Args:
-      partial: what `folder.begin` gave.
-      work: with its model.
-
-    Returns:
-      What the index is.
+      partial: result of `folder.begin`; `folder.finish` adds the remaining files.
     """
-    hashes: list[np.ndarray] = []
-
     about = _about(work)
-    with (
-        TextsWriter(partial, "ids") as ids,
-        TextsWriter(partial, "texts") as shown,
-        StoreWriter(partial, "document") as store,
-    ):
+    with StoreWriter(partial, "document") as store:
 
         def batches() -> Iterator[Any]:
-            for names, rows, found in _encoded(work):
-                ids.append(names)
-                shown.append(row.shown for row in rows)
+            for _, rows, embeddings in _encoded(work):
                 store.append(row.stored() for row in rows)
-                hashes.append(hashes_of(names))
-                yield found
+                yield embeddings
 
         if work.words is None:
             about = dense.build(partial, batches(), about)
@@ -143,12 +119,11 @@ def write_index(partial: Path, work: IndexWork) -> About:
             work.words.save(partial)
             memory = work.options.memory
             about = inverted.build(partial, batches(), about, memory=memory)
-    check_ids(StoredTexts(partial, "ids"), np.concatenate(hashes))
+    check_ids(StoredTexts(Store(partial), "id"))
     return about
 
 
 def _export(partial: Path, work: IndexWork) -> None:
-    """Writes the files of another tool."""
     batches = ((ids, [row.shown for row in rows], found) for ids, rows, found in _encoded(work))
     words = () if work.words is None else work.words.words
     topology = schema.to_plain(work.config.topology)
@@ -157,51 +132,41 @@ def _export(partial: Path, work: IndexWork) -> None:
 
 
 def _about(work: IndexWork) -> About:
-    """The description of the index before documents are added."""
-    config, options = work.config, work.options
-    asked = query_field(config, options.query_field)
-    field, files = config.fields[asked], options.documents
+    """Returns the description of the index before documents are added."""
+    config, options, (first, *others) = work.config, work.options, work.fields
+    query = query_field(config, options.query_field)
+    field = config.fields[query]
+    weighted = ",".join(f"{name}={weight:g}" for name, weight in work.fields.items())
     about = About(
         kind=DENSE if work.words is None else INVERTED,
         topology=schema.to_plain(config.topology),
-        field=",".join(f"{name}={weight:g}" for name, weight in work.fields.items())
-        if len(work.fields) > 1
-        else next(iter(work.fields)),
-        query_field=asked,
+        field=weighted if others else first,
+        query_field=query,
         query_column=field.column,
         query_length=field.length if field.modality == "text" else 0,
         checkpoint=str(work.checkpoint.absolute()),
         params_sha256="" if work.model is None else params_sha256(work.model.weights),
-        files=",".join(str(Path(each).absolute()) for each in split_paths(files) if each),
+        files=",".join(str(Path(x).absolute()) for x in split_paths(options.documents) if x),
     )
     if work.words is None:
         return about
-    normed = normalises(config, next(iter(work.fields)))  # then not all values are 1
+    all_ones = options.binary and not normalises(config, first)
     return dataclasses.replace(
         about,
-        values=inverted.BINARY if options.binary and not normed else options.values,
+        values=inverted.BINARY if all_ones else options.values,
         bags=options.binary,
         terms=len(work.words),
         terms_sha256=work.words.fingerprint(),
     )
 
 
-def hashes_of(ids: Sequence[str]) -> np.ndarray:
-    """A hash of each id, int64 [n], the same in this process only."""
-    return np.fromiter(map(hash, ids), np.int64, len(ids))
-
-
-def check_ids(ids: StoredTexts, hashes: np.ndarray) -> None:
-    """Raises a UserError if two documents have the same id.
-
-    Args:
-      ids: of all documents.
-      hashes: of the ids, int64 [D]; only the hashes are in memory, not the ids.
-    """
+def check_ids(ids: StoredTexts) -> None:
+    """Raises a UserError if two documents have the same id; only hashes of ids are in memory."""
+    hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
-    for place in same.tolist():
-        first, second = order[place : place + 2].tolist()
+    for position in same.tolist():
+        first, second = order[position : position + 2].tolist()
         if ids[first] == ids[second]:
             raise UserError(
                 f"the documents {first} and {second} have the id {ids[first]!r}: {OWN_IDS}."

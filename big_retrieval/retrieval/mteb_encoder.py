@@ -5,8 +5,8 @@
 
     mteb.evaluate(MtebEncoder("runs/vdr"), mteb.get_tasks(["NFCorpus"]))
 
-The class has the methods of `mteb.models.EncoderProtocol` (mteb 2). mteb itself is imported only
-for the description of the model, and torch for the values of lexical fields.
+The class has the methods of `mteb.models.EncoderProtocol` (mteb 2). It imports mteb only for the
+description of the model, and torch for tensors.
 """
 
 import functools
@@ -28,27 +28,24 @@ from big_retrieval.retrieval.documents import DocumentRow
 
 
 class MtebEncoder:
-    """Texts and images of mteb's tasks, encoded by a trained model.
+    """Encoder of texts and images of mteb's tasks.
 
-    Queries are encoded by the query field and documents by the fields of the document side, whose
-    weighted average they are. Where a task's queries or documents are of another modality than
-    these fields, as when captions are found for images, the only field of this modality encodes
-    them. Inputs that are neither queries nor documents are encoded as queries.
+    The query field encodes queries. Documents are the weighted average of the document side's
+    fields. If queries or documents have another modality than these fields, as in search for
+    captions of images, the only field of this modality encodes them. Inputs that are neither
+    queries nor documents are encoded as queries.
 
     Args:
       model_name: a run or checkpoint folder.
-      revision: a step; None: the newest intact checkpoint.
-      device: not used; jax chooses.
-      query_field: of the model; "": see `encode.query_field`.
-      document_field: of the model, see `encode.document_fields`.
+      revision: a step; None for the newest intact checkpoint.
+      device: unused; jax chooses.
+      query_field: as in `encode.query_field`.
+      document_field: as in `encode.document_fields`.
       batch_size: rows encoded at a time.
-      name: of the model in mteb's results, behind "big_retrieval/"; "": that of the folder.
-
-    Attributes:
-      model: the `TrainedModel`.
+      name: name of the model in mteb's results, after "big_retrieval/"; empty for the folder's.
 
     Raises:
-      UserError: no usable checkpoint, no such field, or lexical fields beside dense ones.
+      UserError: there is no usable checkpoint, a field is missing, or fields are lexical and dense.
     """
 
     def __init__(
@@ -64,7 +61,7 @@ class MtebEncoder:
     ):
         del device
         if revision is not None and not revision.isdecimal():
-            raise UserError(f"revision {revision!r} is no step of a checkpoint, such as '1000'.")
+            raise UserError(f"revision is {revision!r}; it must be a step, such as '1000'.")
         step = None if revision is None else int(revision)
         self.model = load.load(model_name, step=step, batch_size=batch_size)
         config = self.model.config
@@ -75,7 +72,7 @@ class MtebEncoder:
         used = sorted({*self._sides["query"], *self._sides["document"]})
         kinds = {is_lexical(config, field) for field in used}
         if len(kinds) > 1:
-            raise UserError(f"of the fields {', '.join(used)} some are lexical and some dense.")
+            raise UserError(f"some of the fields {', '.join(used)} are lexical and some dense.")
         (self._lexical,) = kinds
         self._topology = topology_part(config.topology)
         self._name = f"big_retrieval/{name or Path(model_name).resolve().name}"
@@ -86,14 +83,13 @@ class MtebEncoder:
         """Encodes all inputs of a task.
 
         Args:
-          inputs: batches of a `DataLoader`: column -> values.
+          inputs: batches of a `DataLoader`, values by column.
           prompt_type: mteb's `PromptType`, whose value is "query" or "document"; or None.
-          **task: what the protocol hands over besides: `task_metadata`, `hf_split`, `hf_subset` and
-            the keywords of the evaluation.
+          **task: `task_metadata`, `hf_split`, `hf_subset` and the evaluation's keywords.
 
         Returns:
-          Float32 [n, M * N]. Of lexical fields [n, V], which is a sparse tensor of torch for tasks
-          that score queries with documents, as mteb's own wrapper of sparse encoders has it.
+          Float32 [n, M * N]. For lexical fields [n, V], as a sparse tensor of torch for tasks that
+          score queries with documents, as from mteb's wrapper of sparse encoders.
 
         Raises:
           UserError: the model has no field for these inputs.
@@ -107,7 +103,7 @@ class MtebEncoder:
         return _tensor(rows) if _takes_sparse(task.get("task_metadata")) else rows.toarray()
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """The model's scores of all rows with all rows, a tensor [rows, columns]."""
+        """Returns the model's scores of all rows with all rows, a tensor [rows, columns]."""
         import torch  # pyright: ignore[reportMissingImports]
 
         if self._lexical:
@@ -117,7 +113,7 @@ class MtebEncoder:
         return torch.from_numpy(np.array(self._topology.score(a, b)))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """The model's score of each row with the same row of the other, a tensor [rows]."""
+        """Returns the model's score of each row with the other's same row, a tensor [rows]."""
         import torch  # pyright: ignore[reportMissingImports]
 
         if self._lexical:
@@ -128,7 +124,7 @@ class MtebEncoder:
 
     @functools.cached_property
     def mteb_model_meta(self) -> Any:
-        """mteb's description of the model; its revision is the start of the weights' SHA-256."""
+        """mteb's description of the model; the revision is the start of the weights' SHA-256."""
         from mteb.models.model_meta import ModelMeta  # pyright: ignore[reportMissingImports]
 
         fields = {name for side in self._sides.values() for name in side}
@@ -148,7 +144,7 @@ class MtebEncoder:
     def _rows(
         self, inputs: Iterable[Mapping[str, Any]], side: str
     ) -> Iterator[tuple[list[DocumentRow], dict[str, float]]]:
-        """Yields rows to be encoded at once, with the fields that encode them."""
+        """Yields rows to encode at once, with the fields that encode them."""
         held: list[DocumentRow] = []
         fields: dict[str, float] = {}
         for batch in inputs:
@@ -164,23 +160,24 @@ class MtebEncoder:
             yield held, fields
 
     def _fields(self, side: str, batch: Mapping[str, Any]) -> dict[str, float]:
-        """The fields that encode a batch."""
-        of_side = self._sides[side]
-        found = {name: x for name, x in of_side.items() if self._modality(name) in batch}
+        """Returns the fields that encode a batch, with their weights."""
+        fields = {
+            k: weight for k, weight in self._sides[side].items() if self._modality(k) in batch
+        }
         others = [name for name in self.model.config.encoded if self._modality(name) in batch]
-        if not found and len(others) == 1:
-            found = {others[0]: 1.0}
-        texts = [name for name in found if self._modality(name) == "text"]
-        if not found or len(texts) > 1:
+        if not fields and len(others) == 1:
+            fields = {others[0]: 1.0}
+        texts = [name for name in fields if self._modality(name) == "text"]
+        if not fields or len(texts) > 1:
             several = f"{', '.join(texts)} all read texts" if texts else "the model has no field"
             raise UserError(
                 f"{several} for a task whose {side} has {', '.join(sorted(batch))}; name one by "
                 f"MtebEncoder(..., {side}_field=...)."
             )
-        return found
+        return fields
 
     def _values(self, field: str, batch: Mapping[str, Any]) -> list[Any]:
-        """What a field reads of a batch: a text is a pair where title and text are apart."""
+        """Returns a field's values; texts are pairs if the batch has titles."""
         values = list(batch[self._modality(field)])
         titled = getattr(self.model.config.fields[field], "title", "")
         if titled and "title" in batch and "body" in batch:
@@ -188,25 +185,25 @@ class MtebEncoder:
         return values
 
     def _embeddings(self, rows: Any) -> Any:
-        """Flat rows [n, M * N] as embeddings [n, M, N]."""
-        found = np.atleast_2d(np.asarray(rows, np.float32))
-        return jnp.asarray(found.reshape(len(found), *self._shape))
+        """Reshapes rows [n, M * N] to embeddings [n, M, N]."""
+        flat = np.atleast_2d(np.asarray(rows, np.float32))
+        return jnp.asarray(flat.reshape(len(flat), *self._shape))
 
     @functools.cached_property
     def _shape(self) -> tuple[int, ...]:
-        """M and N; mteb may have the embeddings from its cache, so that none were encoded here."""
+        """M and N, by encoding a text: mteb may have read the embeddings from its cache."""
         (field,) = self._sides["query"]
         return self.model.encode_texts(["a"], field).shape[1:]
 
 
 def _takes_sparse(task: Any) -> bool:
-    """Whether a task scores queries with documents and does nothing else with embeddings."""
+    """Returns True if a task only scores queries with documents."""
     kind = str(getattr(task, "type", ""))
     return getattr(task, "simplified_task_type", "") == "retrieval" and "Reranking" not in kind
 
 
 def _tensor(rows: Any) -> Any:
-    """A `coo_array` as a sparse tensor of torch."""
+    """Converts a `coo_array` to a sparse tensor of torch."""
     import torch  # pyright: ignore[reportMissingImports]
 
     places = torch.from_numpy(np.stack(rows.coords).astype(np.int64))
@@ -215,9 +212,9 @@ def _tensor(rows: Any) -> Any:
 
 
 def _matrix(rows: Any) -> Any:
-    """Rows [n, V], a tensor of torch or an array, as a `csr_array`."""
+    """Converts rows [n, V], a tensor of torch or an array, to a `csr_array`."""
     if not getattr(rows, "is_sparse", False):
         return sparse.csr_array(np.atleast_2d(np.asarray(rows, np.float32)))
-    found = rows.coalesce()
-    places, values = found.indices().numpy(), found.values().numpy()
-    return sparse.coo_array((values, tuple(places)), shape=tuple(found.shape)).tocsr()
+    rows = rows.coalesce()
+    places, values = rows.indices().numpy(), rows.values().numpy()
+    return sparse.coo_array((values, tuple(places)), shape=tuple(rows.shape)).tocsr()

@@ -1,4 +1,4 @@
-"""What `big-retrieval index` is asked for, and all that is known before a model runs."""
+"""Options of `big-retrieval index`, and its work before a model runs."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, vocabulary_of
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentColumns:
-    """The flags that name columns of documents.
+    """Flags that name columns of documents.
 
     Attributes:
-      text: columns of the text, which are joined; (): the column that the field has in training.
-      title: column of the titles; "": the column that the field has in training, if any.
-      image: column of the image; "": the column that the field has in training.
-      show: column that is kept to be shown with results; "": the text.
+      text: columns of the text, which are joined; empty for the field's column in training.
+      title: column of the titles; empty for the field's column in training, if any.
+      image: column of the image; empty for the field's column in training.
+      show: column that results show; empty for the text.
       id: column of the ids.
     """
 
@@ -38,21 +38,21 @@ class DocumentColumns:
 
 @dataclass(frozen=True)
 class IndexOptions(DocumentColumns):
-    """The flags of `big-retrieval index`.
+    """Flags of `big-retrieval index`.
 
     Attributes:
       checkpoint: a run or checkpoint folder.
       documents: files, separated by commas.
       out: the folder to write.
-      field: of the model, see `encode.document_fields`.
-      query_field: the field that will encode queries; "": see `encode.query_field`.
-      join: what stands between the joined columns.
-      binary: index bags of words, without running the model.
+      field: fields of the model, as in `encode.document_fields`.
+      query_field: field that will encode queries, as in `encode.query_field`.
+      join: separator of the joined columns.
+      binary: True to index bags of words, without running the model.
       values: "float32" or "float16".
       format: "index", or one of `exports.FORMATS`.
-      quantise: as `exports.lucene.write`; for the format "lucene".
-      memory: bytes that building an inverted index works with.
-      batch_size: rows encoded at a time at most; CPUs take fewer of long texts.
+      quantise: factor of the weights of the format "lucene".
+      memory: bytes for building an inverted index.
+      batch_size: maximum number of rows encoded at a time; CPUs use fewer for long texts.
     """
 
     checkpoint: Path
@@ -71,19 +71,16 @@ class IndexOptions(DocumentColumns):
 
 @dataclass(frozen=True)
 class IndexWork:
-    """The options with everything that is built from them, but for the weights of the model.
+    """The options, and what is built from them without the weights of the model.
 
     Attributes:
-      options: the flags.
-      checkpoint: the folder of the model, verified.
-      config: of the model.
-      fields: of the documents, with their weights.
-      reader: which columns are read.
+      checkpoint: the verified folder of the model.
+      fields: fields of the documents, with their weights.
+      reader: columns to read.
       records: all documents.
-      span: numbers of the records that are indexed.
-      tokenizer: of the model.
-      words: of lexical fields.
-      model: None: it is not loaded, or not needed.
+      span: indices of the records to index.
+      words: terms of lexical fields, else None.
+      model: None if it is not loaded yet, or not needed.
     """
 
     options: IndexOptions
@@ -99,41 +96,40 @@ class IndexWork:
 
 
 def prepare(options: IndexOptions) -> IndexWork:
-    """Opens the checkpoint and the documents; cheap checks come first, and no weights are read."""
-    found = saved.find(options.checkpoint)
-    config = saved.read_config(found)
+    """Opens the checkpoint and the documents without reading weights, after cheap checks."""
+    checkpoint = saved.find(options.checkpoint)
+    config = saved.read_config(checkpoint)
     fields = document_fields(config, options.field)
-    lexical = is_lexical(config, next(iter(fields)))
+    name = next(iter(fields))
+    lexical = is_lexical(config, name)
     if options.format != "index":
         exports.check(options.format, ", ".join(fields), lexical=lexical)
     if not lexical and (options.binary or options.values != "float32"):
-        what = "--binary" if options.binary else f"--values={options.values}"
-        raise UserError(f"{what} is for lexical fields, and {', '.join(fields)} is dense.")
+        flag = "--binary" if options.binary else f"--values={options.values}"
+        raise UserError(f"{flag} is for lexical fields, and {', '.join(fields)} is dense.")
     if options.binary and len(fields) > 1:
         raise UserError(
             f"--binary indexes the words of one field, and documents have {', '.join(fields)}: "
             "name one with --field."
         )
-    name = next(iter(fields))
     if options.binary and (reads := config.fields[name].modality) != "text":
         raise UserError(f"--binary indexes words, and field {name!r} reads {reads}s.")
     records, reader = open_records("data", options.documents, reader_for(options, config, fields))
-    tokenizer = FixedLengthTokenizer.load(found / "tokenizer.json")
-    words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
+    tokenizer = FixedLengthTokenizer.load(checkpoint / "tokenizer.json")
+    words = vocabulary_of(config, tokenizer, name) if lexical else None
     span = range(len(records))
-    return IndexWork(options, found, config, fields, reader, records, span, tokenizer, words)
+    return IndexWork(options, checkpoint, config, fields, reader, records, span, tokenizer, words)
 
 
 def block(work: IndexWork) -> int:
-    """How many records are read and encoded at a time."""
+    """Returns the number of records read and encoded at a time."""
     return IMAGES if work.reader.images else TEXTS
 
 
 def origin(work: IndexWork) -> dict[str, Any]:
-    """What determines an index but for `span`, for JSON; paths do not, as hosts may differ in them.
+    """Returns what determines an index, except for `span`: model, documents and flags, for JSON.
 
-    Returns:
-      "model" and "documents": what tells them from others; and each flag that changes an index.
+    Paths are left out, as hosts may have different ones.
     """
     options = work.options
     flags = dataclasses.asdict(options)
@@ -154,23 +150,18 @@ def origin(work: IndexWork) -> dict[str, Any]:
 
 
 def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) -> DocumentReader:
-    """Which columns the fields are read from.
-
-    Args:
-      options: the flags.
-      config: of the model.
-      fields: of the documents.
+    """Returns the columns of the fields of documents.
 
     Raises:
-      UserError: a field that cannot be read from files, or a column for none or several of them.
+      UserError: a field cannot be read from files, or a flag is for none or several of the fields.
     """
     parts: dict[str, Any] = dict(config.fields)
     texts = [name for name in fields if parts[name].modality == "text"]
     images = [name for name in fields if parts[name].modality == "image"]
     for name in sorted(fields.keys() - {*texts, *images}):
         raise UserError(
-            f"field {name!r} is of the type {parts[name].type!r}, which this command cannot read "
-            "from files; index other fields (--field), or what `load(...).encode` gives, in Python."
+            f"field {name!r} has the type {parts[name].type!r}, which cannot be read from files. "
+            "Index other fields (--field), or use `load(...).encode` in Python."
         )
     titles = {name: parts[name].title for name in texts if parts[name].title}
     for flag, given, names in (
@@ -180,7 +171,7 @@ def reader_for(options: IndexOptions, config: Config, fields: dict[str, float]) 
     ):
         if given and len(names) != 1:
             raise UserError(
-                f"--{flag} names the column of one field, but {len(names)} of the indexed fields "
+                f"--{flag} is for one field, but {len(names)} of the indexed fields "
                 f"({', '.join(fields)}) have such a column."
             )
     return DocumentReader(

@@ -1,8 +1,10 @@
-"""From an index folder and a way to ask to a searcher: texts or images in, documents out.
+"""Search in an index by texts or images, in one of three modes.
 
-A search has one of three modes. "parametric": the model encodes the query. "bag": the query is the
-bag of its words, so that neither model nor checkpoint is needed (VDR's nonparametric query).
-"binary": the model encodes the query, and the documents are bags of words.
+| mode | queries | documents |
+| --- | --- | --- |
+| `parametric` | encoded by the model | as indexed |
+| `bag` | bags of words, without a model (VDR's nonparametric query) | as indexed |
+| `binary` | encoded by the model | bags of words |
 """
 
 import functools
@@ -18,7 +20,6 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import TAG, RunWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
-from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import REBUILD, About
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
@@ -27,19 +28,18 @@ if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
     from big_retrieval.retrieval.dense import DenseIndex
 
-CHUNK = 256  # queries that are read and searched at a time
+CHUNK = 256  # queries read and searched at a time
 MODES = ("parametric", "bag", "binary")
+OTHER_MODEL = "give the model of the index with --run, or build an index with this model"
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A document that was found.
+    """A document with its score; higher is better.
 
     Attributes:
-      id: its id.
-      score: higher is better.
-      shown: the beginning of its text.
-      words: in a lexical index, what each word adds to the score, largest first.
+      shown: beginning of the text.
+      words: words of a lexical index with their parts of the score, largest first.
     """
 
     id: str
@@ -50,15 +50,13 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class IndexSearcher:
-    """An index with a way to encode queries.
+    """An index with an encoder of queries.
 
     Attributes:
-      index: of either kind.
-      mode: of `MODES`.
       field: the model's field that encodes queries.
-      image: whether queries are images.
-      column: the column that the field reads in training.
-      encode: turns queries into what `index.search` takes.
+      image: True if queries are images.
+      column: column of this field in training.
+      encode: converts queries to the input of `index.search`.
     """
 
     index: "InvertedIndex | DenseIndex"
@@ -69,28 +67,27 @@ class IndexSearcher:
     encode: Callable[[Sequence[Any]], Any]
 
     def search(self, queries: Sequence[Any], depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents for texts or images: numbers and scores, as `index.search` returns."""
+        """Returns the best documents for texts or images, as `index.search`."""
         return self.index.search(self.encode(queries), depth)
 
     def ids(self, queries: Sequence[Any], depth: int) -> list[tuple[list[str], list[float]]]:
-        """For each query the ids and scores of the best documents."""
+        """Returns the ids and scores of each query's best documents."""
         return [
-            (self.index.ids.many(found), values[found >= 0].tolist())
-            for found, values in zip(*self.search(queries, depth), strict=True)
+            (self.index.ids.many(hits), scores[hits >= 0].tolist())
+            for hits, scores in zip(*self.search(queries, depth), strict=True)
         ]
 
     def write_run(
         self, files: str, out: Path, depth: int, *, column: str = "", id: str = "", tag: str = TAG
     ) -> None:
-        """Answers all queries of files and writes a run file.
+        """Searches for all queries of files and writes a run file.
 
         Args:
-          files: as `documents.open_records` takes them.
-          out: the run file.
-          depth: documents of a query at most.
-          column: of the texts or images; several columns of texts are separated by commas; "": the
-            field's.
-          id: column of the ids; "": a usual one.
+          files: as in `documents.open_records`.
+          depth: maximum number of documents per query.
+          column: column of the texts or images, or columns of texts separated by commas; empty for
+            the field's.
+          id: column of the ids; empty for a usual one.
           tag: name of the run.
 
         Raises:
@@ -110,30 +107,24 @@ class IndexSearcher:
 
         with RunWriter(out, tag) as run:
             for rows, answers in encoded(records, reader, CHUNK, answer):
-                for row, (found, scores) in zip(rows, answers, strict=True):
-                    run.add(row.id, found, scores)
+                for row, (ids, scores) in zip(rows, answers, strict=True):
+                    run.add(row.id, ids, scores)
 
     def show(self, query: Any, depth: int) -> list[SearchResult]:
-        """The best documents for one query, with their texts and the words that they share."""
+        """Returns the best documents for one query, with their texts and common words."""
         encoded = self.encode([query])
         numbers, scores = self.index.search(encoded, depth)
         out = []
         for number, score in zip(numbers[0].tolist(), scores[0].tolist(), strict=True):
             if number >= 0:
+                row = self.index.store.row(number, ("id", "shown"))
                 words = self._words(encoded, number)
-                out.append(SearchResult(self.index.ids[number], score, self.texts[number], words))
+                out.append(SearchResult(row["id"], score, row.get("shown", ""), words))
         return out
 
     @functools.cached_property
-    def texts(self) -> StoredTexts:
-        """The text that a result shows, of each document."""
-        texts = StoredTexts(self.index.folder, "texts")
-        folders.check_same(self.index.folder, self.index.stamp)
-        return texts
-
-    @functools.cached_property
     def words(self) -> list[str]:
-        """The word of each column of a lexical index."""
+        """Word of each term of a lexical index."""
         words = BagOfWordsEncoder.load(self.index.folder).words
         folders.check_same(self.index.folder, self.index.stamp)
         return words
@@ -156,21 +147,19 @@ def open_searcher(
     batch_size: int = 64,
     image: bool = False,
 ) -> IndexSearcher:
-    """Opens an index and what encodes its queries.
+    """Opens an index and the encoder of its queries.
 
     Args:
-      folder: the index.
-      mode: of `MODES`; None: "binary" for an index of bags of words, else "parametric".
-      checkpoint: of the model; "": the path that the index has. Mode "bag" needs no model.
-      field: the field that encodes queries; "": the one that the index names.
-      engine: of dense indexes.
-      verify: verify the checksums of all files.
+      mode: None for "binary" if the index has bags of words, else "parametric".
+      checkpoint: folder of the model; empty for the path in the index. Mode "bag" needs no model.
+      field: field that encodes queries; empty for the one in the index.
+      engine, verify: as in `open_index`.
       batch_size: queries encoded at a time.
-      image: whether queries are images: without `field` the model's first image field reads them.
+      image: True if queries are images. Without `field`, the model's first image field reads them.
 
     Raises:
-      UserError: the index is damaged, the mode does not fit the index, or the checkpoint is missing
-        or holds another model than the one that made the index.
+      UserError: the index is damaged, the mode does not fit, or the model is missing or differs
+        from the model of the index.
     """
     index = open_index(folder, verify=verify, engine=engine)
     binary = index.about.bags
@@ -178,8 +167,8 @@ def open_searcher(
     if mode == "bag":
         if field and field != index.about.query_field:
             raise UserError(
-                f"--mode=bag asks by the words of {index.about.query_field!r}, for which {folder} "
-                "was built; leave --query_field out."
+                f"--mode=bag searches by the words of {index.about.query_field!r}, as {folder} was "
+                "built. Leave --query_field out."
             )
         return _bag_searcher(index)
     if mode == "binary" and not isinstance(index, InvertedIndex):
@@ -195,14 +184,13 @@ def open_searcher(
 
 
 def _dense(mode: str, folder: Path) -> UserError:
-    """The error for a mode that dense indexes do not have."""
     return UserError(
         f"--mode={mode} is for lexical indexes, and {folder} is dense; leave --mode out."
     )
 
 
 def _bag_searcher(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
-    """A searcher by bags of words, which needs the files of the index only."""
+    """Opens a searcher by bags of words, which needs only the files of the index."""
     about = index.about
     if not isinstance(index, InvertedIndex):
         raise _dense("bag", index.folder)
@@ -224,27 +212,27 @@ def _model_searcher(
     index: "InvertedIndex | DenseIndex", mode: str, checkpoint: str, field: str, batch_size: int,
     image: bool,
 ) -> IndexSearcher:  # fmt: skip
-    """A searcher that encodes queries by a model."""
+    """Opens a searcher with a model."""
     from big_retrieval.inference import load
     from big_retrieval.retrieval.encode import query_field, rows_of
 
     path = checkpoint or index.about.checkpoint
     if not Path(path).is_dir():
         raise UserError(
-            f"the model {path} of the index {index.folder} is not there: give --run=RUN, or "
-            "search by words alone with --mode=bag."
+            f"the model {path} of the index {index.folder} is missing: give --run=RUN, or search "
+            "by words alone with --mode=bag."
         )
     model = load.load(path, batch_size=batch_size)
-    images = [n for n, each in model.config.encoded.items() if each.modality == "image"]
+    images = [n for n, x in model.config.encoded.items() if x.modality == "image"]
     if image and not field and images:
         field = images[0]
-    asked = index.about.query_field
-    if not field and asked not in model.config.encoded:
+    default = index.about.query_field
+    if not field and default not in model.config.encoded:
         raise UserError(
-            f"the index {index.folder} is asked by the field {asked!r}, which {model.folder} "
-            "lacks: give the model of the index with --run, or build an index with this one."
+            f"queries of the index {index.folder} have the field {default!r}, which {model.folder} "
+            f"lacks: {OTHER_MODEL}."
         )
-    name = query_field(model.config, field or asked)
+    name = query_field(model.config, field or default)
     check_model(index.about, model, name, index.folder)
     part = model.config.fields[name]
 
@@ -255,29 +243,21 @@ def _model_searcher(
 
 
 def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -> None:
-    """Makes sure that a model's queries and the documents of an index can be compared.
-
-    Raises:
-      UserError: they cannot.
-    """
+    """Raises a UserError if a model's queries cannot be compared with an index's documents."""
     from big_retrieval.inference.fingerprint import params_sha256
 
-    lexical = is_lexical(model.config, field)
+    lexical, reason = is_lexical(model.config, field), ""
     if lexical != bool(about.terms):
         kinds = ("lexical", "dense") if lexical else ("dense", "lexical")
-        raise UserError(
-            f"field {field!r} of {model.folder} is {kinds[0]} and the index {folder} {kinds[1]}; "
-            "name another field with --query_field, or the model of the index with --run."
-        )
-    if lexical:
+        reason = f"field {field!r} is {kinds[0]}, the index {kinds[1]} (see --query_field)"
+    elif lexical:
         words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
         if words.fingerprint() != about.terms_sha256:
-            raise UserError(
-                f"the index {folder} has another vocabulary than the model {model.folder}; give "
-                "the model of the index with --run, or build an index with this one."
-            )
-    if about.params_sha256 and about.params_sha256 != params_sha256(model.weights):
+            reason = "the vocabulary differs"
+    expected = about.params_sha256
+    if not reason and expected and expected != params_sha256(model.weights):
+        reason = "the weights differ"
+    if reason:
         raise UserError(
-            f"the index {folder} was made by other weights than those of {model.folder}; give the "
-            "model of the index with --run, or build an index with this one."
+            f"the index {folder} does not fit the model {model.folder}, as {reason}: {OTHER_MODEL}."
         )

@@ -1,4 +1,4 @@
-"""The terms of a lexical field with their tokenizer: all that bags of words need."""
+"""Bags of words: the terms of a lexical field with their tokenizer."""
 
 import dataclasses
 import functools
@@ -21,14 +21,11 @@ FILE, TOKENIZER = "terms.npy", "tokenizer.json"
 
 
 class BagOfWordsEncoder:
-    """From texts to bags of words, without a model.
+    """Encoder of texts to bags of words, without a model.
 
     Args:
-      terms: of a lexical field.
-      tokenizer: of its texts.
-
-    Attributes:
-      terms: of the field.
+      terms: terms of a lexical field.
+      tokenizer: tokenizer of its texts.
     """
 
     def __init__(self, terms: Terms, tokenizer: FixedLengthTokenizer):
@@ -36,33 +33,27 @@ class BagOfWordsEncoder:
         self.terms, self._tokenizer = dataclasses.replace(terms, special=special), tokenizer
 
     def __len__(self) -> int:
-        """V."""
+        """Returns V."""
         return len(self.terms)
 
     @functools.cached_property
     def words(self) -> list[str]:
-        """The token of each term as the tokenizer writes it; [id n] for an id without a token."""
-        known = self._tokenizer.vocab_size
-        return [
-            self._tokenizer.id_to_token(number) if number < known else f"[id {number}]"
-            for number in self.terms.ids
-        ]
+        """Token of each term as the tokenizer writes it; [id n] for an id without a token."""
+        size = self._tokenizer.vocab_size
+        return [self._tokenizer.id_to_token(i) if i < size else f"[id {i}]" for i in self.terms.ids]
 
     def bag(
         self, items: Sequence[Text], length: int, *, normalise: bool = False
     ) -> sparse.csr_array:
-        """Bags of words: 1 in the term of every token of a text, however often it occurs.
+        """Builds bags of words with 1 at the term of every token, float32 [n, V].
 
-        Special tokens count nowhere, the unknown one included, even where they have a term: no
-        query asks for the end of a text, and every document has one.
+        Special tokens never count, not even the unknown token, although they may have a term:
+        every document has an end of the text.
 
         Args:
           items: n texts, or pairs of title and text.
-          length: tokens that each text is cut to, special tokens included.
-          normalise: whether bags get norm 1; see `normalises`.
-
-        Returns:
-          float32 [n, V].
+          length: maximum number of tokens per text, with special tokens.
+          normalise: True to scale bags to norm 1, as `normalises` returns.
         """
         pairs = [("", item) if isinstance(item, str) else item for item in items]
         titles, texts = [title for title, _ in pairs], [text for _, text in pairs]
@@ -70,41 +61,33 @@ class BagOfWordsEncoder:
         return self.terms.bag(ids, mask, normalise=normalise)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the tokenizer and of the terms' ids."""
+        """Returns the SHA-256 of the tokenizer and of the terms' ids."""
         digest = hashlib.sha256(self._tokenizer.to_json().encode())
         digest.update(np.asarray(self.terms.ids, "<i4").tobytes())
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Writes what `load` needs into a folder."""
+        """Writes the files of `load`."""
         with ArrayWriter(folder / FILE, np.int32) as file:
             file.append(np.asarray(self.terms.ids, np.int32))
         self._tokenizer.save(folder / TOKENIZER)
 
     @classmethod
     def load(cls, folder: Path) -> "BagOfWordsEncoder":
-        """What `save` wrote.
-
-        Raises:
-          UserError: a file is missing or damaged.
-        """
+        """Reads the files of `save`; raises a UserError if one is missing or damaged."""
         tokenizer = FixedLengthTokenizer.load(folder / TOKENIZER)
         ids = tuple(open_array(folder / FILE, np.int32).tolist())
         return cls(Terms(ids, max(tokenizer.vocab_size, 1 + max(ids))), tokenizer)
 
 
 def normalises(config: Config, field: str) -> bool:
-    """Whether embeddings of a lexical field have norm 1, and so must the bags of documents."""
+    """Returns True if embeddings of a lexical field have norm 1; bags of documents must, too."""
     head = lexical_head(config.fields, field)
     return head is not None and head.normalise
 
 
 def vocabulary_of(config: Config, tokenizer: FixedLengthTokenizer, field: str) -> BagOfWordsEncoder:
-    """The vocabulary of a field with a lexical head; runs no model.
-
-    Raises:
-      UserError: the field has no lexical head.
-    """
+    """Returns the vocabulary of a field; raises a UserError if it has no lexical head."""
     from big_retrieval.models.towers import lexical_terms
 
     if not is_lexical(config, field):

@@ -113,7 +113,7 @@ def test_an_index_prints_how_to_search_it_with_files_of_parts(
     monkeypatch.setattr(registry, "_imported", {})
     (tmp_path / "my parts.py").write_text("")
     registry.import_file(tmp_path / "my parts.py")
-    making.tell(tmp_path, About(kind="dense", documents=1))
+    making.log_index(tmp_path, About(kind="dense", documents=1))
     assert said[-1].endswith(f"--index={tmp_path} '--plugins={tmp_path / 'my parts.py'}'")
 
 

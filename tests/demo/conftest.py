@@ -7,7 +7,7 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
-from big_retrieval.demo.opening import Demo, DemoOptions, open_demo
+from big_retrieval.demo.load_collection import Demo, DemoOptions, open_demo
 from big_retrieval.demo.service import Service
 from big_retrieval.train.build import untrained
 from big_retrieval.train.checkpoint import write_model

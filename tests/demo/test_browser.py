@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from big_retrieval.demo.opening import Demo
+from big_retrieval.demo.load_collection import Demo
 from big_retrieval.demo.service import Service
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def until(page: Any, expression: str) -> None:
     raise AssertionError(expression)
 
 
-def test_words_neighbours_details_and_back(page: Any, address: str) -> None:
+def test_words_neighbors_details_and_back(page: Any, address: str) -> None:
     page.keyboard.press("Tab")  # to the link that skips the forms
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Tab")
@@ -102,7 +102,7 @@ def test_words_neighbours_details_and_back(page: Any, address: str) -> None:
     until(page, "document.querySelectorAll('.way').length == 3")
 
     page.locator(".way .document").first.click()
-    page.wait_for_url("**/neighbours/*")
+    page.wait_for_url("**/neighbors/*")
     page.wait_for_selector(".asked img")
     page.get_by_role("link", name="details").first.click()
     page.wait_for_url("**/documents/*")
@@ -119,7 +119,7 @@ def test_an_image_is_found_and_a_broken_one_is_refused(
     page.set_input_files("#image", tmp_path / "7.png")
     page.wait_for_selector("text=Found for this image")
     first = page.locator(".way .document").first
-    assert first.get_attribute("href") == "/neighbours/7"
+    assert first.get_attribute("href") == "/neighbors/7"
     assert page.evaluate("document.querySelector('.asked img').naturalWidth") > 0
     (tmp_path / "large.png").write_bytes(bytes(9 * 2**20))
     page.set_input_files("#image", tmp_path / "large.png")  # the browser does not send it
@@ -139,14 +139,14 @@ def test_answers_to_an_image_stay_in_the_history(
     page.wait_for_selector(f"h2:has-text('{ASK}')")
     page.go_forward()
     page.wait_for_selector("text=Found for this image")
-    assert page.locator(".way .document").first.get_attribute("href") == "/neighbours/7"
+    assert page.locator(".way .document").first.get_attribute("href") == "/neighbors/7"
     page.locator(".skip").focus()
     page.keyboard.press("Enter")  # skips to the answers, which stay
     assert page.evaluate("document.activeElement.id") == "found"
     page.wait_for_timeout(300)
     assert page.locator("text=Found for this image").count() == 1
     page.locator(".way .document").first.click()
-    page.wait_for_url("**/neighbours/7")
+    page.wait_for_url("**/neighbors/7")
     page.go_back()
     page.wait_for_selector("text=Found for this image")
     page.reload()
@@ -166,7 +166,7 @@ def test_errors_are_said_in_the_page(browser: Any, address: str, tmp_path: Path)
         (tmp_path / "broken.png").write_bytes(b"no image")
         page.set_input_files("#image", tmp_path / "broken.png")
         page.wait_for_selector("[role=alert]")
-        assert "no image that can be read" in page.locator("[role=alert]").inner_text()
+        assert "Not an image that can be read" in page.locator("[role=alert]").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -175,7 +175,7 @@ def test_narrow_screens_have_no_overflow_and_dark_ones_are_dark(
 ) -> None:
     with browser.new_context(viewport=NARROW, color_scheme=scheme) as context:
         page = context.new_page()
-        for path in ("/", f"/?query={ASK}", "/neighbours/3", f"/documents/3?query={ASK}", "/none"):
+        for path in ("/", f"/?query={ASK}", "/neighbors/3", f"/documents/3?query={ASK}", "/none"):
             page.goto(address + path)
             width = page.evaluate("document.documentElement.scrollWidth")
             assert width <= NARROW["width"], path
@@ -198,4 +198,4 @@ def test_without_scripts_forms_and_links_work(
         page.get_by_role("button", name="Search by this image").click()
         page.wait_for_selector("text=Found for this image")
         page.locator(".way .document").first.click()
-        page.wait_for_url("**/neighbours/4")
+        page.wait_for_url("**/neighbors/4")

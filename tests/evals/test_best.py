@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.evals.ranks import DocumentScorer, best_of
@@ -11,16 +12,18 @@ from tests.evals.test_ranks import ENCODERS
 
 @pytest.mark.parametrize("depth", [1, 7, 40])
 @pytest.mark.parametrize("graded", [False, True])
-def test_best_documents_are_those_of_a_plain_sort(depth: int, graded: bool) -> None:
+@pytest.mark.parametrize("sparse", [False, True])
+def test_best_documents_are_those_of_a_plain_sort(depth: int, graded: bool, sparse: bool) -> None:
     rng = np.random.default_rng(depth)
     documents = rng.integers(-2, 3, (40, 1, 2)).astype(np.float32)  # with ties
     queries = rng.integers(-2, 3, (11, 1, 2)).astype(np.float32)
-    queries[3], documents[5] = 0, np.nan
+    queries[3], documents[5] = 0, 0 if sparse else np.nan
     relevance = rng.integers(0, 3, (11, 40))
     score = topology_part("inner").score
-    scorer = DocumentScorer(documents, score=score, encoder=ENCODERS[8], chunk=4)
+    a, b = (csr_array(x[:, 0]) if sparse else x for x in (queries, documents))
+    scorer = DocumentScorer(b, score=score, encoder=ENCODERS[8], chunk=4)
     of_query = (lambda query: relevance[query]) if graded else None
-    found, scores = scorer.best(queries, depth, of_query)
+    found, scores = scorer.best(a, depth, of_query)
     table = queries[:, 0] @ documents[:, 0].T
     table[np.isnan(table)] = -np.inf
     second = relevance if graded else np.tile(np.arange(40), (11, 1))

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from benchmarks.tradeoff_systems import word_counts, word_weights
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
 
@@ -54,13 +55,12 @@ def test_words_are_not_cut_at_combining_marks() -> None:
     assert found.tolist() == [[1, -1], [2, -1]]
 
 
-def test_weights_of_words() -> None:
-    """Counts of a query's words times the weights of the documents' are the scores."""
+def test_scores_are_word_counts_times_word_weights() -> None:
     index = Bm25(DOCUMENTS)
-    scores = (index.counts(QUERIES) @ index.weights().T).toarray()
+    scores = (word_counts(index, QUERIES) @ word_weights(index, len(DOCUMENTS)).T).toarray()
     np.testing.assert_allclose(scores, [by_hand(q, 1.2, 0.75) for q in QUERIES], rtol=1e-5)
     empty = Bm25(["", "..."])
-    assert (empty.counts(["red"]) @ empty.weights().T).toarray().tolist() == [[0, 0]]
+    assert (word_counts(empty, ["red"]) @ word_weights(empty, 2).T).toarray().tolist() == [[0, 0]]
 
 
 def test_parts_of_a_score() -> None:

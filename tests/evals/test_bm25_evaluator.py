@@ -143,9 +143,9 @@ def test_what_words_cannot_answer(tmp_path: Path) -> None:
     )
     assert (list(made), others) == (["ranking/test"], ["retrieval/a"])
     pictures = {"query": c.fields["query"], "image": ImageField()}
-    with pytest.raises(UserError, match="no text field on the document side"):
+    with pytest.raises(UserError, match="needs a text field on the document side"):
         text_columns(replace(c, fields=pictures))
-    with pytest.raises(UserError, match="no text field on the query side"):
+    with pytest.raises(UserError, match="needs a text field on the query side"):
         text_columns(replace(c, fields={"text": TITLE}))
 
 

@@ -1,6 +1,6 @@
 """Records that share a group are right answers to each other; against sets and loops."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -90,32 +90,32 @@ def embedding(key: np.ndarray) -> np.ndarray:
     return np.sin(mixed[:, None, None] * np.array([1.0, 2.3, 3.7])).astype(np.float32)
 
 
-def plain(records: Records) -> dict[str, float]:
-    """The numbers by sets and loops."""
-    kinds = [group if group is not None else i for i, (group, _) in enumerate(records)]
-    images = [
-        (kind, embedding(np.array([[i]]))[0, 0]) for i, kind in enumerate(kinds)
-    ]  # fmt: skip
-    texts, known = [], set()
-    for kind, (_, captions) in zip(kinds, records, strict=True):
-        for text in captions:
-            if (kind, text) not in known:
-                known.add((kind, text))
-                texts.append(
-                    (kind, embedding(TOKENIZER.encode([text], 6)[0].astype(np.int64))[0, 0])
-                )
+def place_of_text(text: str) -> np.ndarray:
+    return embedding(TOKENIZER.encode([text], 6)[0].astype(np.int64))[0, 0]
+
+
+def place_of_image(number: int) -> np.ndarray:
+    return embedding(np.array([[number]]))[0, 0]
+
+
+def plain_metrics(
+    images: list[Any], texts: list[Any], is_positive: Callable[[Any, Any], bool]
+) -> dict[str, float]:
+    """Computes the metrics by loops over (key, embedding); `is_positive` compares two keys."""
     out = {}
     for way, queries, answers in (
         ("image_to_text", images, texts), ("text_to_image", texts, images)
     ):  # fmt: skip
         places, precisions, ndcgs = [], [], []
-        for kind, place in queries:
-            scores = [(-float(np.linalg.norm(place - p)), k == kind) for k, p in answers]
-            best = max(score for score, right in scores if right)
-            # Scores of one answer and of another may differ in the last bit only.
-            places.append(1 + sum(not right and score > best - 1e-6 for score, right in scores))
-            keys = sorted((-round(score, 5), right) for score, right in scores)
-            count = sum(right for _, right in keys)
+        for asked, place in queries:
+            pairs = [(asked, key) if queries is images else (key, asked) for key, _ in answers]
+            scores = [  # rounded, as equal ones may differ in the last bit
+                (-round(float(-np.linalg.norm(place - p)), 5), is_positive(*pair))
+                for pair, (_, p) in zip(pairs, answers, strict=True)
+            ]
+            best = min(score for score, right in scores if right)
+            places.append(1 + sum(not right and score <= best for score, right in scores))
+            keys, count = sorted(scores), sum(right for _, right in scores)
             precisions.append(sum(right for _, right in keys[:count]) / count)
             gains = [right / np.log2(rank) for rank, (_, right) in enumerate(keys[:10], 2)]
             ndcgs.append(sum(gains) / sum(1 / np.log2(np.arange(2, min(count, 10) + 2))))
@@ -126,8 +126,16 @@ def plain(records: Records) -> dict[str, float]:
         out[f"{way}/mean_rank"] = float(np.mean(places))
         out[f"{way}/median_rank"] = float(np.floor(np.median(places)))
     recalls = [value for name, value in out.items() if "/R@" in name]
-    out |= {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / 4}
-    return out
+    return out | {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / 4}
+
+
+def plain(records: Records) -> dict[str, float]:
+    """The metrics of groups, whose equal texts count once."""
+    kinds = [group if group is not None else i for i, (group, _) in enumerate(records)]
+    images = [(kind, place_of_image(i)) for i, kind in enumerate(kinds)]
+    pairs = dict.fromkeys((k, t) for k, (_, ts) in zip(kinds, records, strict=True) for t in ts)
+    texts = [(kind, place_of_text(text)) for kind, text in pairs]
+    return plain_metrics(images, texts, lambda image, text: image == text)
 
 
 def evaluator(records: Records, group: str = "kind", devices: int = 1) -> Bound:

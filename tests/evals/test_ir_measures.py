@@ -1,4 +1,4 @@
-"""ir_measures finds our numbers in the run files that `search` and the evaluators write."""
+"""ir_measures finds our numbers in the run files of `search`."""
 
 import json
 import shutil
@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from big_retrieval.config import Ranking
-from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.comparison import values_of_run
 from big_retrieval.evals.trec import read_qrels, read_run
 from big_retrieval.retrieval.searching import IndexSearcher
-from big_retrieval.similarity import TOPOLOGIES
-from tests.evals.bound import bound
-from tests.evals.test_ranking_evaluator import SPECS, Preset
-from tests.evals.test_rankings_written import METRICS, judged, qrels_of
 from tests.retrieval.index_cases import make_inverted
 
 NAMES = {"nDCG@10": "nDCG@10", "nDCG": "nDCG", "MRR@10": "RR@10", "MAP@20": "AP@20"}
@@ -42,18 +36,6 @@ def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> Path:
     lines = [f"{q} 0 {d} {s}\n" for q, found in qrels.items() for d, s in found.items()]
     path.write_text("".join(lines))
     return path
-
-
-def test_the_run_of_an_evaluator(tmp_path: Path) -> None:
-    of = judged()
-    task = Ranking(metrics=METRICS, depth=25, chunk=4, rankings=True, documents=("title",))
-    each = bound(task, of, SPECS, TOPOLOGIES["sphere"], Preset())
-    ours = evals.run({"ranking/x": each}, {"ranking/x"}, {}, None, tmp_path)
-    qrels = write_qrels(tmp_path / "qrels", qrels_of(of))
-    names = {name: NAMES[name] for name in METRICS}
-    theirs = by_ir_measures(qrels, tmp_path / "ranking-x" / "run.trec", names)
-    for name in METRICS:
-        assert ours[f"ranking/x/{name}"] == pytest.approx(theirs[name], abs=1e-6), name
 
 
 def test_the_run_of_a_search(tmp_path: Path) -> None:

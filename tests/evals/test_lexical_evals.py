@@ -23,7 +23,7 @@ from big_retrieval.evals.class_scores import class_scores
 from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.rankings import read_values
-from big_retrieval.evals.ranks import DocumentScorer, ranks
+from big_retrieval.evals.ranks import ranks
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.examples import has_matched
 from big_retrieval.similarity import TOPOLOGIES
@@ -125,21 +125,6 @@ def test_ranks_of_sparse_embeddings(seed: int, chunk: int, devices: int) -> None
     np.testing.assert_allclose(found.ndcg, ndcg, rtol=1e-12)  # more than ten documents, with ties
     dense = ranks(queries[:, None], documents[:, None], positives, **how)
     np.testing.assert_array_equal(found, dense)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**31), st.booleans(), st.sampled_from([1, 4, 30]))
-def test_best_of_sparse_embeddings(seed: int, graded: bool, depth: int) -> None:
-    queries, documents = integers(seed, 7, 5), integers(seed + 1, 12, 5)
-    relevance = np.random.default_rng(seed).integers(0, 3, (7, 12))
-    how: Any = {"score": INNER.score, "encoder": ENCODERS[8], "chunk": 4}
-    of_query = (lambda query: relevance[query]) if graded else None
-    found, scores = DocumentScorer(sparse(documents), **how).best(sparse(queries), depth, of_query)
-    table = queries @ documents.T
-    second = relevance if graded else np.tile(np.arange(12), (7, 1))
-    expected = np.lexsort((second, -table), axis=1)[:, :depth]
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(scores, np.take_along_axis(table, expected, 1))
 
 
 @pytest.mark.parametrize("each", [1, 3])

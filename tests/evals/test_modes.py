@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bags import in_mode, narrowed, words_shared
-from big_retrieval.evals.modes import parse_mode
+from big_retrieval.evals.modes import in_mode, narrowed, parse_mode, words_shared
 
 KEY = "config.evals.<name>.modes"
 

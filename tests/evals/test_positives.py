@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from benchmarks.tradeoff_systems import contain
 from big_retrieval.data.judged import qrels
 from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.evals.positives import Positives
@@ -17,7 +18,7 @@ def test_positives_have_an_id_or_a_key_in_common() -> None:
     assert found.mask(0).tolist() == [False, True, False, False, True]
     asked = np.array([[1, -1], [1, 2], [0, 4], [2, 3]])
     expected = [[True, False], [False, True], [False, False], [True, False]]
-    assert found.contain(asked).tolist() == expected
+    assert contain(found, asked).tolist() == expected
 
 
 def test_a_block_of_queries_is_bounded_by_their_longest_list(

@@ -150,17 +150,22 @@ def test_a_model_that_finds_all_alike_gets_nothing_but_chance() -> None:
     assert found["R@5"] == 0
 
 
-def test_ties_at_the_end_of_the_ranking() -> None:
-    scores = np.array([[3.0, 1.0, 1.0, 1.0, 2.0, 1.0]])
-    relevance = np.array([0.0, 0.0, 9.0, 4.0, 5.0, 0.0])
+def scorer_of(documents: np.ndarray) -> DocumentScorer:
+    """A scorer by inner products, without a model."""
     devices: Any = SimpleNamespace(
         whole=np.asarray,
         row_multiple=lambda: 1,
         map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
     )
-    how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
+    score: Any = lambda q, d: q[:, 0] @ d[:, 0]  # noqa: E731
+    return DocumentScorer(documents, score=score, encoder=devices, chunk=8)
+
+
+def test_ties_at_the_end_of_the_ranking() -> None:
+    scores = np.array([[3.0, 1.0, 1.0, 1.0, 2.0, 1.0]])
+    relevance = np.array([0.0, 0.0, 9.0, 4.0, 5.0, 0.0])
     queries = scores[:, None].astype(np.float32)
-    scorer = DocumentScorer(np.eye(6, dtype=np.float32)[:, None], **how)
+    scorer = scorer_of(np.eye(6, dtype=np.float32)[:, None])
     found, values = scorer.best(queries, 4, lambda q: relevance)
     np.testing.assert_array_equal(found, [[0, 4, 1, 5]])
     np.testing.assert_array_equal(values, [[3, 2, 1, 1]])
@@ -169,15 +174,9 @@ def test_ties_at_the_end_of_the_ranking() -> None:
 
 
 def test_nan_comes_last() -> None:
-    devices: Any = SimpleNamespace(
-        whole=np.asarray,
-        row_multiple=lambda: 1,
-        map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
-    )
-    how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
     queries = np.array([[[np.nan, 1.0]]], np.float32)
     documents = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], np.float32)
-    scorer = DocumentScorer(documents, **how)
+    scorer = scorer_of(documents)
     found, scores = scorer.best(queries, 2, lambda q: np.array([5.0, 0.0]))
     np.testing.assert_array_equal(found, [[1, 0]])  # all NaN: the better one last
     assert np.isneginf(scores).all()

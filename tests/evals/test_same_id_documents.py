@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from benchmarks import tradeoff_systems
 from big_retrieval.config import Beir, Config, Ranking, TextField
 from big_retrieval.data.build import make_source
 from big_retrieval.evals.bm25 import Bm25Ranking, text_columns
@@ -17,7 +16,6 @@ from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import Bound, bound
 from tests.evals.test_ranking_evaluator import TOKENIZER, Preset
-from tests.evals.test_tradeoff import searched
 from tests.readers import text_reader
 
 DEPTH = 6
@@ -88,18 +86,6 @@ def test_a_query_does_not_find_itself(make: Any, tmp_path: Path, said: list[str]
         assert [d for d, _ in whole[query]].count(query) == (query in CORPUS)
         assert documents == [pair for pair in whole[query] if pair[0] != query][:DEPTH]
         assert len(documents) == DEPTH
-
-
-def test_the_tradeoff_has_the_evaluators_numbers(tmp_path: Path) -> None:
-    evaluator = ranking(task(tmp_path))
-    config = Config(fields=FIELDS, evals={"test": evaluator.part}, topology="inner")
-    subject = tradeoff_systems.judged_system(*evaluator, {}, tradeoff_systems.EXACT)
-    assert subject.depth == DEPTH + 1
-    (found,) = searched(tmp_path / "dense", subject).values()
-    assert found == pytest.approx(evaluator.run({}))
-    words = tradeoff_systems.bm25_system(config, "test")
-    (found,) = searched(tmp_path / "words", words).values()
-    assert found == pytest.approx(bm25(evaluator.part).run({}))
 
 
 def test_when_they_are_left_out(tmp_path: Path) -> None:

@@ -8,14 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.tradeoff_systems import recall_scorer
 from big_retrieval import config as configs
 from big_retrieval.data.duplicates import FieldContents
-from big_retrieval.evals.positives import Positives
-from big_retrieval.evals.shared_content import fill_missing, keys_of
+from big_retrieval.evals.positives import Positives, fill_missing, keys_of
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.bound import Bound, bound
-from tests.evals.test_groups import SPECS, TOKENIZER, WORDS, Listed, Seen, embedding
+from tests.evals.test_groups import (
+    SPECS,
+    WORDS,
+    Listed,
+    Seen,
+    place_of_image,
+    place_of_text,
+    plain_metrics,
+)  # fmt: skip
 
 Pairs = list[tuple[int, tuple[str, ...]]]  # which picture, captions
 DRAWN = st.lists(
@@ -79,40 +85,11 @@ def test_records_without_a_value_are_alone() -> None:
 
 
 def plain(records: Pairs) -> dict[str, float]:
-    """The numbers by sets and loops: right is what some record holds together."""
+    """The metrics by loops: a picture and a text of one record are positives."""
     held = {(which, text) for which, texts in records for text in texts}
-    images = [(which, embedding(np.array([[which]]))[0, 0]) for which, _ in records]
-    texts = [
-        (text, embedding(TOKENIZER.encode([text], 6)[0].astype(np.int64))[0, 0])
-        for _, captions in records
-        for text in captions
-    ]
-    out = {}
-    for way, queries, answers in (
-        ("image_to_text", images, texts), ("text_to_image", texts, images)
-    ):  # fmt: skip
-        places, precisions, reciprocals, ndcgs = [], [], [], []
-        for asked, place in queries:
-            pairs = [(a, asked) if way == "text_to_image" else (asked, a) for a, _ in answers]
-            scores = [
-                (-round(float(-np.linalg.norm(place - p)), 5), pair in held)
-                for pair, (_, p) in zip(pairs, answers, strict=True)
-            ]
-            best = min(score for score, right in scores if right)
-            places.append(1 + sum(not right and score <= best for score, right in scores))
-            reciprocals.append(1 / places[-1] if places[-1] <= 10 else 0)
-            keys, count = sorted(scores), sum(right for _, right in scores)
-            precisions.append(sum(right for _, right in keys[:count]) / count)
-            gains = [right / np.log2(rank) for rank, (_, right) in enumerate(keys[:10], 2)]
-            ndcgs.append(sum(gains) / sum(1 / np.log2(np.arange(2, min(count, 10) + 2))))
-        out |= {f"{way}/R@{k}": float(np.mean([p <= k for p in places])) for k in (1, 2)}
-        out[f"{way}/R-precision"] = float(np.mean(precisions))
-        out[f"{way}/MRR@10"] = float(np.mean(reciprocals))
-        out[f"{way}/nDCG@10"] = float(np.mean(ndcgs))
-        out[f"{way}/mean_rank"] = float(np.mean(places))
-        out[f"{way}/median_rank"] = float(np.floor(np.median(places)))
-    recalls = [value for name, value in out.items() if "/R@" in name]
-    return out | {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / 4}
+    images = [(which, place_of_image(which)) for which, _ in records]
+    texts = [(text, place_of_text(text)) for _, captions in records for text in captions]
+    return plain_metrics(images, texts, lambda which, text: (which, text) in held)
 
 
 def evaluator(records: Pairs, devices: int = 1, duplicates: bool = True, group: str = "") -> Bound:
@@ -171,14 +148,3 @@ def test_a_named_group_comes_first() -> None:
     records: Pairs = [(0, ("cat",)), (1, ("cat",)), (0, ("dog",))]
     task = evaluator(records, group="kind")
     assert task.part.keys(task.context) is None
-
-
-def test_a_search_finds_what_the_evaluator_calls_right() -> None:
-    (a, _), (b, _) = contents([[0], [0], [1]]), contents([[0], [1], [2]])
-    queries, documents = (keys.keys[keys.contents.values] for keys in keys_of(a, b))
-    found = np.array([[1, 2], [0, 2], [0, 1]])
-    score = recall_scorer((1, 2), Positives(queries, documents))
-    scores = np.array([[2.0, 1.0]] * 3)
-    assert score(found, scores) == {"R@1": pytest.approx(2 / 3), "R@2": pytest.approx(2 / 3)}
-    alone = Positives(np.arange(3), np.arange(3))
-    assert recall_scorer((1,), alone)(found, scores) == {"R@1": 0.0}

@@ -4,7 +4,6 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +12,11 @@ import numpy as np
 import pytest
 
 from benchmarks import tradeoff, tradeoff_systems
-from benchmarks.tradeoff_systems import System, gates_of
+from benchmarks.tradeoff_systems import System
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.synthetic.graded_scenes import GradedScenes
-from big_retrieval.errors import UserError
 from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.positives import Positives
@@ -128,15 +126,6 @@ def test_what_is_not_found_and_what_ties() -> None:
     assert scorer(found, scores) == {"R@1": pytest.approx(1 / 3), "R@2": pytest.approx(2 / 3)}
 
 
-def test_searches_take_turns() -> None:
-    calls: list[tuple[str, int]] = []
-    searches: list[Callable[[int], Any]] = [
-        lambda q, name=name: calls.append((name, q)) for name in ("a", "b")
-    ]
-    assert tradeoff.median_ms(searches, [4, 2], 3).shape == (2, 2)
-    assert calls == [("a", 4), ("a", 2), ("b", 4), ("b", 2)] * 3
-
-
 def save(folder: Path, *, lexical: bool) -> None:
     """A checkpoint of a tiny model of queries and titles; its parameters do not matter here."""
     changes = lexical_texts(terms="words", top_k=9, keep_input_terms=True)
@@ -173,19 +162,3 @@ def test_two_models_and_bm25_in_one_picture(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert all(x["search_ms"] > 0 and x["encoding_ms"] > 0 for x in points)
     assert "<svg" in out.read_text()
-
-
-def test_gates_that_a_model_cannot_have() -> None:
-    """Also evaluators that rank nothing."""
-    changes = lexical_texts(terms="words", top_k=9, keep_input_terms=True)
-    config = tiny(**changes, evals={"test": recipe.entry(configs.Ranking())})
-    given: Any = {"query": ["bag", "3"], "document": ["all"]}
-    assert list(gates_of(config, "test", given)["query"]) == ["bag", "3"]
-    for gates, words in (
-        ({"query": ["binary"], "document": ["all"]}, "the gate of a query"),
-        ({"query": ["all"], "document": ["10"]}, "own gate leaves 9 terms"),
-    ):
-        with pytest.raises(UserError, match=words):
-            gates_of(config, "test", gates)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="--eval is 'x'; evaluators that rank: test"):
-        gates_of(config, "x", given)

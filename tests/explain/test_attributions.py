@@ -41,9 +41,9 @@ def test_what_is_shown_are_shares_of_the_largest_value(tmp_path: Path) -> None:
     assert (found["score"], found["words"]) == (1.5, [["dog", 1.0], [ATTACK, 0.25]])
     assert [pair["pair"] for pair in found["pairs"]] == list(range(18, 2, -1))
     assert attribution(1).describe()["pairs"] == []
-    coloured = page_of.coloured(found["words"])
-    assert re.findall(r"--s: (\d+)%", coloured) == ["100", "25"]
-    assert "<script" not in coloured
+    colored = page_of.colored(found["words"])
+    assert re.findall(r"--s: (\d+)%", colored) == ["100", "25"]
+    assert "<script" not in colored
     path = attributions.write([attribution(18), attribution(1)], ["a", "b"], tmp_path, "Title")
     assert check(path).pictures == 18 + 2
     names = sorted(file.name for file in tmp_path.iterdir())
@@ -99,8 +99,3 @@ def test_the_command_and_the_report_of_a_dense_model(scenes: SceneRecords, tmp_p
     text = text_of(page.write(folder))
     assert "What the score comes from" in text
     assert "record 14" in text
-    shown["attributions"][0].pop("map")
-    folder = folders.write(
-        tmp_path / "damaged", config=folders.config(), metrics=folders.rows(), shown=[shown]
-    )
-    assert "the file of examples is damaged" in text_of(page.write(folder))

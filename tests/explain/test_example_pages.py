@@ -10,13 +10,20 @@ import scipy.sparse
 from big_retrieval import explain
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bags import words_shared
-from big_retrieval.explain.examples import TEXTS, TOP, ExampleOptions, ExplainedRecord, examples
+from big_retrieval.evals.modes import words_shared
+from big_retrieval.explain.examples import (
+    TEXTS,
+    TOP,
+    ExampleOptions,
+    ExplainedRecord,
+    examples,
+    open_data,
+)
 from big_retrieval.explain.pages import write_examples
 from big_retrieval.explain.words import bags_of
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.sparse.listing import Shared
-from tests.helpers import tiny
+from tests.helpers import lexical_texts, tiny
 from tests.report.test_report import check
 
 WANTED = ExampleOptions("evals.test", count=30)
@@ -74,9 +81,6 @@ def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> No
     assert words.count("✓") == 1 + sum(w in e.own for e in [*found, text] for w, _ in e.words[:4])
     assert "In its texts, not among its terms: c" in words
     assert "no word in common" in words
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="file is a file; name a folder"):
-        write_examples(found, 4, tmp_path / "file", "Examples", "a note")
 
 
 def test_damaged_records_are_no_examples(
@@ -94,3 +98,13 @@ def test_damaged_records_are_no_examples(
 def test_a_dense_model_has_no_examples(model: TrainedModel) -> None:
     with pytest.raises(UserError, match="the model has no lexical head"):
         examples(dataclasses.replace(model, config=tiny()), WANTED)
+
+
+def test_a_file_of_texts_needs_no_images_and_no_captions(tmp_path: Path) -> None:
+    (tmp_path / "queries.tsv").write_text("id\tquery\nq1\tred circle\nq2\tblue star\n")
+    changes = lexical_texts()
+    changes["fields"]["query"]["column"] = changes["fields"]["document"]["column"] = "query"
+    source = open_data(tiny(**changes), str(tmp_path / "queries.tsv"))
+    assert [source[index]["query"] for index in range(len(source))] == ["red circle", "blue star"]
+    with pytest.raises(UserError, match="has no column 'image'"):
+        open_data(tiny(), str(tmp_path / "queries.tsv"))

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from big_retrieval.report import page
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.train.checkpoint import write_model
 from tests.evals.bound import bound
-from tests.helpers import ROOT, command, environment, in_process
+from tests.helpers import in_process
 from tests.report import run_folders as folders
 from tests.report.test_report import text_of
 
@@ -58,16 +57,6 @@ def test_the_vocabulary_of_an_untrained_model() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "100 texts; " in done.stdout, done.stdout  # 20 images with five captions each
-
-
-def test_a_mistake_is_one_sentence_and_status_2() -> None:
-    done = subprocess.run(
-        command("explain", "--run=nowhere", "--text=a"), cwd=ROOT, env=environment(),
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "nowhere is no folder" in done.stdout
-    assert len(done.stdout.strip().split("\n")) == 1
 
 
 ONE = {"run": "x"}
@@ -115,9 +104,8 @@ def test_examples_of_lexical_models_show_the_words_that_matched(
                 assert answer["score"] == pytest.approx(found.score, rel=1e-4)
                 assert len(answer["matched"]) == min(5, len(found.words))
                 shares = {word: share for word, _, share in found.words}
-                for place, (word, share) in enumerate(answer["matched"]):
+                for word, share in answer["matched"]:
                     assert share == pytest.approx(shares[word], abs=2e-4)
-                    assert share == pytest.approx(found.words[place][2], abs=2e-4)
                     seen += 1
     assert seen > 50
     files = [{"evaluator": "retrieval/test", "step": 40, **shown}]

@@ -113,5 +113,5 @@ def test_the_listing_of_a_bag(model: TrainedModel, scenes: SceneRecords, tmp_pat
     unknown = listings.asked(model, "漢字", "text", None)
     (part,) = listings.explain(model, [unknown])
     assert part.note.endswith("none a word of the text: the vocabulary has none of its words")
-    with pytest.raises(UserError, match="the text for field 'text' is empty"):
+    with pytest.raises(UserError, match="The text for field 'text' is empty"):
         listings.asked(model, " ", "text", None)

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -24,14 +23,8 @@ ATTACK = "<script>&\"'"
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    rows = [("a" * 40, 2.0, "2"), (ATTACK, 1.0, "1"), ("$none$", 0.0, "0")]
-    file = pictures.bars("title", rows)
-    assert file == pictures.bars("title", rows)
-    name = "{http://www.w3.org/2000/svg}"
-    labels = [text.text for text in ElementTree.fromstring(file).iter(f"{name}text")]
-    assert labels == ["a" * 17 + "…", ATTACK, "$none$", "2", "1", "0"]
-    shares = re.findall(r"--s: ([\d.]+)%", pages.value_bars(rows))
-    assert shares == ["100.0", "50.0", "0.0"]
+    rows = [("a" * 40, 2.0, "2"), (ATTACK, 1.0, "1"), ("none", 0.0, "0")]
+    assert re.findall(r"--s: ([\d.]+)%", pages.value_bars(rows)) == ["100.0", "50.0", "0.0"]
 
 
 def test_a_heat_map_is_red_where_the_value_is() -> None:
@@ -103,7 +96,7 @@ def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
     assert "no_such_library" in words
     assert "a note" in words
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["01-text-bars.svg", "02-shared-bars.svg", "explain.html"]
+    assert names == ["explain.html"]
 
 
 def test_an_image_and_a_text_from_end_to_end(
@@ -139,7 +132,7 @@ def test_an_image_and_a_text_from_end_to_end(
         list(listings.explain(model, [item], maps=["zebra"]))
     with pytest.raises(UserError, match="'text' is none of the model's lexical image fields"):
         listings.asked(model, str(file), "image", "text")
-    with pytest.raises(UserError, match="called like an image, but there is no such file"):
+    with pytest.raises(UserError, match="but there is no such file"):
         listings.partner(model, "nowhere.PNG", None, item)
     assert listings.partner(model, "nowhere.PNG", "text", item).kind == "text"
 
@@ -177,13 +170,10 @@ def test_the_vocabulary_of_a_set_with_damaged_records(
 # ---- In the report
 
 
-def test_bars_of_matched_words_survive_any_file() -> None:
-    assert matched(None) is None
+def test_bars_of_matched_words() -> None:
     assert matched([]) is None
-    bad = ["x", ["dog"], ["dog", "0.5"], ["dog", float("nan")], ["dog", True], {"dog": 1}]
-    assert matched(bad) is None
-    markup = matched([[ATTACK, 0.5], ["cat", 7.0]])
-    assert markup is not None
-    assert "<script" not in markup
-    assert "--s: 50.0%" in markup
-    assert "--s: 100.0%" in markup
+    html = matched([[ATTACK, 0.5], ["cat", 7.0]])
+    assert html is not None
+    assert "<script" not in html
+    assert "--s: 50.0%" in html
+    assert "--s: 100.0%" in html

@@ -6,8 +6,6 @@ tests/interop/export_all.py compares what the module computes.
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,9 +20,14 @@ from big_retrieval.data.at_hand import read_image
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.data.text.tokenizer import CLEANERS
 from big_retrieval.errors import UserError
-from big_retrieval.exporting.certificate import STORED, UNVERIFIED, VERIFIED
+from big_retrieval.exporting.certificate import (
+    STORED,
+    UNVERIFIED,
+    VERIFIED,
+    at_gate,
+    difference_of,
+)
 from big_retrieval.exporting.export import export, verify, write
-from big_retrieval.exporting.layers import at_gate, difference_of
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.exporting.pytorch import images
 from big_retrieval.exporting.pytorch.tokens import Tokenizer
@@ -40,8 +43,6 @@ from tests.exporting.test_export import model_of, other, python_that
 from tests.helpers import noise
 from tests.interop.hard_texts import TEXTS as HARD
 from tests.interop.test_clip_tokenizer import small as clip_words
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +92,12 @@ def test_verify_runs_no_code_of_the_folder_that_is_not_trusted(
     assert verify(folder, python=python, trust_code=True).status == VERIFIED
 
 
-def test_the_module_is_as_ruff_wants_it(exported: tuple[Path, TrainedModel]) -> None:
-    ruff = [sys.executable, "-m", "ruff"]
-    how = [f"--config={ROOT / 'pyproject.toml'}", str(exported[0] / "model.py")]
-    for what in (["check", "--quiet"], ["format", "--diff"]):
-        done = subprocess.run([*ruff, *what, *how], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+def test_the_module_has_the_used_files_alone(exported: tuple[Path, TrainedModel]) -> None:
     source = (exported[0] / "model.py").read_text()
+    compile(source, "model.py", "exec")
     assert "big_retrieval." not in source.partition('"""\n')[2]
-    assert "class EuclideanDistance" not in source  # nothing that the model does not need
+    assert "class VisionTransformer" in source
+    assert "class RecurrentText" not in source
 
 
 def test_one_field_is_exported_and_imported(
@@ -143,16 +141,16 @@ def test_other_weights_are_refused(exported: tuple[Path, TrainedModel], tmp_path
     shutil.copytree(exported[0], out)
     arrays = load_file(out / WEIGHTS)
     save_file({**arrays, "scalars.main.logit_scale": np.zeros((), np.float32)}, out / WEIGHTS)
-    with pytest.raises(UserError, match=r"model.safetensors are not those that were exported"):
+    with pytest.raises(UserError, match=r"model.safetensors differs from the exported parameters"):
         import_model(str(out))
     with pytest.raises(UserError, match=r"leave tokenizer, pool and head out"):
         import_model(str(out), pool="mean")
     (out / CONFIG).write_text('{"config": {"towers": 1}, "params_sha256": ""}')
-    with pytest.raises(UserError, match=r"not those that were exported"):
+    with pytest.raises(UserError, match=r"differs from the exported"):
         import_model(str(out))
     for name in (WEIGHTS, CERTIFICATE):  # as of the target onnx
         (out / name).unlink()
-    with pytest.raises(UserError, match=r"an export for onnx cannot be imported"):
+    with pytest.raises(UserError, match=r"as exports for onnx"):
         import_model(str(out))
 
 
@@ -211,7 +209,7 @@ def test_a_part_of_a_users_own(exported: tuple[Path, TrainedModel], tmp_path: Pa
         export(with_tower(Mine), to="torch", out=tmp_path / "out")
     source = source_of(take_apart(with_tower(WithForm), apart=True))
     assert "class MyEncoder(TextTransformer):" in source
-    assert "self.text = MyEncoder(vocab_size=" in source.replace("\n            ", "")
+    assert "self.text = MyEncoder(\n            vocab_size=" in source
 
 
 def test_a_head_may_be_named_as_a_tower(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,13 +14,21 @@ from big_retrieval import parallel
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.demo.ways import BATCH as BATCHED
 from big_retrieval.evals.encoding import SourceEncoder
-from big_retrieval.inference.batching import BATCH, MOST, Batching, InOrder, Shape, regrouped, steps
+from big_retrieval.inference.batching import (
+    BATCH,
+    MOST,
+    SEVERAL,
+    Batching,
+    InOrder,
+    Shape,
+    regrouped,
+    steps,
+)
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.train.build import untrained
-from tests.helpers import lexical_texts, tiny
+from tests.helpers import tiny
 
 CPU = Batching(64, 1, cpu=True)
 NONE: frozenset[Shape] = frozenset()
@@ -106,9 +113,9 @@ def test_eight_texts_need_no_programs_but_those_of_eight_alike(longest: int) -> 
     rng, alike = np.random.default_rng(3), set[Shape]()
     for length in steps(longest, 1):
         alike |= {*CPU.shapes(np.array([length]), longest, NONE)}
-        alike |= {*CPU.shapes(np.full(BATCHED, length), longest, NONE)}
+        alike |= {*CPU.shapes(np.full(SEVERAL, length), longest, NONE)}
     for _ in range(300):
-        counts = rng.integers(1, rng.integers(2, longest + 1), rng.integers(1, BATCHED + 1))
+        counts = rng.integers(1, rng.integers(2, longest + 1), rng.integers(1, SEVERAL + 1))
         assert alike >= {*CPU.shapes(counts, longest, NONE)}
 
 
@@ -174,39 +181,6 @@ def test_the_same_call_gives_the_same_bits_whatever_came_before(dense: TrainedMo
     first = dense.encode_texts(texts)
     dense.encode_texts([text[: 3 + i % 9] for i, text in enumerate(texts)])
     np.testing.assert_array_equal(dense.encode_texts(texts), first)
-
-
-@pytest.mark.slow
-def test_one_device_is_as_eight(dense: TrainedModel) -> None:
-    import jax
-
-    from big_retrieval import parallel
-    from big_retrieval.inference.encoder import Encoder
-    from big_retrieval.models.towers import make_model
-
-    assert dense.encoder.batching.groups == jax.local_device_count() > 1
-    mesh = parallel.local_mesh(jax.local_devices()[:1])
-    model = make_model(dense.config, dense.tokenizer.vocab_size, dense.tokenizer)
-    weights = jax.device_put(jax.device_get(dense.weights), parallel.replicated(mesh))
-    encoder = Encoder(model, mesh, 16)
-    alone = TrainedModel(Path(), dense.config, dense.tokenizer, weights, encoder)
-    texts = list(SceneRecords("test", count=20).captions())
-    np.testing.assert_allclose(alone.encode_texts(texts), dense.encode_texts(texts), atol=1e-6)
-    images = [SceneRecords("test", count=9)[i]["image"] for i in range(9)]
-    found = dense.encode_images(images)
-    np.testing.assert_allclose(alone.encode_images(images), found, atol=1e-6)
-    np.testing.assert_allclose(alone.encode_images(images[3:4]), found[3:4], atol=1e-6)
-
-
-@pytest.mark.slow
-def test_lexical_rows_come_back_in_their_order() -> None:
-    model = untrained(tiny(**lexical_texts()), batch_size=16)
-    texts = [*SceneRecords("test", count=20).captions(), "red", ""]
-    field = next(iter(model.config.encoded))
-    whole = model.encode_texts(texts, field).toarray()
-    for place in (0, 7, 20, 21):
-        alone = model.encode_texts([texts[place]], field).toarray()
-        np.testing.assert_allclose(whole[place : place + 1], alone, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["text", "image"])

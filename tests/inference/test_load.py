@@ -127,13 +127,6 @@ def test_every_value_has_a_row(trained: TrainedModel) -> None:
             trained.encode(wrong, "text")
 
 
-def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
-    together = trained.encode_texts(CAPTIONS[:20])
-    alone = np.concatenate([trained.encode_texts(text) for text in CAPTIONS[:3]])
-    np.testing.assert_allclose(alone, together[:3], atol=1e-6)
-    assert len(np.unique(together.reshape(20, -1), axis=0)) > 1
-
-
 def test_padding_that_is_pooled_does_not_depend_on_other_texts(tmp_path: Path) -> None:
     changes = lexical_texts(pool_padding=True)
     changes["fields"]["query"].length = 64
@@ -183,7 +176,7 @@ def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) 
         (lambda: trained.encode_images("a.png", "text"), ["'text' is a text field; name an"]),
         (
             lambda: trained.encode_texts("a", field="image"),
-            ["'image' is of the type 'image', no text field"],
+            ["'image' has the type 'image' and reads no texts"],
         ),
         (lambda: trained.encode_texts({"a": 1}), ["'text' are a dict; give a list"]),  # type: ignore
         (lambda: trained.encode({"a"}, "text"), ["'text' are a set"]),  # type: ignore

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval.exporting import TARGETS
-from big_retrieval.exporting.certificate import VERIFIED, Certificate, complete_all
+from big_retrieval.exporting.certificate import VERIFIED, Certificate, complete
 from big_retrieval.exporting.export import write
 from tests.exporting import test_configs, test_export
 
@@ -111,7 +111,7 @@ def write_all(
 
 def verified(exports: Sequence[Exported], python: str) -> list[Exported]:
     """The same with completed certificates."""
-    done = complete_all([(each.certificate, each.folder) for each in exports], python)
+    done = complete([(each.certificate, each.folder) for each in exports], python)
     return [
         Exported(each.model, each.field, each.folder, certificate)
         for each, certificate in zip(exports, done, strict=True)

@@ -212,11 +212,11 @@ def test_the_first_layers_of_more() -> None:
     [
         (
             {"width": 64},
-            "config.towers.image.*it has width 64; give --config.towers.image.width=32",
+            "config.towers.image.*it has width 64. Give --config.towers.image.width=32",
         ),
-        ({"depth": 3, "heads": 2}, "depth 3, heads 2; give --config.towers.image.depth=2"),
-        ({"activation": "quick_gelu"}, "activation quick_gelu; give .*activation=gelu"),
-        ({"patch": 4}, "patch 4; give --config.towers.image.patch=8"),
+        ({"depth": 3, "heads": 2}, "depth 3, heads 2. Give --config.towers.image.depth=2"),
+        ({"activation": "quick_gelu"}, "activation quick_gelu. Give .*activation=gelu"),
+        ({"patch": 4}, "patch 4. Give --config.towers.image.patch=8"),
     ],
 )
 def test_another_architecture(changes: dict[str, Any], words: str) -> None:

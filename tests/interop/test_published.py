@@ -54,8 +54,8 @@ def file(url: str, path: Path) -> published.File:
 
 
 def publish(url: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = published.PublishedModel(file(url, place / "model.npz"), file(url, place / "vocab.txt"))
-    monkeypatch.setitem(published.MODELS, NAME, model)
+    files = file(url, place / "model.npz"), file(url, place / "vocab.txt")
+    monkeypatch.setitem(published.MODELS, NAME, files)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_other_bytes_are_not_kept(
     publish(url, place, monkeypatch)
     whole = (place / "model.npz").read_bytes()
     (place / "model.npz").write_bytes(whole[:-9] + b"x" * 9)
-    with pytest.raises(UserError, match=r"has other bytes than those published"):
+    with pytest.raises(UserError, match="differs from the published file"):
         read(NAME)
     assert not list((tmp_path / "cache").rglob("model.npz*"))
     (tmp_path / "cache" / "clip-mtob" / "model.npz").write_bytes(whole[:100])
-    with pytest.raises(UserError, match=r"100 bytes instead of .*: remove it"):
+    with pytest.raises(UserError, match=r"has 100 of .* bytes\. Remove it"):
         read(NAME)
 
 
 def test_no_network(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish("http://127.0.0.1:9/", place, monkeypatch)
-    with pytest.raises(UserError, match=r"cannot be downloaded .*put it there"):
+    with pytest.raises(UserError, match=r"Cannot download .*put it there"):
         read(NAME)
 
 

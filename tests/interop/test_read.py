@@ -35,7 +35,7 @@ class Code:
 def test_pickled_code_is_not_run(name: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     (tmp_path / name).write_bytes(pickle.dumps({"weight": Code(trace)}))
-    with pytest.raises(UserError, match=r"pickled objects|needs PyTorch"):
+    with pytest.raises(UserError, match=r"nothing of it was run|needs PyTorch"):
         read(str(tmp_path / name))
     assert not trace.exists()
 
@@ -44,7 +44,7 @@ def test_code_in_a_torch_file_is_not_run(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     trace = tmp_path / "trace"
     torch.save({"weight": Code(trace)}, tmp_path / "model.pt")
-    with pytest.raises(UserError, match=r"holds pickled objects that are no tensors"):
+    with pytest.raises(UserError, match=r"as tensors .* nothing of it was run"):
         read(str(tmp_path / "model.pt"))
     assert not trace.exists()
 
@@ -65,14 +65,14 @@ def test_tensors_without_plain_numbers_are_named(tmp_path: Path) -> None:
     }
     for name, tensor in strange.items():
         torch.save({name: tensor}, tmp_path / "model.pt")
-        with pytest.raises(UserError, match=rf"model\.pt: {name} is not read \("):
+        with pytest.raises(UserError, match=rf"Cannot read {name} of .*model\.pt \("):
             read_arrays(tmp_path / "model.pt")
 
 
 def test_programs_of_torch_are_not_run(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "model.pt"))
-    with pytest.raises(UserError, match=r"TorchScript archive, .* which is not run: save its"):
+    with pytest.raises(UserError, match=r"TorchScript.* nothing of it was run"):
         read_arrays(tmp_path / "model.pt")
 
 
@@ -92,7 +92,7 @@ def test_torch_file_is_read_like_safetensors(name: str, tmp_path: Path) -> None:
 def test_cut_files(share: float, tmp_path: Path) -> None:
     data = (DATA / "bert" / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(data[: int(share * len(data))])
-    with pytest.raises(UserError, match=r"no whole safetensors file.*download it again"):
+    with pytest.raises(UserError, match=r"as safetensors .*Download it again"):
         read(str(tmp_path / "model.safetensors"))
 
 
@@ -125,7 +125,7 @@ def test_unknown_models_and_paths(tmp_path: Path) -> None:
     for path, words in {
         tmp_path / "other.safetensors": "no model of a known kind.*some.weight",
         tmp_path / "empty": "has no weights",
-        tmp_path / "notes.txt": "no known kind of weights",
+        tmp_path / "notes.txt": "not a file of weights",
         tmp_path / "lost.safetensors": "there is no file or folder",
         "": "path of the weights is empty",
     }.items():
@@ -219,10 +219,10 @@ def test_shards(tmp_path: Path) -> None:
         read(str(bert))
     for strange in ([1], {"a": 3}, {"a": ["part-0.safetensors"]}):
         index.write_text(json.dumps({"weight_map": strange}))
-        with pytest.raises(UserError, match=r"no weight_map that names the files"):
+        with pytest.raises(UserError, match=r"no weight_map"):
             read(str(bert))
     index.write_text(json.dumps({"weight_map": {"a": "../part-0.safetensors"}}))
-    with pytest.raises(UserError, match=r"not in its folder; not opened"):
+    with pytest.raises(UserError, match=r"not in its folder\. Not opened"):
         read(str(bert))
 
 

@@ -18,6 +18,17 @@ PICTURE = (
 )
 ATTACK = '<script>alert("x")</script>&amp;\u202e\x00\ud800'
 WAYS = ("image_to_text", "text_to_image")
+FIRST_START = {
+    "time": "2026-01-01 00:00:00", "devices": 1, "device": "cpu", "processes": 1, "cores": 2,
+    "command": "python", "platform": "Linux", "processor": "x86", "commit": "abc",
+    "records": 100, "total_steps": 40, "resumed_from": None, "mesh": {"data": 1},
+    "versions": {"jax": "0.10.2"}, "vocab_size": 132,
+}  # fmt: skip
+LAST_START = FIRST_START | {
+    "time": "2026-01-02 00:00:00", "devices": 2, "processes": 2, "resumed_from": 20,
+    "command": "python -m big_retrieval.main", "mesh": {"data": 2},
+}  # fmt: skip
+ENVIRONMENT = {"starts": [FIRST_START, LAST_START]}
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -30,6 +41,7 @@ def config(**changes: Any) -> dict[str, Any]:
         "evals": {"test": {"type": "retrieval", "data": {"type": "scenes", "split": "test"}}},
         "losses": {"main": {"type": "contrastive"}},
         "total_steps": 40,
+        "topology": "oblique",
         "towers": {"image": {"type": "vit", "width": 64, "depth": 3}},
         **changes,
     }
@@ -86,7 +98,6 @@ def examples(text: str = "a red circle", *, other: str = "a blue square") -> dic
                 "groups": [
                     {"name": "spread", "how": "evenly.", "examples": [example(5, query, answers)]},
                     {"name": "deepest", "how": "worst.", "examples": []},
-                    {"name": "surprising", "how": "margin.", "examples": []},
                 ],
             }
             for way, query, answers in zip(WAYS, (seen, asked), (to_text, to_image), strict=True)
@@ -101,7 +112,7 @@ def confusions(classes: int = 3, name: str = "class") -> dict[str, Any]:
         "failed": classes, "classes": [f"{name} {i}" for i in range(classes)],
         "images_of_class": [4] * classes, "right_of_class": [3] * classes,
         "confusions": [[i, (i + 1) % classes, 1] for i in range(classes)],
-        "all_confusions": True, "groups": [],
+        "groups": [],
     }  # fmt: skip
 
 
@@ -146,24 +157,16 @@ def ordinary(folder: Path, shift: float = 0.0, **changes: Any) -> Path:
     """A finished run."""
     logged = rows(shift=shift)
     last = {**logged[-2], **logged[-1]}
-    done = {"steps": 40, "seconds": 75.0, "devices": 1, "parameter_count": 1234, **last}
+    done = {"steps": 40, "evaluated_step": 40, "seconds": 75.0, "resumed_from": None}
+    done |= {"devices": 1, "parameter_count": 1234, "params_sha256": "0" * 64, **last}
     return write(
         folder,
         config=config(**changes),
         metrics=logged,
         results={k: v for k, v in done.items() if k != "step"},
         shown=[examples(), confusions(), geometry()],
-        environment={
-            "starts": [
-                {"time": "2026-01-01 00:00:00", "devices": 1, "device": "cpu", "command": "python"},
-                {
-                    "time": "2026-01-02 00:00:00", "devices": 2, "device": "cpu", "processes": 2,
-                    "command": "python -m big_retrieval.main", "records": 100, "total_steps": 40,
-                    "resumed_from": 20, "mesh": {"data": 2}, "versions": {"jax": "0.10.2"},
-                },
-            ]
-        },
-    )  # fmt: skip
+        environment=ENVIRONMENT,
+    )
 
 
 def ugly(folder: Path) -> Path:
@@ -173,7 +176,6 @@ def ugly(folder: Path) -> Path:
             "step": step,
             "loss": [5.0, math.nan, math.inf, -math.inf, 1e308, -1e308, 3.0][step % 7],
             "constant": 2.0,
-            "whole": 10**400,
             "flag": True,
             **{f"metric_{i}": math.sin(step + i) for i in range(250)},
             **{f"{'m' * 60}/{ATTACK}/{i:04}/{'x' * 20}": i * 1e-9 for i in range(40)},

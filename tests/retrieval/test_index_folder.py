@@ -4,22 +4,24 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import big_retrieval
+from big_retrieval.data.stores.writer import StoreWriter
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
-from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
-from big_retrieval.retrieval.files import StoredTexts, TextsWriter, open_array
+from big_retrieval.retrieval.files import IndexStore, StoredTexts, open_array
 from big_retrieval.retrieval.folder import About
-from big_retrieval.retrieval.searching import IndexSearcher
 from big_retrieval.runtime import building, locks
 from tests.retrieval.index_cases import make_inverted, random_rows
 from tests.retrieval.test_dense_index import make_dense
+
+STORE = "store-00000.arrow"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def flip(path: Path, place: int) -> None:
 
 
 def test_a_file_that_is_cut_short_is_noticed(folder: Path) -> None:
-    for name in ("documents.npy", "values.npy", "pointers.npy", "ids.npy", "ids_ends.npy"):
+    for name in ("documents.npy", "values.npy", "pointers.npy", STORE):
         whole = (folder / name).read_bytes()
         (folder / name).write_bytes(whole[:-4])
         with pytest.raises(UserError, match=rf"is damaged \({name} has \d+ bytes instead of \d+\)"):
@@ -85,21 +87,7 @@ def test_an_index_that_is_replaced_under_its_reader_keeps_its_answers(folder: Pa
     after = index.search(queries, 20)
     for a, b in zip(before, after, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert index.ids[199] == "d199"
-
-
-def test_texts_of_another_index_are_not_shown_beside_an_indexs_own_ids(folder: Path) -> None:
-    for name in ("texts", "texts_ends"):
-        shutil.copy(folder / f"ids{name[5:]}.npy", folder / f"{name}.npy")
-    searcher = IndexSearcher(open_index(folder), "bag", "text", False, "text", lambda x: x)
-    assert searcher.texts[3] == "d3"
-    late = IndexSearcher(open_index(folder), "bag", "text", False, "text", lambda x: x)
-    replaced(folder, 1)
-    for name in ("texts", "texts_ends"):
-        shutil.copy(folder / f"ids{name[5:]}.npy", folder / f"{name}.npy")
-    assert searcher.texts[199] == "d199"
-    with pytest.raises(UserError, match="was replaced or removed while it was in use; open it"):
-        _ = late.texts
+    assert (index.ids[199], index.store.row(199)["shown"]) == ("d199", "text 199")
 
 
 @pytest.mark.slow
@@ -121,38 +109,26 @@ def test_an_index_that_is_replaced_while_it_is_opened_is_an_error(
         open_index(folder)
 
 
-@pytest.mark.parametrize("change", ["cut", "written"])
-@pytest.mark.parametrize("name", ["documents.npy", "values.npy"])
-def test_a_file_that_changes_under_its_reader_is_an_error(
-    folder: Path, name: str, change: str
-) -> None:
+@pytest.mark.parametrize("name", ["documents.npy", "values.npy", STORE])
+def test_file_that_changes_under_its_reader_is_an_error(folder: Path, name: str) -> None:
     """A read of a part that was cut would end the process."""
     index, queries = open_index(folder), random_rows(5, 30, 0.3, 9)
     index.search(queries, 20)
-    if change == "cut":
-        os.truncate(folder / name, 128)
-    else:
+    if name == "values.npy":
         flip(folder / name, 1500)
-    for read in (
-        lambda: index.search(queries, 20),
-        lambda: index.search_one(queries[[0]].indices, None, 3),
-        lambda: index.explain(queries[[0]].indices, queries[[0]].data, 0),
-        lambda: index.row(0),
-    ):
+    else:
+        os.truncate(folder / name, 128)
+    reads = [lambda: index.ids.many([199]), lambda: index.ids[199]]
+    if name != STORE:
+        reads = [
+            lambda: index.search(queries, 20),
+            lambda: index.search_one(queries[[0]].indices, None, 3),
+            lambda: index.explain(queries[[0]].indices, queries[[0]].data, 0),
+            lambda: index.row(0),
+        ]
+    for read in reads:
         with pytest.raises(UserError, match=rf"{name} was changed while it was in use. Run the"):
             read()
-
-
-def test_ids_that_are_cut_under_their_reader_are_an_error(folder: Path) -> None:
-    for name in ("ids.npy", "ids_ends.npy"):
-        index = open_index(folder)
-        whole = (folder / name).read_bytes()
-        os.truncate(folder / name, 128)
-        with pytest.raises(UserError, match=rf"{name} was changed while it was in use"):
-            index.ids.many([199])
-        with pytest.raises(UserError, match=rf"{name} was changed while it was in use"):
-            index.ids[199]
-        (folder / name).write_bytes(whole)
 
 
 def test_embeddings_that_are_cut_under_their_reader_are_an_error(tmp_path: Path) -> None:
@@ -192,27 +168,22 @@ def test_what_is_no_index(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 1}, "has format 1, and this version of big_retrieval reads 3"),
+        ({"version": 1}, "has format 1, and this version of big_retrieval reads 4"),
         ({"kind": "graph"}, "does not describe an index"),
         ({"entries": 7}, "do not fit together"),
         ({"documents": 7}, "do not fit together"),
-        ({"values": "float16"}, "holds float32 of 1 dimensions where float16"),
+        ({"values": "float16"}, "has type float32 and 1 dimensions instead of float16"),
         ({"values": None, "version": None}, "has format None"),
+        ("{", "does not describe an index"),
+        ("[]", "does not describe an index"),
     ],
 )
-def test_what_an_index_says_of_itself(folder: Path, changes: dict, words: str) -> None:
+def test_index_description_is_checked(folder: Path, changes: Any, words: str) -> None:
     about = json.loads((folder / "index.json").read_text())
-    (folder / "index.json").write_text(json.dumps(about | changes))
-    manifest.write_manifest(folder)
-    with pytest.raises(UserError, match=words):
-        open_index(folder)
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '"text"'])
-def test_a_description_of_something_else(folder: Path, content: str) -> None:
+    content = changes if isinstance(changes, str) else json.dumps(about | changes)
     (folder / "index.json").write_text(content)
     manifest.write_manifest(folder)
-    with pytest.raises(UserError, match=r"index.json does not describe an index"):
+    with pytest.raises(UserError, match=words):
         open_index(folder)
 
 
@@ -253,36 +224,21 @@ def test_a_build_that_was_killed_at_its_very_end_is_begun_anew(tmp_path: Path) -
 
 
 def test_texts_by_number(tmp_path: Path) -> None:
-    writer = TextsWriter(tmp_path, "ids")
     names = ["a", "", "ä b", "漢字", "x" * 1000]
-    writer.append(names[:2])
-    writer.append([])
-    writer.append(names[2:])
-    writer.close()
-    texts = StoredTexts(tmp_path, "ids")
+    with StoreWriter(tmp_path, "document") as writer:
+        writer.append({"id": name, "row": 0} for name in names)
+    texts = StoredTexts(IndexStore(tmp_path), "id")
     assert list(texts) == names
     assert texts.many(np.array([4, 0, -1, 2])) == [names[4], "a", "ä b"]
+    assert list(StoredTexts(IndexStore(tmp_path), "shown")) == [""] * 5
     for wrong in (-1, 5):
         with pytest.raises(IndexError):
             texts[wrong]
-    np.save(tmp_path / "ids.npy", np.zeros(3, np.uint8))
-    with pytest.raises(UserError, match="do not fit"):
-        StoredTexts(tmp_path, "ids")
 
 
-def test_arrays_that_grow(tmp_path: Path) -> None:
-    with ArrayWriter(tmp_path / "a.npy", np.float32, (2, 3)) as writer:
-        for count in (1, 0, 100_000):
-            writer.append(np.full((count, 2, 3), count))
-        with pytest.raises(ValueError, match="rows of shape"):
-            writer.append(np.zeros((1, 3, 2)))
-    found = np.load(tmp_path / "a.npy", allow_pickle=False)
-    assert found.shape == (100_001, 2, 3)
-    assert found[0, 0, 0] == 1
-    assert (found[1:] == 100_000).all()
+def test_damaged_arrays_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "b.npy").write_bytes(b"no array")
-    with pytest.raises(UserError, match=r"b.npy is no readable array"):
-        open_array(tmp_path / "b.npy", np.float32)
     np.save(tmp_path / "c.npy", np.array([{}], object), allow_pickle=True)
-    with pytest.raises(UserError, match=r"c.npy is no readable array"):
-        open_array(tmp_path / "c.npy", np.float32)
+    for name in ("b", "c"):
+        with pytest.raises(UserError, match="is no readable array"):
+            open_array(tmp_path / f"{name}.npy", np.float32)

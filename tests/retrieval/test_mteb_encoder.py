@@ -121,5 +121,5 @@ def test_titles_and_images(place: Path) -> None:
     assert np.abs(texts - untitled).max() > 1e-3
     with pytest.raises(UserError, match="no field for a task whose document has audio; name one"):
         encoder.encode([{"audio": [1]}], prompt_type="document")
-    with pytest.raises(UserError, match="revision 'main' is no step"):
+    with pytest.raises(UserError, match="revision is 'main'"):
         MtebEncoder(str(place / "dense"), "main")

@@ -1,10 +1,33 @@
 """From image files to pixels."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image, ImageOps
+
+
+class ImageReader:
+    """Encodes images, by the methods `encode` and `concatenate` of another base class."""
+
+    IMAGES: ClassVar[dict[str, dict[str, Any]]]  # field -> arguments of `read_image`
+    encode: Callable[..., Any]
+    concatenate: Callable[..., Any]
+
+    def encode_images(self, images: Sequence[Any], field: str = "", batch_size: int = 64) -> Any:
+        """Returns embeddings of images: files, PIL images or uint8 arrays [H, W, 3].
+
+        Args:
+          field: the model's first field of images if empty.
+        """
+        field = field or next(iter(self.IMAGES))
+        embeddings = []
+        for start in range(0, len(images), batch_size):
+            rows = images[start : start + batch_size]
+            pixels = np.stack([read_image(image, **self.IMAGES[field]) for image in rows])
+            embeddings.append(self.encode(field, pixels=pixels))
+        return self.concatenate(embeddings)
 
 
 def read_image(
@@ -15,13 +38,13 @@ def read_image(
     interpolation: str = "bicubic",
     margin: str = "even",
 ) -> np.ndarray:
-    """The central square of an image, upright and in RGB: uint8 [size, size, 3].
+    """Returns the central square of an image, upright and in RGB: uint8 [size, size, 3].
 
     Args:
       image: a file, a PIL image, or uint8 [H, W, 3].
       size: side of the square in pixels.
-      resize: what the short side is resized to first; 0: to `size`.
-      squash: True if both sides are resized to that.
+      resize: length to which the short side is resized first; 0 for `size`.
+      squash: True if both sides are resized to this length.
       interpolation: filter of the resizing.
       margin: rounding of half a pixel of margin: to "even", or "down".
     """

@@ -1,24 +1,23 @@
-"""What all ONNX exports have: their files are run by onnxruntime."""
+"""Base class of exports to ONNX."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnxruntime
 
-ENCODERS: dict[str, str] = {}  # file of every field's encoder
-TYPES: dict[str, str] = {}  # of the arrays that encoders read, where they are not float32
 
-
-class OnnxModel:
-    """A model; an export has one of this name.
+class OnnxFiles:
+    """Files that onnxruntime runs; an export has a subclass `OnnxModel` for its own files.
 
     Args:
-      folder: where its files are.
-      providers: what onnxruntime runs them on, such as "CUDAExecutionProvider".
+      folder: of the files.
+      providers: devices for onnxruntime, such as "CUDAExecutionProvider".
     """
 
-    tokenizer: Any
+    ENCODERS: ClassVar[dict[str, str]]  # field -> file of its encoder
+    TYPES: ClassVar[dict[str, str]]  # input of an encoder -> its type, if that is not float32
+    concatenate = staticmethod(np.concatenate)
 
     def __init__(
         self, folder: str | Path, providers: tuple[str, ...] = ("CPUExecutionProvider",)
@@ -27,19 +26,20 @@ class OnnxModel:
         self.sessions: dict[str, Any] = {}
 
     def run(self, file: str, **arrays: Any) -> np.ndarray:
-        """What a file makes of some arrays."""
+        """Returns the output of a file."""
         if file not in self.sessions:
-            opened = onnxruntime.InferenceSession(self.folder / file, providers=self.providers)
-            self.sessions[file] = opened
-        ready = {
-            name: np.asarray(values, TYPES.get(name, "float32")) for name, values in arrays.items()
+            session = onnxruntime.InferenceSession(self.folder / file, providers=self.providers)
+            self.sessions[file] = session
+        inputs = {
+            name: np.asarray(values, self.TYPES.get(name, "float32"))
+            for name, values in arrays.items()
         }
-        return self.sessions[file].run(None, ready)[0]
+        return self.sessions[file].run(None, inputs)[0]
 
     def encode(self, field: str, **arrays: Any) -> np.ndarray:
-        """Embeddings of a batch of arrays of a field, which its encoder's file lists."""
-        return self.run(ENCODERS[field], **arrays)
+        """Returns embeddings of a batch of a field's arrays, the inputs of its encoder's file."""
+        return self.run(self.ENCODERS[field], **arrays)
 
     def scores(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Scores [rows, columns] of embeddings [rows, ...] and [columns, ...]."""
+        """Returns scores [rows, columns] of embeddings [rows, ...] and [columns, ...]."""
         return a @ b.T if a.ndim == 2 else self.run("scores.onnx", a=a, b=b)

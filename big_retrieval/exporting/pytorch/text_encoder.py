@@ -17,7 +17,7 @@ try:
 except ImportError:  # before 6.0
     from sentence_transformers.models import InputModule
 
-from big_retrieval.exporting.pytorch.model import TEXTS, RetrievalModel
+from .model import RetrievalModel
 
 WEIGHTS, TERMS = "model.safetensors", "terms.txt"
 CONFIG = "big_retrieval.json"
@@ -48,7 +48,7 @@ class TextEncoder(InputModule):
     def __init__(self, model: RetrievalModel, files: dict[str, bytes]) -> None:
         super().__init__()
         self.model, self.files = model, files
-        ((self.field, reads),) = TEXTS.items()
+        ((self.field, reads),) = model.TEXTS.items()
         # The prompt stands for the prefix.
         self.reads = {key: value for key, value in reads.items() if key not in ("length", "prefix")}
         self.max_seq_length = reads["length"]

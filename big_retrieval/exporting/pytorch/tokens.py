@@ -5,9 +5,39 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import tokenizers
+
+
+class TextReader:
+    """Encodes texts, by the methods `encode` and `concatenate` of another base class."""
+
+    TEXTS: ClassVar[dict[str, dict[str, Any]]]  # field -> arguments of `Tokenizer.__call__`
+    tokenizer: Any
+    encode: Callable[..., Any]
+    concatenate: Callable[..., Any]
+
+    def encode_texts(
+        self,
+        texts: Sequence[str],
+        field: str = "",
+        titles: Sequence[str] = (),
+        batch_size: int = 64,
+    ) -> Any:
+        """Returns embeddings of texts, with their titles if the field has titles.
+
+        Args:
+          field: the model's first field of texts if empty.
+        """
+        field = field or next(iter(self.TEXTS))
+        embeddings = []
+        for start in range(0, len(texts), batch_size):
+            rows = slice(start, start + batch_size)
+            ids, mask = self.tokenizer(texts[rows], titles[rows], **self.TEXTS[field])
+            embeddings.append(self.encode(field, ids=ids, mask=mask))
+        return self.concatenate(embeddings)
 
 
 class Tokenizer:
@@ -15,13 +45,13 @@ class Tokenizer:
 
     Args:
       file: a tokenizer.json.
-      start: ids in front of every text.
-      end: ids behind every text.
+      start: ids before every text.
+      end: ids after every text.
       between: ids between a title and a text.
-      pad: the id behind the end of short texts.
-      stop: id that ends a text where it occurs inside; None for none.
-      standalone: special tokens that count only where they stand alone between white space.
-      clean: what is done to texts first.
+      pad: id that fills up short texts.
+      stop: id at which a text ends; None for none.
+      standalone: special tokens that count only between white space.
+      clean: function that cleans texts first.
     """
 
     def __init__(

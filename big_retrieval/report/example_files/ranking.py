@@ -16,7 +16,6 @@ from big_retrieval.report.example_files.selection import (
     DEEPEST,
     SPREAD,
     TOP,
-    direction_content,
     group_content,
     matched_words,
     rounded,
@@ -52,9 +51,15 @@ def ranking_content(result: RankingResult, context: EvaluatorContext) -> dict[st
         group_content("spread", rule, even, example),
         group_content("deepest", f"The queries with the lowest {metric}.", lowest, example),
     ]
-    failed = int(np.sum(ranked.relevance[:, 0] <= 0)) if ranked.relevance.size else 0
-    documents = len(records_of(context, "document"))
-    direction = direction_content("query", "document", len(values), documents, failed, groups)
+    direction = {
+        "name": "query_to_document",
+        "query": "query",
+        "answer": "document",
+        "queries": len(values),
+        "answers": len(records_of(context, "document")),
+        "failed": int(np.sum(ranked.relevance[:, :1] <= 0)),
+        "groups": groups,
+    }
     return {"directions": [direction]}
 
 

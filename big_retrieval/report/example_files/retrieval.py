@@ -10,24 +10,21 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems, positives_of
 from big_retrieval.evals.positives import Positives
-from big_retrieval.evals.ranks import DocumentScorer, Score, positive_mask
+from big_retrieval.evals.ranks import DocumentScorer, Score
 from big_retrieval.evals.retrieval import RetrievalResult
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report import gradcam
 from big_retrieval.report.example_files.selection import (
     DEEPEST,
     SPREAD,
-    SURPRISING,
     TOP,
     best_first,
-    direction_content,
     group_content,
     matched_words,
     rounded,
@@ -35,8 +32,6 @@ from big_retrieval.report.example_files.selection import (
     worst,
 )
 from big_retrieval.report.thumbnails import show_item
-
-MOST_MARGINS = 4096  # maximum number of queries whose score margin is computed
 
 
 @dataclass(frozen=True)
@@ -63,14 +58,16 @@ class SelectedQueries:
 
     def content(self) -> dict[str, Any]:
         """Returns the content for JSON; reads texts and pictures."""
-        return direction_content(
-            self.first.field,
-            self.second.field,
-            len(self.ranks),
-            len(self.second.owners),
-            int(np.sum(self.ranks > 1)),
-            [group_content(*group, self._example) for group in self.groups],
-        )
+        query, answer = self.first.field, self.second.field
+        return {
+            "name": f"{query}_to_{answer}",
+            "query": query,
+            "answer": answer,
+            "queries": len(self.ranks),
+            "answers": len(self.second.owners),
+            "failed": int(np.sum(self.ranks > 1)),
+            "groups": [group_content(*group, self._example) for group in self.groups],
+        }
 
     def _example(self, query: int) -> dict[str, Any]:
         scores = self.scores[query]  # [D]
@@ -157,22 +154,8 @@ def select_direction(
     """
     scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
     positives = positives_of(first, second)
-
-    def compute(make: Callable[[Score], Callable[..., Any]], queries: np.ndarray) -> np.ndarray:
-        def wanted(chosen: slice) -> np.ndarray:
-            return positives.padded(queries[chosen])
-
-        return scorer.map(make, first.embeddings[queries], wanted)
-
-    failed = np.flatnonzero(ranks > 1)
     deepest = worst(np.where(ranks > 1, ranks, np.nan), first.different, DEEPEST)
-    others = np.setdiff1d(failed, deepest)
-    sample = others[evenly_spaced(len(others), MOST_MARGINS)]
-    margins = compute(_margin, sample) if len(sample) else np.zeros(0)
-    margins = np.where(margins > 0, margins, np.nan)
-    surprising = sample[worst(margins, first.different[sample], SURPRISING)]
     even = evenly_spaced(len(ranks), SPREAD)
-    among = f", among {len(sample):,} of them evenly spaced" if len(sample) < len(others) else ""
     groups = [
         ("spread", f"{len(even)} of {len(ranks):,} queries, evenly spaced in the data.", even),
         (
@@ -180,18 +163,13 @@ def select_direction(
             "The queries whose first right answer ranks worst, one of a record or group.",
             deepest,
         ),
-        (
-            "surprising",
-            "Of the other queries without a right answer at rank 1 those where the best wrong "
-            f"answer leads by the largest margin of score, one of a record or group{among}.",
-            surprising,
-        ),
     ]
     index_of = {name: index for index, name in enumerate(first.names())} if names else {}
     if chosen := [index_of[name] for name in dict.fromkeys(names) if name in index_of]:
         groups.insert(0, ("chosen", "Queries that --show names.", np.array(chosen)))
     queries = np.unique(np.concatenate([indices for *_, indices in groups]))
-    scores = dict(zip(queries.tolist(), compute(_scores, queries), strict=True))  # [D] each
+    rows = scorer.map(_scores, first.embeddings[queries], queries)
+    scores = dict(zip(queries.tolist(), rows, strict=True))  # [D] each
     readers = first.reader, second.reader
     words = term_names(encoder, first.field, first.embeddings, readers)
     return SelectedQueries(first, second, positives, ranks, groups, scores, words)
@@ -199,18 +177,7 @@ def select_direction(
 
 @lru_cache(maxsize=32)
 def _scores(score: Score) -> Callable[..., jax.Array]:
-    def scores(queries: jax.Array, wanted: jax.Array, documents: jax.Array) -> jax.Array:
+    def scores(queries: jax.Array, ids: jax.Array, documents: jax.Array) -> jax.Array:
         return score(queries, documents)  # [C, D]
 
     return scores
-
-
-@lru_cache(maxsize=32)
-def _margin(score: Score) -> Callable[..., jax.Array]:
-    def margin(queries: jax.Array, wanted: jax.Array, documents: jax.Array) -> jax.Array:
-        scores = score(queries, documents)  # [C, D]
-        right = positive_mask(wanted, scores.shape[1])  # [C, D]
-        best = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1)  # [C]
-        return jnp.max(jnp.where(right, -jnp.inf, scores), axis=1) - best  # [C]
-
-    return margin

@@ -10,7 +10,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.sparse.listing import shared
 
-SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples per group and direction
+SPREAD, DEEPEST = 5, 4  # examples per group and direction
 TOP = 5  # documents per example
 MATCHED = 5  # words per document, of lexical models
 
@@ -20,30 +20,6 @@ def group_content(
 ) -> dict[str, Any]:
     """Returns a group of examples: the rule that selected its queries, and `example` of each."""
     return {"name": name, "how": rule, "examples": [example(query) for query in queries.tolist()]}
-
-
-def direction_content(
-    query: str, answer: str, queries: int, answers: int, failed: int, groups: Sequence[Any]
-) -> dict[str, Any]:
-    """Returns the examples of one direction.
-
-    Args:
-      query: field or side of the queries.
-      answer: field or side of the documents.
-      queries: number of queries.
-      answers: number of documents.
-      failed: number of queries without a positive at rank 1.
-      groups: from `group_content`.
-    """
-    return {
-        "name": f"{query}_to_{answer}",
-        "query": query,
-        "answer": answer,
-        "queries": queries,
-        "answers": answers,
-        "failed": failed,
-        "groups": groups,
-    }
 
 
 def rounded(score: float) -> float | None:

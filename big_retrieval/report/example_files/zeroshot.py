@@ -7,11 +7,7 @@ import numpy as np
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.zeroshot import BEST, ZeroShotResult
-from big_retrieval.report.example_files.selection import (
-    group_content,
-    rounded,
-    worst,
-)
+from big_retrieval.report.example_files.selection import group_content, rounded
 from big_retrieval.report.thumbnails import MOST_CHARACTERS, show_item
 
 WRONG = 6  # examples per group
@@ -36,6 +32,8 @@ def zeroshot_content(result: ZeroShotResult, context: EvaluatorContext) -> dict[
     failed = np.flatnonzero(ranks > 1)
     keys = labels[failed] * count + predicted[failed]
     pairs, counts = np.unique(keys, return_counts=True)
+    even = failed[evenly_spaced(len(failed), WRONG)]
+    rule = f"{len(even)} of {len(failed):,} wrong ones, evenly spaced in the data."
     frequent = np.argsort(-counts, kind="stable")[:MOST_CONFUSIONS]
     return {
         "images": len(labels),
@@ -44,30 +42,8 @@ def zeroshot_content(result: ZeroShotResult, context: EvaluatorContext) -> dict[
         "images_of_class": np.bincount(labels, minlength=count).tolist(),
         "right_of_class": np.bincount(labels[ranks <= 1], minlength=count).tolist(),
         "confusions": [[*divmod(int(pairs[i]), count), int(counts[i])] for i in frequent.tolist()],
-        "all_confusions": len(pairs) <= MOST_CONFUSIONS,
-        "groups": _groups(result, context, failed),
+        "groups": [group_content("spread", rule, even, lambda i: _example(result, context, i))],
     }
-
-
-def _groups(
-    result: ZeroShotResult, context: EvaluatorContext, failed: np.ndarray
-) -> list[dict[str, Any]]:
-    with np.errstate(invalid="ignore"):  # the difference of two infinities
-        best = result.other_scores[failed].max(axis=1, initial=-np.inf)
-        margins = best - result.scores[failed]  # [failed]
-    even = failed[evenly_spaced(len(failed), WRONG)]
-    margins = np.where((margins > 0) & ~np.isin(failed, even), margins, np.nan)
-    surprising = failed[worst(margins, failed, WRONG)]
-
-    def example(index: int) -> dict[str, Any]:
-        return _example(result, context, index)
-
-    rule = f"{len(even)} of {len(failed):,} wrong ones, evenly spaced in the data."
-    margin_rule = "Of the others those where a wrong class leads by the largest margin of score."
-    return [
-        group_content("spread", rule, even, example),
-        group_content("surprising", margin_rule, surprising, example),
-    ]
 
 
 def _example(result: ZeroShotResult, context: EvaluatorContext, index: int) -> dict[str, Any]:

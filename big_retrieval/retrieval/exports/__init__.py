@@ -1,7 +1,6 @@
-"""Encoded documents in the formats of other tools: one module for each format, named like it.
+"""Exports of encoded documents to the formats of other tools.
 
-Such a module has `write(folder, export)`, which writes all files and returns the number of
-documents. `FORMATS` has what is known of the formats without importing their modules.
+`FORMATS` describes the formats without importing the modules that write them.
 """
 
 import importlib
@@ -17,40 +16,41 @@ Batch = tuple[list[str], list[str], Any]  # ids [n], texts to show [n], embeddin
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """What a format holds.
+    """Contents of a format.
 
     Attributes:
       file: the file that a user opens first.
-      lexical: whether it holds values of lexical fields.
-      dense: whether it holds the embeddings of all other fields.
-      instead: the format that holds what this one does not.
+      module: module of this package whose function `write_<name>` writes the format.
+      lexical: True for values of lexical fields.
+      dense: True for embeddings of all other fields.
+      instead: format for the embeddings that this one does not hold.
     """
 
     file: str
+    module: str
     lexical: bool = False
     dense: bool = False
     instead: str = ""
 
 
 FORMATS = {
-    "lucene": ExportFormat("documents.jsonl", lexical=True, instead="npz or qdrant"),
-    "seismic": ExportFormat("documents.jsonl", lexical=True, instead="npz or qdrant"),
-    "csr": ExportFormat("documents.npz", lexical=True, instead="npz"),
-    "npz": ExportFormat("documents.npz", dense=True, instead="csr"),
-    "qdrant": ExportFormat("upload.py", lexical=True, dense=True),
+    "lucene": ExportFormat("documents.jsonl", "files", lexical=True, instead="npz or qdrant"),
+    "csr": ExportFormat("documents.npz", "files", lexical=True, instead="npz"),
+    "npz": ExportFormat("documents.npz", "files", dense=True, instead="csr"),
+    "qdrant": ExportFormat("upload.py", "qdrant", lexical=True, dense=True),
 }
 
 
 @dataclass(frozen=True)
 class ExportedDocuments:
-    """Encoded documents that are written for another tool.
+    """Encoded documents to write for another tool.
 
     Attributes:
       batches: ids and texts of consecutive documents, with their embeddings: `csr_array` [n, V] of
         lexical fields, float32 [n, M, N] of others.
-      words: of the terms, [V]; empty for dense embeddings.
-      topology: of dense embeddings.
-      quantise: see `lucene.write`.
+      words: words of the terms, [V]; empty for dense embeddings.
+      topology: topology of dense embeddings.
+      quantise: factor of Lucene's weights, which are then rounded; None keeps the weights.
     """
 
     batches: Iterable[Batch]
@@ -60,19 +60,13 @@ class ExportedDocuments:
 
 
 def check(name: str, fields: str, *, lexical: bool) -> None:
-    """Raises a UserError if a format does not hold embeddings of a kind.
-
-    Args:
-      name: of the format.
-      fields: whose embeddings are written, for the message.
-      lexical: whether these are lexical.
-    """
-    found = FORMATS[name]
-    if not (found.lexical if lexical else found.dense):
-        kinds = ("dense", "lexical") if lexical else ("lexical", "dense")
+    """Raises a UserError if a format does not hold the embeddings of `fields`."""
+    export_format = FORMATS[name]
+    if not (export_format.lexical if lexical else export_format.dense):
+        expected, actual = ("dense", "lexical") if lexical else ("lexical", "dense")
         raise UserError(
-            f"--format={name} is for {kinds[0]} fields, and {fields} is {kinds[1]}; use "
-            f"--format={found.instead}."
+            f"--format={name} is for {expected} fields, and {fields} is {actual}; use "
+            f"--format={export_format.instead}."
         )
 
 
@@ -82,4 +76,5 @@ def write(name: str, folder: Path, export: ExportedDocuments) -> int:
     Raises:
       UserError: the format cannot hold the documents.
     """
-    return importlib.import_module(f"{__name__}.{name}").write(folder, export)
+    module = importlib.import_module(f"{__name__}.{FORMATS[name].module}")
+    return getattr(module, f"write_{name}")(folder, export)

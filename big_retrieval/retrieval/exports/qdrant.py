@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,57 +12,53 @@ from big_retrieval import similarity
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
-from big_retrieval.retrieval.exports import FORMATS, ExportedDocuments
-from big_retrieval.retrieval.exports.rows import RowsWriter, write_embeddings
+from big_retrieval.retrieval.exports import FORMATS, Batch, ExportedDocuments
+from big_retrieval.retrieval.exports.files import ARRAYS, write_embeddings, write_rows
 
 
-def write(folder: Path, export: ExportedDocuments) -> int:
-    """Writes `upload.py` and what it reads: see `qdrant_upload.py`, which it is a copy of.
-
-    Returns:
-      The number of documents.
+def write_qdrant(folder: Path, export: ExportedDocuments) -> int:
+    """Writes `upload.py`, a copy of `qdrant_upload.py`, and the files that it reads.
 
     Raises:
-      UserError: Qdrant has no such score.
+      UserError: Qdrant does not have the topology's score.
     """
-    about: dict[str, Any] = {"vector": "lexical", "terms": len(export.words)}
-    if not export.words:
+    about: dict[str, Any]
+    if export.words:
+        about = {"vector": "lexical", "terms": len(export.words)}
+        write_rows(folder, _with_payloads(folder, export.batches), len(export.words))
+        count = len(np.load(folder / f"{[*ARRAYS][-1]}.npy", mmap_mode="r")) - 1
+    else:
         about = {"vector": "dense", "distance": distance(export.topology)}
-    count = 0
-    with (folder / "payloads.jsonl").open("w", encoding="utf-8") as file:
-
-        def add(ids: Sequence[str], texts: Sequence[str]) -> None:
-            nonlocal count
-            count += len(ids)
-            for name, text in zip(ids, texts, strict=True):
-                file.write(json.dumps({"id": name, "text": text}, ensure_ascii=False) + "\n")
-
-        if export.words:
-            with RowsWriter(folder, len(export.words)) as writer:
-                for ids, texts, rows in export.batches:
-                    add(ids, texts)
-                    writer.append(rows)
-        else:
-            path = write_embeddings(folder, export, add)
-            about["size"] = int(np.prod(np.load(path, mmap_mode="r").shape[1:]))
+        batches = _with_payloads(folder, export.batches)
+        embeddings = write_embeddings(folder, batches, export.topology)
+        about["size"], count = int(np.prod(embeddings.shape[1:])), len(embeddings)
     (folder / "collection.json").write_bytes(manifest.to_json({**about, "documents": count}))
     program = Path(__file__).with_name("qdrant_upload.py")
     shutil.copyfile(program, folder / FORMATS["qdrant"].file)
     return count
 
 
+def _with_payloads(folder: Path, batches: Iterable[Batch]) -> Iterator[Any]:
+    """Yields the embeddings of documents, and writes their ids and texts to `payloads.jsonl`."""
+    with (folder / "payloads.jsonl").open("w", encoding="utf-8") as file:
+        for ids, texts, rows in batches:
+            for name, text in zip(ids, texts, strict=True):
+                file.write(json.dumps({"id": name, "text": text}, ensure_ascii=False) + "\n")
+            yield rows
+
+
 def distance(topology: str | Mapping[str, Any]) -> str:
-    """Qdrant's name for the score of a topology.
+    """Returns Qdrant's name of a topology's score.
 
     Raises:
-      UserError: Qdrant has no such score.
+      UserError: Qdrant does not have the score.
     """
-    found = topology_part(topology)
-    if isinstance(found, similarity.FlatProduct):
+    part = topology_part(topology)
+    if isinstance(part, similarity.FlatProduct):
         return "Dot"
-    if isinstance(found, similarity.Euclidean):
+    if isinstance(part, similarity.Euclidean):
         return "Euclid"
     raise UserError(
-        f"Qdrant compares by inner products or Euclidean distances, which the topology "
-        f"{topology!r} does not; use --format=npz."
+        f"Qdrant has only inner products and Euclidean distances, not the score of topology "
+        f"{topology!r}. Use --format=npz."
     )

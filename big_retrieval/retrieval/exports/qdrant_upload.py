@@ -4,16 +4,16 @@
     python upload.py --url=http://localhost:6333 --collection=documents
     python upload.py --path=FOLDER --collection=documents
 
---path is a folder of the client's local mode, which needs no server. A server's key is read from
-the environment variable QDRANT_API_KEY. Beside this file lie:
+--path is a folder of the client's local mode, which needs no server. The environment variable
+QDRANT_API_KEY has the key of a server. Files next to this one:
 
-    collection.json       the name of the vector, and its distance and size, or number of terms
-    payloads.jsonl        {"id": ..., "text": beginning of the text}, a line for each document
-    embeddings.npy        of dense documents, float32 [D, M, N]; M and N are joined in Qdrant
-    data.npy, indices.npy, indptr.npy    of lexical documents: a CSR matrix [D, V]
+    collection.json       name of the vector, with its distance and size, or number of terms
+    payloads.jsonl        {"id": ..., "text": beginning of the text} of each document, by line
+    embeddings.npy        dense documents, float32 [D, M, N]; Qdrant has vectors of M * N numbers
+    data.npy, indices.npy, indptr.npy    lexical documents, a CSR matrix [D, V]
 
 Point i of the collection is document i, with its line as the payload. A lexical document without
-any value is a point without a vector, which is never found.
+values is a point without a vector, which no search returns.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-models: Any  # of Qdrant's client, which this package does not need
+models: Any  # of Qdrant's client, which is not a dependency
 try:
     from qdrant_client import QdrantClient, models  # pyright: ignore[reportMissingImports]
 except ImportError:
@@ -35,42 +35,28 @@ FOLDER = Path(__file__).parent
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Makes the collection and uploads all documents.
-
-    Args:
-      args: the command line's; None: those of this process.
-    """
+    """Creates the collection and uploads all documents; None for the command line's `args`."""
     parser = argparse.ArgumentParser(description="Uploads the documents of a folder to Qdrant.")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--url", help="of a server, such as http://localhost:6333")
-    where.add_argument("--path", help="a folder of the local mode, which needs no server")
-    parser.add_argument("--collection", default="documents", help="its name; it must be new")
-    parser.add_argument("--batch", type=int, default=256, help="documents of a request")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the files; this one's")
-    found = parser.parse_args(args)
+    where.add_argument("--url", help="URL of a server, such as http://localhost:6333")
+    where.add_argument("--path", help="folder of the local mode, which needs no server")
+    parser.add_argument("--collection", default="documents", help="name of the new collection")
+    parser.add_argument("--batch", type=int, default=256, help="documents per request")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the files; this one")
+    options = parser.parse_args(args)
     if QdrantClient is None:
         raise SystemExit("upload.py needs Qdrant's client: pip install qdrant-client")
-    place = {"url": found.url} if found.url else {"path": found.path}
+    place = {"url": options.url} if options.url else {"path": options.path}
     client = QdrantClient(**place, api_key=os.environ.get("QDRANT_API_KEY"))
-    count = upload(client, found.collection, found.folder, found.batch)
-    print(f"{count:,} documents are in the collection {found.collection}.")
+    count = upload(client, options.collection, options.folder, options.batch)
+    print(f"{count:,} documents are in the collection {options.collection}.")
     client.close()
 
 
 def upload(client: Any, collection: str, folder: Path = FOLDER, batch: int = 256) -> int:
-    """Makes a collection with the documents of a folder.
-
-    Args:
-      client: a `QdrantClient`.
-      collection: its name.
-      folder: of the files.
-      batch: documents of a request.
-
-    Returns:
-      The number of documents in the collection.
-    """
+    """Creates a collection with the documents of a folder; returns their number."""
     if client.collection_exists(collection):
-        raise SystemExit(f"there is a collection {collection}; delete it, or name another.")
+        raise SystemExit(f"Collection {collection} exists. Delete it, or name another.")
     about = json.loads((folder / "collection.json").read_text())
     name = about["vector"]
     if name == "lexical":
@@ -89,11 +75,11 @@ def upload(client: Any, collection: str, folder: Path = FOLDER, batch: int = 256
 
 
 def points(folder: Path, name: str, vectors: Iterator[Any]) -> Iterator[Any]:
-    """Yields the point of each document; a vector that is None is left out."""
+    """Yields the point of each document, without a vector if it is None."""
     with (folder / "payloads.jsonl").open(encoding="utf-8") as lines:
-        for number, (line, vector) in enumerate(zip(lines, vectors, strict=True)):
+        for index, (line, vector) in enumerate(zip(lines, vectors, strict=True)):
             named = {} if vector is None else {name: vector}
-            yield models.PointStruct(id=number, vector=named, payload=json.loads(line))
+            yield models.PointStruct(id=index, vector=named, payload=json.loads(line))
 
 
 def dense_vectors(folder: Path) -> Iterator[list[float]]:
@@ -103,7 +89,7 @@ def dense_vectors(folder: Path) -> Iterator[list[float]]:
 
 
 def sparse_vectors(folder: Path) -> Iterator[Any]:
-    """Yields the values of each document; None for a document without any."""
+    """Yields the values of each document; None for a document without values."""
     names = ("data", "indices", "indptr")
     data, indices, indptr = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in names)
     for start, stop in zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True):

@@ -1,15 +1,13 @@
-"""Computes embeddings with another library, in a process that has it and nothing of ours.
+"""Computes embeddings with another library, in a process that has only this file and the library.
 
-    python theirs.py JOBS
+    python reference_encoder.py JOBS
 
-JOBS is a JSON file, a list of {"folder", "request", "inputs", "outputs"}: an export, how embeddings
-come out of the model, and two .npz files with an array for each field: texts, or images uint8
-[n, S, S, 3]; and embeddings float32 [n, N]. A request with "inside" wants no embeddings, but by
-layer what the model's layers give, [n, P, W]. Beside `outputs`, <outputs>.json says which versions
-were imported, or what the problem was, and whether the environment caused it ("missing").
+JOBS is a JSON list of {"folder", "request", "inputs", "outputs"}: an export, how to embed with it,
+and two .npz files with an array per field: the inputs (texts, or images uint8 [n, S, S, 3]) and the
+embeddings float32 [n, N]. <outputs>.json has the versions of the libraries, or the problem and
+whether the environment caused it ("missing").
 """
 
-import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -17,14 +15,12 @@ import json
 import platform
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-POSITIONS = 2  # of a layer's output
-# A library's model, and how it encodes: (field, its inputs) -> embeddings [n, N], a tensor.
-Opened = tuple[Any, Callable[[str, Any], Any]]
+Encode = Callable[[str, Any], Any]  # (field, its inputs) -> embeddings [n, N], a tensor
 
 
 class Missing(Exception):
@@ -32,24 +28,30 @@ class Missing(Exception):
 
 
 def main() -> None:
-    """Does all jobs, whatever becomes of each."""
+    """Does all jobs, even if some of them fail."""
     with open(sys.argv[1], encoding="utf-8") as file:
         jobs = json.load(file)
     for job in jobs:
         try:
-            told: dict[str, Any] = {"versions": work(**job)}
+            answer: dict[str, Any] = {"versions": work(**job)}
         except Missing as problem:
-            told = {"problem": str(problem), "missing": True}
+            answer = {"problem": str(problem), "missing": True}
         except Exception as problem:  # of the library, of any kind
-            told = {"problem": named(problem), "missing": raised_by_import(problem)}
+            answer = {"problem": named(problem), "missing": raised_by_import(problem)}
         with open(job["outputs"] + ".json", "w", encoding="utf-8") as file:
-            json.dump(told, file)
+            json.dump(answer, file)
 
 
 def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]:
-    """Computes and writes the embeddings of an export; gives the versions of what was used."""
+    """Writes the embeddings of an export; returns the versions of the libraries."""
+    arrays: dict[str, Any] = {}
     with np.load(inputs, allow_pickle=False) as file:
-        given = {name: file[name] for name in file.files}
+        for key in file.files:
+            field, _, name = key.partition("/")
+            if name:  # FIELD/NAME: one of several arrays of a field
+                arrays.setdefault(field, {})[name] = file[key]
+            else:
+                arrays[field] = file[key]
     open_model = {
         "transformers": with_transformers,
         "sentence-transformers": with_sentence_transformers,
@@ -60,84 +62,13 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
     }[request["to"]]
     if request["to"] != "onnx":
         pytorch().set_grad_enabled(False)
-    model, encode = open_model(folder, request)
-    found: dict[str, Any] = {}
-    for field, values in by_field(given).items():
-        if request.get("inside"):
-            with watched(model, request["layers"][field]) as seen:
-                for one in one_by_one(values):  # which keeps their order
-                    encode(field, one)
-            found |= {name: np.concatenate(parts) for name, parts in seen.items()}
-        else:
-            found[field] = np.asarray(encode(field, values), np.float32)
-    np.savez(outputs, **found)
+    encode = open_model(folder, request)
+    embeddings: Any = {
+        field: np.asarray(encode(field, values), np.float32) for field, values in arrays.items()
+    }
+    np.savez(outputs, **embeddings)
     used = {name: version(name) for name in request["packages"]}
     return {"python": platform.python_version(), **used}
-
-
-def by_field(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Inputs by field: an array, or by name those whose keys are FIELD/NAME."""
-    found: dict[str, Any] = {}
-    for key, values in arrays.items():
-        field, _, name = key.partition("/")
-        if name:
-            found.setdefault(field, {})[name] = values
-        else:
-            found[field] = values
-    return found
-
-
-def one_by_one(values: Any) -> Iterator[Any]:
-    """Yields inputs of a field that are one row each."""
-    if isinstance(values, dict):
-        for row in range(len(next(iter(values.values())))):
-            yield {name: x[row : row + 1] for name, x in values.items()}
-    else:
-        yield from (values[row : row + 1] for row in range(len(values)))
-
-
-@contextlib.contextmanager
-def watched(model: Any, layers: Any) -> Iterator[dict[str, list[np.ndarray]]]:
-    """A context that collects, by layer, what a model's layers give for one input after another.
-
-    Args:
-      model: a PyTorch module.
-      layers: our layers with the paths of modules; the input of the first is called "embedding".
-    """
-    seen: dict[str, list[np.ndarray]] = {}
-    modules, hooks = dict(model.named_modules()), []
-
-    def collect(layer: str, x: Any) -> None:
-        seen.setdefault(layer, []).append(reduced(x))
-
-    for number, (layer, path) in enumerate(layers):
-        ends = (name for name in modules if name.endswith(f".{path}"))
-        module = modules.get(path if path in modules else next(ends, None))
-        if module is None:  # of another version
-            continue
-        hooks.append(module.register_forward_hook(lambda _, __, x, layer=layer: collect(layer, x)))
-        if number == 0:
-            hooks.append(
-                module.register_forward_pre_hook(
-                    lambda _, args, more: collect("embedding", [*args, *more.values()]),
-                    with_kwargs=True,
-                )
-            )
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def reduced(x: Any) -> np.ndarray:
-    """Some vectors [1, P, W] of what a layer gives for one input, whatever its axes are."""
-    x = np.asarray(x[0] if isinstance(x, tuple | list) else x, np.float32)
-    if x.ndim == 4:  # channels first
-        return x.mean((2, 3))[:, None]
-    if x.ndim == 3 and x.shape[0] != 1:  # positions first
-        x = x.swapaxes(0, 1)
-    return x.reshape(1, -1, x.shape[-1])[:, :POSITIONS]
 
 
 def library(name: str, attribute: str = "") -> Any:
@@ -187,7 +118,7 @@ def raised_by_import(problem: BaseException | None) -> bool:
 
 
 def version(name: str) -> str:
-    """Of a distribution."""
+    """Returns the version of a distribution."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -195,12 +126,12 @@ def version(name: str) -> str:
 
 
 def unit(x: Any, normalise: bool) -> Any:
-    """Vectors divided by their norm, if that is wanted."""
+    """Returns vectors, divided by their norm if `normalise` is true."""
     return x / x.norm(dim=-1, keepdim=True) if normalise else x
 
 
-def with_transformers(folder: str, request: Any) -> Opened:
-    """Opens a folder with transformers' classes."""
+def with_transformers(folder: str, request: Any) -> Encode:
+    """Opens a folder with a class of transformers."""
     name = request["architecture"]
     bare = {"add_pooling_layer": False} if name in ("BertModel", "ViTModel") else {}
     model = library("transformers", name).from_pretrained(folder, **bare).eval()
@@ -210,19 +141,19 @@ def with_transformers(folder: str, request: Any) -> Opened:
             tokenizer = library("transformers", "AutoTokenizer").from_pretrained(folder)
             texts = [str(text) for text in values]
             batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-            found = encode_texts(model, name, request, batch)
+            embeddings = encode_texts(model, name, request, batch)
         else:
             processor = library("transformers", "AutoImageProcessor").from_pretrained(folder)
             batch = processor(list(values), return_tensors="pt")
-            found = encode_images(model, name, batch)
+            embeddings = encode_images(model, name, batch)
         lexical = name == "BertForMaskedLM"
-        return unit(found, request["normalise"] and not lexical)
+        return unit(embeddings, request["normalise"] and not lexical)
 
-    return model, encode
+    return encode
 
 
 def encode_texts(model: Any, name: str, request: Any, batch: Any) -> Any:
-    """Embeddings [n, N] of tokenized texts."""
+    """Returns embeddings [n, N] of tokenized texts."""
     mask = batch["attention_mask"][:, :, None]
     if name == "BertForMaskedLM":
         logits = model(**batch).logits.masked_fill(mask == 0, float("-inf"))
@@ -238,7 +169,7 @@ def encode_texts(model: Any, name: str, request: Any, batch: Any) -> Any:
 
 
 def encode_images(model: Any, name: str, batch: Any) -> Any:
-    """Embeddings [n, N] of prepared images."""
+    """Returns embeddings [n, N] of prepared images."""
     if name == "CLIPModel":
         return features(model.get_image_features(**batch))
     out = model(**batch)
@@ -248,25 +179,26 @@ def encode_images(model: Any, name: str, batch: Any) -> Any:
 
 
 def features(out: Any) -> Any:
-    """The projected vectors, which newer versions of transformers wrap."""
+    """Returns the projected vectors, which newer versions of transformers wrap."""
     return getattr(out, "pooler_output", out)
 
 
-def with_sentence_transformers(folder: str, request: Any) -> Opened:
+def with_sentence_transformers(folder: str, request: Any) -> Encode:
     """Opens a folder with sentence-transformers."""
     name = "SparseEncoder" if request["sparse"] else "SentenceTransformer"
-    own = {"trust_remote_code": True} if request.get("own") else {}
-    model = library("sentence_transformers", name)(folder, device="cpu", **own)
+    trust = {"trust_remote_code": True} if request.get("own") else {}
+    model = library("sentence_transformers", name)(folder, device="cpu", **trust)
 
     def encode(field: str, values: np.ndarray) -> Any:
         prompt = request["prompts"].get(field, "")
-        found = model.encode([str(text) for text in values], prompt=prompt, convert_to_tensor=True)
-        return found.to_dense() if request["sparse"] else found
+        texts = [str(text) for text in values]
+        embeddings = model.encode(texts, prompt=prompt, convert_to_tensor=True)
+        return embeddings.to_dense() if request["sparse"] else embeddings
 
-    return model, encode
+    return encode
 
 
-def with_open_clip(folder: str, request: Any) -> Opened:
+def with_open_clip(folder: str, request: Any) -> Encode:
     """Opens a folder with open_clip."""
     open_clip, torch, pictures = library("open_clip"), library("torch"), library("PIL.Image")
     place = f"local-dir:{folder}"
@@ -280,51 +212,50 @@ def with_open_clip(folder: str, request: Any) -> Opened:
         pixels = torch.stack([preprocess(pictures.fromarray(image)) for image in values])
         return model.encode_image(pixels, normalize=request["normalise"])
 
-    return model, encode
+    return encode
 
 
-def with_torch(folder: str, request: Any) -> Opened:
-    """Opens a folder by its own module."""
+def with_torch(folder: str, request: Any) -> Encode:
+    """Opens a folder with its own module."""
     library("torch")
-    return with_own(program(folder, "model").RetrievalModel.load(folder), request)
+    return by_modality(program(folder, "model").RetrievalModel.load(folder), request)
 
 
-def with_onnx(folder: str, request: Any) -> Opened:
+def with_onnx(folder: str, request: Any) -> Encode:
     """Opens a folder of ONNX files."""
     library("onnxruntime")
-    return with_own(program(folder, "encode").OnnxModel(folder), request)
+    return by_modality(program(folder, "encode").OnnxModel(folder), request)
 
 
 def program(folder: str, name: str) -> Any:
-    """A Python file of a folder, imported."""
-    place: Any = importlib.util.spec_from_file_location(name, f"{folder}/{name}.py")
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
+    """Imports a Python file of a folder."""
+    spec: Any = importlib.util.spec_from_file_location(name, f"{folder}/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
-def with_own(model: Any, request: Any) -> Opened:
-    """A model that a Python file of an export defines; all class tokens of an input are one row."""
+def by_modality(model: Any, request: Any) -> Encode:
+    """Encodes with the methods of model.py or encode.py; class tokens become one row."""
 
     def encode(field: str, values: Any) -> Any:
         modality = request["modalities"][field]
         if modality == "text":
-            found = model.encode_texts([str(text) for text in values], field)
+            embeddings = model.encode_texts([str(text) for text in values], field)
         elif modality == "image":
-            found = model.encode_images(list(values), field)
+            embeddings = model.encode_images(list(values), field)
         else:
-            found = model.encode(field, **values)
-        return found.reshape(len(found), -1)
+            embeddings = model.encode(field, **values)
+        return embeddings.reshape(len(embeddings), -1)
 
-    return model, encode
+    return encode
 
 
-def write_onnx_files(folder: str, request: Any) -> Opened:
-    """Writes methods of the folder's PyTorch module as ONNX files, which encodes nothing.
+def write_onnx_files(folder: str, request: Any) -> Encode:
+    """Writes methods of the folder's PyTorch module as ONNX files.
 
-    `request["graphs"]` lists {"file", "method", "sizes", "arrays"}: the arrays are a list of (name,
-    type, shape), where a string in the shape is an axis that may have any size, and "sizes" says
-    what it has while the method is traced.
+    `request["graphs"]` lists {"file", "method", "sizes", "arrays"}. The arrays are (name, type,
+    shape); a string in a shape is an axis of any size, which has a size of "sizes" for tracing.
     """
     torch = library("torch")
     for name in request["packages"]:
@@ -344,19 +275,19 @@ def write_onnx_files(folder: str, request: Any) -> Opened:
     for graph in request["graphs"]:
         examples, axes = [], []
         names = [name for name, _, _ in graph["arrays"]]
-        for _, kind, shape in graph["arrays"]:
+        for _, dtype, shape in graph["arrays"]:
             sizes = [graph["sizes"].get(size, size) for size in shape]
-            examples.append(torch.ones(sizes, dtype=getattr(torch, kind)))
+            examples.append(torch.ones(sizes, dtype=getattr(torch, dtype)))
             axes.append({n: size for n, size in enumerate(shape) if isinstance(size, str)})
         free = tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in axes)
-        method, given = Method(graph["method"]), tuple(examples)
-        traced = torch.export.export(method, given, dynamic_shapes={"arrays": free})
+        method = Method(graph["method"])
+        traced = torch.export.export(method, tuple(examples), dynamic_shapes={"arrays": free})
         written = torch.onnx.export(
             traced, dynamo=True, input_names=names, output_names=["embeddings"],
             dynamic_shapes=axes, verbose=False,
         )  # fmt: skip
         written.save(f"{folder}/{graph['file']}")
-    return with_own(model, request)
+    return by_modality(model, request)
 
 
 if __name__ == "__main__":
