@@ -29,6 +29,7 @@ BASE = [
     "tensorboardX>=2.6",
     "tensorflow-datasets>=4.9.9",
     "tokenizers>=0.22",
+    "tqdm>=4.66",
     "transformers>=5.0",
 ]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime.activity import reading
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.runtime.reading import reading
 
 log = logging.getLogger(__name__)
 

@@ -40,8 +40,8 @@ from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import activity as notes
 from big_retrieval.runtime import messages, screen
-from big_retrieval.runtime import reading as notes
 
 log = logging.getLogger(__name__)
 DEAD = "Worker process was terminated unexpectedly"  # what grain says

@@ -17,7 +17,7 @@ from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
 SAMPLED = 100  # records
@@ -92,11 +92,11 @@ def read_keys(
     keys, progress = RecordKeys(), None
     if len(rows) > MANY:
         log.info(f"reading all {len(rows):,} records once, to keep copies in one split")
-        progress = ProgressCounter("records", len(rows))
+        progress = progress_bar("records", len(rows))
     sampled = {rows[i] for i in evenly_spaced(len(rows), SAMPLED).tolist()}
     for index in rows:
         if progress is not None:
-            progress.add(1)
+            progress.update(1)
         key, record, texts = 0, {}, {}
         try:
             record = source[index]

@@ -15,7 +15,7 @@ from big_retrieval.data.sources import RecordSource, as_texts
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.runtime import reading as notes
+from big_retrieval.runtime import activity as notes
 from tests.fuzz import cases
 from tests.readers import image_reader, text_reader
 

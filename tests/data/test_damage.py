@@ -404,7 +404,7 @@ def test_a_damaged_row_group_is_damage_of_its_rows(tmp_path):
         (lambda f: (f / "a.csv").write_text("image,captions\n"), "no rows"),
         (lambda f: (f / "a.jsonl").write_text(""), "no rows"),
         (lambda f: (f / "a.parquet").write_text("PAR1"), "no readable Parquet"),
-        (lambda f: (f / "a.npz").write_text("PK"), "no whole .npz file"),
+        (lambda f: (f / "a.npz").write_text("PK"), "as .npz file"),
         (lambda f: np.savez(f / "a.npz", a=np.zeros(2), b=np.zeros(3)), "one length"),
         (lambda f: np.savez(f / "a.npz", a=np.array([{}])), "plain arrays"),
     ],
@@ -439,5 +439,5 @@ def test_a_full_disk_under_the_names_of_damaged_records_is_said_once_and_they_st
     assert damage.metrics() == {"damaged": 3}
     said = capsys.readouterr().err
     assert said == (
-        "warning: damaged.jsonl is not written (No space left on device); the run goes on\n"
+        "warning: damaged.jsonl is not written (No space left on device); the run continues\n"
     )

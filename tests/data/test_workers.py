@@ -16,7 +16,7 @@ from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import reading as notes
+from big_retrieval.runtime import activity as notes
 from tests.readers import text_reader
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["word 0 1 2 3 4 5 6 7 8 9"], 60))
@@ -61,7 +61,7 @@ class Mortal:
         if not self.left:
             if self.folder is not None and self.folder.exists():
                 board = notes._Board(self.folder / "12345")
-                board.write(1, ("pairs.jsonl, line 7", 0.0))
+                board.write(1, notes.Note("pairs.jsonl, line 7", 0.0))
             raise RuntimeError(KILLED)
         self.left -= 1
         return next(self.made)

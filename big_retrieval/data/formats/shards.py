@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import numpy as np
@@ -28,7 +28,10 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
 from big_retrieval.io.handles import ends_digest, open_reader, reopen, stamp_of
 from big_retrieval.io.manifest import to_json
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 INDEX = "dataset.json"  # written last
 SKIPPED = "skipped.jsonl"  # names the damaged records
@@ -133,7 +136,7 @@ def convert(
     damage = Damage(folder / SKIPPED, max_damaged)
     total = max(1, -(-len(source) // shard_records))
     shards, columns = [], set()
-    with ProgressCounter("records", len(source)) as progress:
+    with progress_bar("records", len(source)) as progress:
         for number in range(total):
             name, count = f"part-{number:05d}-of-{total:05d}.array_record", 0
             writer = ArrayRecordWriter(str(folder / f"{name}.partial"), "group_size:1")
@@ -162,7 +165,7 @@ def convert(
 
 
 def _rows(
-    source: RecordSource, indices: range, damage: Damage, progress: ProgressCounter
+    source: RecordSource, indices: range, damage: Damage, progress: "tqdm[Any]"
 ) -> Iterator[Record]:
     """Yields the rows to write."""
     for index in indices:
@@ -176,7 +179,7 @@ def _rows(
             yield row
         except Damaged as problem:
             damage.saw(1, [note(index, problem)])
-        progress.add(1)
+        progress.update(1)
 
 
 def plain(value: Any) -> Any:
