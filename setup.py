@@ -28,6 +28,7 @@ BASE = [
     "tensorboardX>=2.6",
     "tensorflow-datasets>=4.9.9",
     "tokenizers>=0.22",
+    "tqdm>=4.66",
     "transformers>=5.0",
 ]
 
@@ -131,6 +132,7 @@ setup(
         "big_retrieval": [
             "py.typed",
             "*/*.css",
+            "*/*.toml",
             "demo/*.js",
             "demo/templates/*.html",
             "exporting/pytorch/*.py",

@@ -110,11 +110,11 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
-        from big_retrieval.runtime import heartbeat
+        from big_retrieval.runtime import activity
 
         begin, following = time.monotonic(), self._every
         while not self._closed.wait(0.02):
-            step = heartbeat.PROGRESS.step
+            step = activity.PROGRESS.step
             if step >= following:
                 self.samples.append(sample(step, time.monotonic() - begin))
                 following = (step // self._every + 1) * self._every

@@ -54,7 +54,7 @@ def make_step(config: Any) -> tuple[Any, Callable[[], Any]]:
     import jax
 
     from big_retrieval import parallel
-    from big_retrieval.data.build import make_order, make_readers, make_source, make_tokenizer
+    from big_retrieval.data.build import make_readers, make_source, make_tokenizer
     from big_retrieval.data.pipeline import train_batches
 
     source = make_source(config.data)
@@ -64,7 +64,7 @@ def make_step(config: Any) -> tuple[Any, Callable[[], Any]]:
     batches = train_batches(
         source,
         fields=make_readers(config, tokenizer),
-        order=make_order(source, config.seed),
+        order=source.order(config.seed),
         batch_size=config.batch_size,
         rows=rows,
         start_batch=0,

@@ -2,14 +2,14 @@
 
     launch/local.sh [--processes=2] [--devices=4] [--restarts=3] -- --config=... --workdir=DIR
 
-The processes find each other by the variables that `big_retrieval.main` reads. Each has a log of
-its own; the first one's lines are on the screen too. When one dies, the others wait for it in a
-collective operation and cannot go on: they are ended, and all start again from the newest
-checkpoint. Status 2 is a user's mistake and ends everything. SIGINT and SIGTERM are passed on, and
-what the processes save is waited for; a second one ends them at once. No process outlives this one,
-however it ends. `--verbosity` of the command holds for the launcher's own messages, too.
+The processes find each other by the variables that `big_retrieval.main` reads. Each writes its own
+log; the first one's lines are on the screen, too. When one dies, the others cannot continue: they
+are ended, and all start again from the newest checkpoint. Status 2, a user's mistake, ends
+everything. SIGINT and SIGTERM are passed on, and the launcher waits until the processes have saved;
+a second signal ends them at once. No process outlives the launcher. `--verbosity` of the command
+holds for the launcher's messages, too.
 
-On a host of a cluster, `--processes=1 -- --distributed ...` keeps that host's one process going.
+On a host of a cluster, `--processes=1 -- --distributed ...` restarts that host's one process.
 """
 
 import argparse
@@ -32,9 +32,7 @@ from big_retrieval.runtime.processes import (
     LaunchOptions,
     ProcessGroup,
     Signals,
-    arguments,
     free_port,
-    log_file,
     variables,
     watch,
 )
@@ -49,13 +47,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> LaunchOptions:
-    """Reads the launcher's flags in front of `--` and leaves the command behind it alone.
-
-    Raises:
-      UserError: an unknown flag, a value that is no number, no command, or nowhere to put the logs.
-    """
-    place = argv.index("--") if "--" in argv else len(argv)
-    own, command = argv[:place], tuple(argv[place + 1 :])
+    """Reads the launcher's flags before `--`, and the command after it; raises a UserError."""
+    split = argv.index("--") if "--" in argv else len(argv)
+    command = tuple(argv[split + 1 :])
     parser = _Parser(
         prog="launch/local.sh",
         usage="%(prog)s [flags] -- --config=FILE --workdir=DIR [--config.key=value]",
@@ -71,75 +65,67 @@ def parse(argv: Sequence[str]) -> LaunchOptions:
     add("--port", type=int, metavar="N", help="of the first process; default: a free one")
     add("--module", default="big_retrieval.main", help="default: big_retrieval.main")
     add("--dry-run", "--dry_run", action="store_true", help="print what would be started")
-    given = vars(parser.parse_args(own))
+    given = vars(parser.parse_args(argv[:split]))
     for name, least in (("processes", 1), ("devices", 1), ("gpus", 1), ("restarts", 0)):
         if given[name] is not None and given[name] < least:
             raise UserError(f"--{name} is {given[name]}; it must be at least {least}.")
     if not command:
-        raise UserError("there is no command: give its flags behind --, e.g. -- --config=FILE.")
+        raise UserError("No command. Add its flags after --, such as -- --config=FILE.")
     workdir = _value(command, "workdir")
     if given["logs"] is None and workdir is None:
-        raise UserError("--workdir=DIR is missing behind --: all processes share it (or --logs).")
+        raise UserError("Add --workdir=DIR after --, which all processes share, or --logs=DIR.")
     given["logs"] = given["logs"] or Path(str(workdir), "logs")
     return LaunchOptions(**given, command=command)
 
 
 def _value(command: Sequence[str], flag: str) -> str | None:
-    """The value of a flag in a command line."""
+    """Returns the last value of a flag in a command line, or None."""
     found = None
-    for place, word in enumerate(command):
+    for index, word in enumerate(command):
         name, equals, value = word.partition("=")
         if name in (f"--{flag}", f"-{flag}"):
-            found = value if equals else (*command, None)[place + 1]
+            found = value if equals else (*command, None)[index + 1]
     return found
 
 
 def dry_run(options: LaunchOptions) -> str:
-    """What would be started, as commands for a shell."""
+    """Returns the commands of all processes, for a shell."""
     lines = [f"# restarted up to {options.restarts} times"]
     port = options.port or free_port()
+    command = shlex.join([sys.executable, "-m", options.module, *options.command])
     for number in range(options.processes):
-        more = variables(options, number, port, os.environ)
-        words = [f"{name}={shlex.quote(value)}" for name, value in more.items()]
+        env = variables(options, number, port, os.environ)
+        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
         lines.append(f"# process {number} of {options.processes}")
-        target = shlex.quote(str(log_file(options, number)))
-        lines.append(f"{' '.join(words)} {shlex.join(arguments(options))} >> {target} 2>&1")
+        log_file = shlex.quote(str(options.log_file(number)))
+        lines.append(f"{settings} {command} >> {log_file} 2>&1")
     return "\n".join(lines)
 
 
 def check_free(command: Sequence[str]) -> None:
-    """Refuses a run folder that a process of this machine owns, before anything goes into its logs.
+    """Raises a UserError for a run folder in use, before anything is written to its logs.
 
-    The run itself takes the lock, and decides about owners on other machines.
-
-    Args:
-      command: of the run.
-
-    Raises:
-      UserError: the folder is in use, and the command does not say --wait.
+    Only a process of this machine counts, and no --wait. The run itself takes the lock.
     """
     workdir = _value(command, "workdir")
     if workdir is None or {"--wait", "--wait=true"} & set(command):
         return
     observer = Observer(locks.in_folder(Path(workdir)))
-    with contextlib.suppress(OSError):  # the run says what is wrong with the folder
+    with contextlib.suppress(OSError):  # the run reports errors of the folder
         if observer.look() == "alive" and observer.owner is not None:
             raise UserError(locks.in_use(workdir, observer.owner, "--workdir"))
 
 
 def supervise(options: LaunchOptions) -> int:
-    """Starts the processes until they end well, or `restarts` are used up.
+    """Starts the processes until they succeed, or `restarts` are used up.
 
     Returns:
-      0; or the status to exit with: 2 for a user's mistake, 128 + n for signal n.
-
-    Raises:
-      UserError: the folder of the logs cannot be made.
+      The exit status: 0, 2 for a user's mistake, or 128 + n for signal n.
     """
     try:
         options.logs.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise UserError(f"--logs {options.logs}: {problem.strerror}; choose another.") from None
+    except OSError as error:
+        raise UserError(f"Cannot create --logs {options.logs}: {error.strerror}.") from None
     restarts = 0
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
         while True:
@@ -148,39 +134,36 @@ def supervise(options: LaunchOptions) -> int:
             try:
                 failed = watch(group, signals)
             finally:
-                group.kill()
                 group.close()
             if not failed:
                 return 0
             if MISTAKE in failed:
                 return MISTAKE  # repeating it would not help
-            # One that lost another process ends because of it, perhaps before it.
+            # A process that lost another one ends because of it, perhaps before it.
             cause = next((code for code in failed if code != RETRYABLE), RETRYABLE)
             status = cause if cause > 0 else 128 - cause
             if signals.count:
                 return status
             if restarts == options.restarts:
-                log.warning(
-                    f"giving up after {restarts} restart(s); the logs are in {options.logs}"
-                )
+                log.warning(f"giving up after {restarts} restarts; the logs are in {options.logs}")
                 return status
             restarts += 1
             log.info(f"starting all again, {restarts} of {options.restarts}")
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command line; returns the status to exit with."""
+    """Runs the command line; returns the exit status."""
     try:
         options = parse(argv)
         if options.dry_run:
             print(dry_run(options))
             return 0
         level = messages.LEVELS.get(_value(options.command, "verbosity") or "")
-        messages.PACKAGE.setLevel(level or logging.INFO)  # that of the processes
+        messages.PACKAGE.setLevel(level or logging.INFO)  # as the processes
         check_free(options.command)
         return supervise(options)
-    except UserError as problem:
-        print(f"error: {problem}", file=sys.stderr)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
         return MISTAKE
 
 

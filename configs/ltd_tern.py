@@ -5,7 +5,7 @@ Retrieval" (docs/LTD.md), Table 3; TERN is "Transformer Reasoning Network for Im
 and Retrieval". The authors' file names a rate of 0.002, but their code trains with 2e-6.
 
 Needs Karpathy's split file, BERT, the vectors of the captions (`big-retrieval targets`) and the
-regions with their boxes, which `big-retrieval data regions` makes of the published bottom-up files.
+regions with their boxes, which `examples/convert_regions.py` makes of the published files.
 """
 
 from big_retrieval import config

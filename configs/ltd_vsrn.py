@@ -6,7 +6,7 @@ authors' jobs train with InfoNCE on COCO and with the triplet loss on Flickr30k,
 says nothing. Word vectors are never trained, as in their code.
 
 Needs GloVe's word vectors, the vectors of the captions (`big-retrieval targets`) and the regions:
-for COCO Karpathy's split file and the folder that `big-retrieval data regions` makes of the
+for COCO Karpathy's split file and the folder that `examples/convert_regions.py` makes of the
 published bottom-up files; for Flickr30k the regions and captions that SCAN and VSRN publish.
 """
 

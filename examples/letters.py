@@ -22,7 +22,7 @@ import numpy as np
 from big_retrieval import config
 from big_retrieval.config import recipe
 from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
-from big_retrieval.data.sources import as_texts, column_of, place_of
+from big_retrieval.data.sources import as_texts, column_of
 
 SIZE = 26  # letters
 
@@ -61,7 +61,7 @@ class Letters(config.Field, FieldReader):
 
     def value(self, source: Any, index: int, number: int) -> np.ndarray:
         """The same of record `index` of a source in an evaluation."""
-        return self._count(source[index][self.column], place_of(source, index))
+        return self._count(source[index][self.column], source.place(index))
 
     def _count(self, given: Any, place: str) -> np.ndarray:
         text = "".join(as_texts(given, "", place)).lower()

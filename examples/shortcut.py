@@ -25,7 +25,7 @@ import numpy as np
 
 from big_retrieval import config
 from big_retrieval.config import recipe
-from big_retrieval.data.sources import BaseSource, Record, RecordSource
+from big_retrieval.data.sources import Record, RecordSource
 
 MODES = ("contrastive", "dual", "constraint")
 PALETTE = np.array(
@@ -62,7 +62,7 @@ class Cued(config.Source):
         return replace(self, scenes=replace(self.scenes, count=200))
 
 
-class CuedScenes(BaseSource):
+class CuedScenes(RecordSource):
     """The records of another source with a number in the image and in each caption."""
 
     def __init__(self, inner: RecordSource, digits: int, share: float):

@@ -6,18 +6,18 @@
 #
 # It waits until the TPU is ready, copies the files of this checkout (not those that git ignores) to
 # every worker, installs them there and starts `python -m big_retrieval.main --distributed ...` on
-# all workers at once, in tmux, so that it outlives this script. Each worker keeps its process going by
-# launch/local.sh (logs in ~/big_retrieval/logs of the worker); this script shows the progress of
-# worker 0 until the run ends. When the TPU is preempted it waits for a new one, of which it asks
-# the queue when --accelerator is given, and begins again; the run goes on from its checkpoint.
-# The run folder has to be on a disk that all workers mount (Filestore, or a bucket by gcsfuse).
+# all workers at once, in tmux, so that it outlives this script. On each worker, launch/local.sh
+# restarts the process (logs in ~/big_retrieval/logs of the worker); this script shows the progress of
+# worker 0 until the run ends. When the TPU is preempted, it waits for a new one (with --accelerator,
+# it requests one from the queue) and starts again; the run resumes from its checkpoint.
+# The run folder must be on a disk that all workers mount (Filestore, or a bucket by gcsfuse).
 #
 #   --name=NAME --zone=ZONE --project=PROJECT   which TPU
-#   --accelerator=v5litepod-64 --runtime=v2-alpha-tpuv5-lite   to create it where there is none
+#   --accelerator=v5litepod-64 --runtime=v2-alpha-tpuv5-lite   to create it if it is missing
 #   --spot                    create it as a spot TPU
-#   --python=python3.11       on the workers; installed by apt where it is missing
+#   --python=python3.11       on the workers; installed by apt if missing
 #   --restarts=100            of the processes on a TPU that stays, and of the TPU
-#   --poll=60                 seconds between two looks at the run
+#   --poll=60                 seconds between two checks of the run
 #   --dry-run                 print the commands instead
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -43,18 +43,18 @@ while [[ $# -gt 0 && $1 != -- ]]; do
     --spot) spot=--spot ;;
     --dry-run | --dry_run) dry=1 ;;
     --help) usage ;;
-    *) fail "$1 is no flag of launch/tpu_pod.sh; --help lists them, the run's own stand behind --." ;;
+    *) fail "Unknown flag $1. --help lists the flags; put the flags of the run after --." ;;
   esac
   shift
 done
 [[ ${1:-} == -- ]] && shift
 for key in name zone project; do
-  [[ -n ${!key} ]] || fail "--$key is missing: it says which TPU, see --help."
+  [[ -n ${!key} ]] || fail "Add --$key of the TPU; see --help."
 done
-[[ -z $accelerator || -n $runtime ]] || fail "--accelerator needs --runtime, the TPU's software."
-[[ $restarts =~ ^[0-9]+$ ]] || fail "--restarts is '$restarts'; it must be a whole number."
+[[ -z $accelerator || -n $runtime ]] || fail "--accelerator needs --runtime, the software of the TPU."
+[[ $restarts =~ ^[0-9]+$ ]] || fail "--restarts is '$restarts'. Use a whole number."
 [[ " $* " == *" --workdir="* ]] ||
-  fail "--workdir=DIR is missing behind --: a folder on a disk that all workers share."
+  fail "Add --workdir=DIR after --, on a disk that all workers share."
 place=(--zone="$zone" --project="$project")
 
 # Runs a command, or prints it as one that a shell understands.
@@ -72,8 +72,8 @@ on() {
   run gcloud compute tpus tpu-vm ssh "$name" "${place[@]}" --worker="$1" --command="$2"
 }
 
-# READY, CREATING, PREEMPTED, ...; MISSING only where Google says so: a failed question must not
-# lead to the deletion of a TPU that is there.
+# READY, CREATING, PREEMPTED, ...; MISSING only if Google reports it: a failed request must not
+# delete a TPU that exists.
 state() {
   local answer
   if answer=$(gcloud compute tpus tpu-vm describe "$name" "${place[@]}" --format='value(state)' 2>&1); then
@@ -88,7 +88,7 @@ state() {
 
 # A queued resource whose TPU is gone has to be deleted before its name can be used again.
 create() {
-  [[ -n $accelerator ]] || fail "the TPU $name is ${1:-} in $zone: --accelerator creates another."
+  [[ -n $accelerator ]] || fail "TPU $name is ${1:-} in $zone. Create another with --accelerator."
   run gcloud compute tpus queued-resources delete "$name" "${place[@]}" --force --quiet || true
   run gcloud compute tpus queued-resources create "$name" "${place[@]}" --node-id="$name" \
     --accelerator-type="$accelerator" --runtime-version="$runtime" ${spot:+"$spot"}
@@ -192,7 +192,7 @@ for ((attempt = 0; attempt <= restarts; attempt++)); do
   code=0
   follow || code=$?
   [[ $code == "$gone" ]] || exit "$code"
-  echo "launch: $name is no longer ready; starting again as soon as it is"
+  echo "launch: $name is no longer ready; restarting when it is ready"
 done
 echo "launch: giving up after $restarts restarts" >&2
 exit 75

@@ -324,8 +324,8 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     refused(run(QUICK, *SMALL, f"--workdir={file}"), f"{file} is a file")
-    refused(run(QUICK, *SMALL, f"--workdir={file}/run"), f"{file}/run cannot be written")
-    refused(run(QUICK, *SMALL, "--workdir=/proc/run"), "/proc/run cannot be written")
+    refused(run(QUICK, *SMALL, f"--workdir={file}/run"), f"Cannot write --workdir {file}/run")
+    refused(run(QUICK, *SMALL, "--workdir=/proc/run"), "Cannot write --workdir /proc/run")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoints").write_text("mine")
     refused(run(QUICK, *SMALL, f"--workdir={tmp_path / 'run'}"), "checkpoints is a file")
@@ -351,7 +351,7 @@ def test_what_evaluate_does_not_find(finished: Path, tmp_path: Path) -> None:
 
     refused(tried(), "--run is missing")
     refused(tried(f"--run={tmp_path / 'nope'}"), f"{tmp_path / 'nope'} is no folder")
-    refused(tried(f"--run={tmp_path}"), f"no usable checkpoint in {tmp_path}", "manifest.json")
+    refused(tried(f"--run={tmp_path}"), f"No usable checkpoint in {tmp_path}", "manifest.json")
     refused(tried(f"--run={finished}", "--step=9"), "no complete checkpoint of step 9", "3, 4")
     refused(tried(f"--run={finished}", "--step=x"), "--step is 'x'", "whole number")
     refused(tried(f"--run={finished}", QUICK), "--config is not for evaluate")
@@ -363,7 +363,7 @@ def test_evaluate_names_damage_and_moves_nothing(finished: Path, tmp_path: Path)
     (root / "3" / "manifest.json").unlink()
     before = every_file(tmp_path)
     answer = run(f"--run={tmp_path / 'run'}", command="evaluate")
-    refused(answer, "no usable checkpoint", f"{root / '4'} is damaged (meta.json has 2 bytes")
+    refused(answer, "No usable checkpoint", f"{root / '4'} is damaged (meta.json has 2 bytes")
     assert every_file(tmp_path) == before
 
 

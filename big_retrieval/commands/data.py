@@ -3,22 +3,18 @@
     big-retrieval data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
     big-retrieval data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
     big-retrieval data split --data.path=FILE --out=FOLDER [--data.queries=FILE ...]
-    big-retrieval data regions --data=FILE.tsv[,FILE.tsv] --out=FOLDER
-    big-retrieval data regions --data=FOLDER --boxes=FOLDER --sizes=FILE[,FILE] --out=FOLDER
     big-retrieval data get [NAME]
     big-retrieval data check NAME [--data=FOLDER]
     big-retrieval data stores [--delete [--all]]
 
-`inspect` prints the contents of the data and how fast they are read, and draws some examples.
-`regions` makes memory-mapped files of published features of image regions. `convert` writes
-ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads. `split` draws the
-four-way split of judged pairs (GCL), given by --config, or by the keys of a source of the type
-`graded` as flags --data.KEY. `get` prints where a published data set is, its license and size, and
-where the configs look for it; `check` compares a folder with it. `stores` lists the stores that
-files were read into, with sizes and last uses; --delete deletes those that are not needed.
+`inspect` prints the contents of the data and some examples. `convert` writes ArrayRecord shards,
+which --config.data.path=FOLDER (source type `pairs`) reads. `split` draws the four-way split of
+judged pairs (GCL), given by --config, or by the keys of a source of the type `graded` as flags
+--data.KEY. `get` prints where a published data set is, its license and size, and where the configs
+look for it; `check` compares a folder with it. `stores` lists the stores that files were read into,
+with sizes and last uses; --delete deletes those that are not needed.
 """
 
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,8 +22,6 @@ from typing import TYPE_CHECKING, Annotated
 from big_retrieval.cli.option_groups import (
     CommonOptions,
     ConfigOptions,
-    OutputOptions,
-    default_folder,
 )
 from big_retrieval.cli.options import AtLeast1, Flag, parse, select
 from big_retrieval.data.judged.split_options import SplitOptions
@@ -68,8 +62,6 @@ class InspectOptions(SourceOptions):
     """Options of `data inspect`."""
 
     limit: AtLeast1 = 1000  # Number of records to read
-    seconds: float = 5.0  # Time for measuring the speed; 0 disables
-    out: Path | None = None  # Picture of examples; inspect.png in the run folder by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +79,6 @@ class SplitCommandOptions(SplitOptions, SourceOptions):
     out: Path  # Folder of the split
     # Without --config: key of judged pairs, such as path, queries, documents, score or where
     data_keys: Annotated[tuple[str, ...], Flag(keys="data")] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegionOptions(OutputOptions):
-    """Options of `data regions`."""
-
-    data: tuple[str, ...]  # TSV files, or a folder of <id>.npz
-    out: Path  # Folder to write
-    boxes: Path | None = None  # Folder of <id>.npy, for a folder of <id>.npz
-    sizes: tuple[str, ...] = ()  # COCO's files with the images' sizes, for folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,14 +120,8 @@ def inspect(options: InspectOptions) -> None:
         print(line, flush=True)
     for line in inspection.describe_shared(source, compared(config, readers)):
         print(line, flush=True)
-    for _, text in sample.shown[:5]:
+    for text in sample.examples:
         print(f"  example   {text[:100]}")
-    if options.seconds > 0 and sum(sample.damaged.values()) < sample.read:
-        print(inspection.throughput(config, source, readers, options.seconds), flush=True)
-    picture = options.out or default_folder(options.config or "") / "inspect.png"
-    with options.owning_file(picture):
-        inspection.draw(sample, picture)
-    print(f"picture     {picture}")
 
 
 def convert(options: ConvertOptions) -> None:
@@ -219,58 +195,20 @@ def _judged_pairs(options: SplitCommandOptions) -> "Graded":
     return source
 
 
-def regions(options: RegionOptions) -> None:
-    """Converts published features of regions into memory-mapped files.
-
-    Raises:
-      UserError: flags that do not go together, or files that are missing or damaged.
-    """
-    from big_retrieval.data.formats.region_files import folder_regions, tsv_regions, write_folder
-
-    paths, sizes, folder = [*map(Path, options.data)], [*map(Path, options.sizes)], options.out
-    for path in (*paths, *sizes, *([options.boxes] if options.boxes else ())):
-        if not path.exists():
-            raise UserError(f"{path} is not on this machine: check the path.")
-    if paths[0].is_dir():
-        if len(paths) > 1 or options.boxes is None or not sizes:
-            raise UserError(
-                "--data is a folder of <id>.npz: name one, with --boxes (the folder of <id>.npy) "
-                "and --sizes (COCO's files of captions, with the width and height of each image)."
-            )
-        found = folder_regions(paths[0], options.boxes, sizes)
-        about = sum(1 for _ in paths[0].glob("*.npz"))
-    else:
-        found = itertools.chain.from_iterable(map(tsv_regions, paths))
-        about = sum(map(_lines, paths))
-    with options.owning_folder(folder):
-        count, again = write_folder(found, folder, about)
-    if again:
-        print(f"{again:,} images occur a second time, and were skipped")
-    print(f"{count:,} images under {folder}")
-    print(f"to train on them: --config.data.type=karpathy --config.data.regions={folder}")
-
-
-def _lines(path: Path) -> int:
-    """Returns an estimate of a file's number of lines, from the length of the first one."""
-    with path.open("rb") as file:
-        first = len(file.readline())
-    return path.stat().st_size // max(1, first)
-
-
 def get(options: GetOptions) -> None:
     """Prints where a published data set is, or lists all of them."""
-    from big_retrieval.data.catalogue import tell
+    from big_retrieval.data import catalogue
 
-    tell.get("".join(options.names))
+    catalogue.get("".join(options.names))
 
 
 def check(options: CheckOptions) -> None:
     """Compares a folder with a published data set."""
-    from big_retrieval.data.catalogue import tell
+    from big_retrieval.data import catalogue
 
     if not options.names:
         raise UserError("say what to check: big-retrieval data check NAME [--data=FOLDER].")
-    tell.check(options.names[0], options.data)
+    catalogue.check(options.names[0], options.data)
 
 
 def stores(options: StoresOptions) -> None:
@@ -287,7 +225,6 @@ ACTIONS = {
     "inspect": inspect,
     "convert": convert,
     "split": split,
-    "regions": regions,
     "get": get,
     "check": check,
     "stores": stores,

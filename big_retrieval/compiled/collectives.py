@@ -39,10 +39,9 @@ class Collective(NamedTuple):
     Attributes:
       kind: one of `KINDS`; an asynchronous pair counts once.
       bytes: size of the result on one device without the padding of TPU tiles, each time it runs.
-      trips: how often it runs, the product of the trip counts of the loops around it.
+      trips: how often it runs, the product of the trip counts of the loops around it; an unknown
+        trip count is 1.
       group: number of devices that take part together.
-      counted: False if a loop around it has an unknown trip count; it then counts as one trip.
-      name: origin in the traced program.
       overlapped: True if it is asynchronous and the device computes between start and end: a matrix
         product, convolution or kernel, or other operations whose operands and results have at
         least as many bytes as the result of the collective. It need not hide all of the transfer.
@@ -52,8 +51,6 @@ class Collective(NamedTuple):
     bytes: int
     trips: int
     group: int
-    counted: bool
-    name: str
     overlapped: bool = False
 
     @property
@@ -110,9 +107,7 @@ def _read(module: Module, visit: Visit) -> Collective | None:
         if not overlapped and any(mark in text for text in texts for mark in _CHAIN):
             return None
     size, group = shape_bytes(instruction.type), _group(source.text, module.devices)
-    return Collective(
-        kind, size, visit.trips, group, visit.counted, source.op_name, overlapped=overlapped
-    )
+    return Collective(kind, size, visit.trips, group, overlapped=overlapped)
 
 
 def _reduce_scatter_fusion(module: Module, visit: Visit) -> Collective | None:
@@ -125,8 +120,7 @@ def _reduce_scatter_fusion(module: Module, visit: Visit) -> Collective | None:
     if inner is None:
         return None
     size, group = shape_bytes(visit.instruction.type), _group(inner.text, module.devices)
-    name = visit.instruction.op_name
-    return Collective("reduce-scatter", size, visit.trips, group, visit.counted, name)
+    return Collective("reduce-scatter", size, visit.trips, group)
 
 
 def _is_all_reduce_scatter(computation_name: str) -> bool:

@@ -77,12 +77,5 @@ def _kernel_cycles(program: Program, schedules: Path) -> int | None:
 
 def _arrays(arrays: Sequence[Array]) -> list[dict[str, Any]]:
     return [
-        {
-            "type": array.type.partition("{")[0],
-            "bytes": array.bytes,
-            "padded_bytes": array.padded_bytes,
-            "count": array.count,
-            "origin": array.origin,
-        }
-        for array in arrays[:MOST_ARRAYS]
+        {**array._asdict(), "type": array.type.partition("{")[0]} for array in arrays[:MOST_ARRAYS]
     ]

@@ -104,8 +104,7 @@ class Visit(NamedTuple):
       instruction: the instruction.
       name: name of the computation that defines it.
       computation: that computation.
-      trips: product of the trip counts of the loops around it.
-      counted: False if the trip count of a loop around it is unknown; it then counts as one trip.
+      trips: product of the trip counts of the loops around it; an unknown count is 1.
       fused: True inside the body of a fusion.
       caller: the visit of the instruction that calls the computation; None in the entry.
     """
@@ -114,7 +113,6 @@ class Visit(NamedTuple):
     name: str
     computation: Computation
     trips: int
-    counted: bool
     fused: bool
     caller: "Visit | None"
 
@@ -202,15 +200,14 @@ def nested(module: Module, instruction: Instruction) -> Iterator[Instruction]:
 def _walk(module: Module, name: str, caller: Visit | None) -> Iterator[Visit]:
     """The instructions of a computation and of all that it calls."""
     computation = module.computations.get(name, Computation())
-    trips, counted, fused = 1, True, False
+    trips, fused = 1, False
     if caller is not None:
-        trips, counted, fused = caller.trips, caller.counted, caller.fused
-        fused = fused or caller.instruction.opcode == "fusion"
+        trips, fused = caller.trips, caller.fused or caller.instruction.opcode == "fusion"
         if caller.instruction.opcode == "while":
             count = trip_count(module, caller.computation, caller.instruction)
-            trips, counted = trips * (1 if count is None else count), counted and count is not None
+            trips *= 1 if count is None else count
     for instruction in computation.instructions.values():
-        visit = Visit(instruction, name, computation, trips, counted, fused, caller)
+        visit = Visit(instruction, name, computation, trips, fused, caller)
         yield visit
         if instruction.opcode in _BODIES:
             for other in instruction.called:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from big_retrieval.compiled.collectives import Collective, by_kind, collectives
 from big_retrieval.compiled.hlo import Visit, array_types, parse_module, trip_count, walk
@@ -35,35 +36,29 @@ class Kernel:
       name: of the instruction, e.g. `attention_forward.3`.
       target: of the custom call, e.g. `tpu_custom_call`.
       calls: number of calls per step.
-      origin: in the traced program.
-      part: as in `Program.cycles_by_part`.
       type: of the result, with layouts.
     """
 
     name: str
     target: str
     calls: int
-    origin: str
-    part: str
     type: str = ""
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """A type of arrays in the device's memory.
 
     Attributes:
-      type: with layout, e.g. `bf16[64,212,768]{2,1,0:T(8,128)(2,1)}`.
+      type: with layout, e.g. `bf16[64,212,768]{2,1,0:T(8,128)(2,1)}`; the arrays of one type need
+        not exist together.
       bytes: without padding.
       padded_bytes: with the padding of the TPU's tiles; equal to `bytes` elsewhere.
-      count: number of instructions with a result of this type; they need not exist together.
       origin: of one of them, in the traced program.
     """
 
     type: str
     bytes: int
     padded_bytes: int
-    count: int
     origin: str
 
 
@@ -176,9 +171,7 @@ def _kernel(visit: Visit) -> Kernel | None:
     target = _KERNEL.search(instruction.text) if instruction.opcode == "custom-call" else None
     if target is None:
         return None
-    origin = instruction.op_name
-    part = part_of(origin)
-    return Kernel(instruction.name, target[1], visit.trips, origin, part, instruction.type)
+    return Kernel(instruction.name, target[1], visit.trips, instruction.type)
 
 
 def _arrays(visits: Iterable[Visit]) -> list[Array]:
@@ -196,7 +189,6 @@ def _arrays(visits: Iterable[Visit]) -> list[Array]:
             shape = ",".join(map(str, array.shape))
             layout = f"{{{array.layout}}}" if array.layout else ""
             key = f"{array.dtype}[{shape}]{layout}"
-            count = found[key].count + 1 if key in found else 1
-            origin = found[key].origin if key in found else visit.instruction.op_name
-            found[key] = Array(key, array.bytes, array.padded_bytes, count, origin)
+            origin = visit.instruction.op_name
+            found.setdefault(key, Array(key, array.bytes, array.padded_bytes, origin))
     return list(found.values())

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from big_retrieval.data.fields.regions import RegionField
     from big_retrieval.data.fields.texts import TextField
     from big_retrieval.data.formats.captioned import Karpathy, Precomputed
-    from big_retrieval.data.formats.class_folders import ClassFolders
     from big_retrieval.data.formats.file_sources import Pairs, Tar, Tfds
+    from big_retrieval.data.formats.pictures import ClassFolders
     from big_retrieval.data.judged.open_graded import Graded
     from big_retrieval.data.mixture import Mixture, MixturePart
     from big_retrieval.data.passages.published import Beir, Dpr

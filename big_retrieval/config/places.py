@@ -26,7 +26,7 @@ PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
     "data.formats.file_sources": ("source", ("Pairs", "Tar", "Tfds")),
     "data.formats.captioned": ("source", ("Karpathy", "Precomputed")),
     "data.mixture": ("source", ("Mixture", "MixturePart")),
-    "data.formats.class_folders": ("source", ("ClassFolders",)),
+    "data.formats.pictures": ("source", ("ClassFolders",)),
     "data.judged.open_graded": ("source", ("Graded",)),
     "data.synthetic.graded_scenes": ("source", ("GradedScenes",)),
     "data.passages.published": ("source", ("Beir", "Dpr")),

@@ -21,7 +21,7 @@ class Source(Part):
     Attributes:
       generated: True if the records are generated, so that it opens no files.
       graded: True if the records are judged pairs, whose documents evaluations rank for each query
-        (`data.judged.qrels.JudgedSource`).
+        (`data.judged.graded.GradedPairs`).
       same_ids: True if a query and a document with the same id are the same text. Rankings then
         leave out the document (`Ranking.same_id`).
       has_negatives: True if records may contain hard negatives.

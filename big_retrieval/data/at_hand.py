@@ -9,17 +9,16 @@ from PIL import Image
 from big_retrieval.config import Field
 from big_retrieval.data.images import decoding
 from big_retrieval.data.images.limits import MOST_FILE
-from big_retrieval.data.sources import BaseSource
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_bytes
 
 
-class Values(BaseSource):
+class Values(RecordSource):
     """Values as a source of records.
 
     Args:
       values: of one field, as its column holds them.
-      field: the field's configuration.
     """
 
     name = "the values"
@@ -40,7 +39,6 @@ class Images(Values):
     Args:
       values: files, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; one of them
         alone is a list of one.
-      field: the field's configuration.
     """
 
     name = "images"
@@ -53,11 +51,7 @@ class Images(Values):
 
 
 def _several(images: Any) -> Sequence[Any]:
-    """Images as a sequence. An array of two or three dimensions, [H, W] or [H, W, 3], is one image.
-
-    Raises:
-      UserError: they are neither an image nor several.
-    """
+    """Returns images as a sequence; an array [H, W] or [H, W, 3] is one image."""
     single = isinstance(images, str | bytes | bytearray | Path | Image.Image)
     if single or getattr(images, "ndim", 0) in (2, 3):
         return [images]
@@ -75,10 +69,6 @@ def _several(images: Any) -> Sequence[Any]:
 def refuse_unordered(values: Any, what: str) -> None:
     """Raises where values have no order that rows of embeddings could have.
 
-    Args:
-      values: what a user gives.
-      what: they should be, such as "texts".
-
     Raises:
       UserError: they are a dict or a set.
     """
@@ -94,16 +84,15 @@ def read_image(image: Any) -> Any:
     Raises:
       UserError: the file cannot be read or is no image.
     """
-    if isinstance(image, bytes | bytearray):
-        try:
-            return decoding.decode(bytes(image))
-        except ValueError as problem:
-            raise UserError(f"an image of {len(image):,} bytes is {problem}.") from None
-    if isinstance(image, str | Path):
-        try:
-            return decoding.decode(read_bytes(image, MOST_FILE))
-        except OSError as problem:
-            raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
-        except ValueError as problem:
-            raise UserError(f"image {image} is {problem}.") from None
-    return decoding.from_pil(image) if isinstance(image, Image.Image) else image
+    if isinstance(image, Image.Image):
+        return decoding.from_pil(image)
+    if not isinstance(image, bytes | bytearray | str | Path):
+        return image
+    is_content = isinstance(image, bytes | bytearray)
+    name = f"an image of {len(image):,} bytes" if is_content else f"image {image}"
+    try:
+        return decoding.decode(bytes(image) if is_content else read_bytes(image, MOST_FILE))
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise UserError(f"{name} is {error}.") from None

@@ -19,7 +19,7 @@ from big_retrieval.data.fields.labels import Label, label_types, read_labels
 from big_retrieval.data.fields.reader import Drawing, FieldReader, stack
 from big_retrieval.data.negatives import NegativeSampling, draw_negatives, stack_negatives
 from big_retrieval.data.order import Order, stand_in
-from big_retrieval.data.sources import Record, RecordSource, is_absent, place_of
+from big_retrieval.data.sources import Record, RecordSource, is_absent
 from big_retrieval.errors import Damaged, UserError
 
 Batch = dict[str, Any]
@@ -29,14 +29,7 @@ TRIES = 100  # records that may replace a damaged one, and that are tried at the
 
 @dataclass(frozen=True)
 class RecordSpec:
-    """Settings of reading a training record.
-
-    Attributes:
-      fields: field name -> reader.
-      labels: columns of ids and score.
-      negatives: sampling of hard negatives, or None.
-      contents: ids of rows by their contents, or None.
-    """
+    """Settings of reading a training record."""
 
     fields: Mapping[str, FieldReader]
     labels: PairLabels = NO_LABELS
@@ -50,8 +43,6 @@ class TrainingExample:
 
     Attributes:
       values: field name -> result of `FieldReader.draw`, without fields that the record lacks.
-      labels: ids and weight of the pair.
-      negatives: at most K hard negatives.
       ids: ids by content, int32 arrays.
     """
 
@@ -85,7 +76,7 @@ def try_record(
         unseen["config.negatives.column"] = negatives.column
     for index in range(min(TRIES, len(source))):
         try:
-            with record_at(place_of(source, index)) as place:
+            with record_at(source.place(index)) as place:
                 record = source[index]
                 found = _drawn(record, index, place, source.name, spec)
                 _alone(spec, found)
@@ -178,7 +169,7 @@ def _usable(
     damaged: list[DamageNote] = []
     for candidate, rng in stand_in(source, seed, epoch, index, TRIES):
         try:
-            with record_at(place_of(source, candidate)) as place:
+            with record_at(source.place(candidate)) as place:
                 record = source[candidate]
                 example = _drawn(record, candidate, place, source.name, spec, rng)
                 if alone:
@@ -187,7 +178,7 @@ def _usable(
         except Damaged as problem:
             damaged.append(note(candidate, problem))
         except UserError as problem:  # a column that other records have; see `try_record`
-            damaged.append((candidate, place_of(source, candidate), str(problem).rstrip(".")))
+            damaged.append((candidate, source.place(candidate), str(problem).rstrip(".")))
     raise UserError(
         f"{source.name}: {TRIES} records in a row are damaged, the last problem: {damaged[-1][1]}, "
         f"{damaged[-1][2]}; mend the data."
@@ -230,11 +221,6 @@ def _drawn(
     fields; negatives are drawn last, so that no other draw depends on them.
 
     Args:
-      record: the record from the source.
-      index: index of the record.
-      place: location of the record, for messages.
-      name: name of the source.
-      spec: settings of reading.
       rng: random numbers of the record; None for any.
     """
     rng = np.random.default_rng(0) if rng is None else rng

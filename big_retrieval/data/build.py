@@ -11,9 +11,8 @@ from big_retrieval.config.data import Loader
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.fields.reader import FieldReader, Tools
 from big_retrieval.data.negatives import NegativeSampling
-from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import RecordSource, fingerprint_of, make_source
+from big_retrieval.data.sources import RecordSource, make_source
 from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.data.text.tokenizers import (
     FixedLengthTokenizer,
@@ -26,12 +25,6 @@ from big_retrieval.data.text.words import learn_words, words_tokenizer
 EVALS = "config.evals."  # beginning of the keys of evaluators
 RULES = "config.data.rules"  # key of the version of the readers of files
 log = logging.getLogger(__name__)
-
-
-def make_order(source: RecordSource, seed: int) -> Order:
-    """Returns the order that maps positions of a run to records."""
-    own = getattr(source, "order", None)
-    return Order(len(source), seed) if own is None else own(seed)
 
 
 def make_reading(loader: Loader, file: Path | None = None) -> Reading:
@@ -74,7 +67,7 @@ def make_eval_sources(config: Config) -> dict[str, RecordSource]:
 
 def eval_fingerprints(sources: Mapping[str, RecordSource]) -> dict[str, str]:
     """Returns the fingerprints of evaluators' data by config key, of sources that have one."""
-    found = {f"{EVALS}{name}.data": fingerprint_of(x) for name, x in sources.items()}
+    found = {f"{EVALS}{name}.data": x.fingerprint for name, x in sources.items()}
     return {key: fingerprint for key, fingerprint in found.items() if fingerprint}
 
 

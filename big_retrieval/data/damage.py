@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime.activity import reading
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.runtime.reading import reading
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,6 @@ class record_at(reading):
     any machine has. A mistake of ours is not hidden by that: the reason keeps the exception's type,
     a run does not start where none of the first records can be used (`batches.try_record`), and
     `Damage` ends a run with too many of them. Interrupts, exits and `UserError`s go through.
-
-    Args:
-      place: where the record stands, for messages.
     """
 
     __slots__ = ()
@@ -154,11 +151,7 @@ def note(record: int, problem: Damaged) -> DamageNote:
 class SkippedRecords:
     """Counts records that a command cannot use, and names the first ones in warnings.
 
-    Args:
-      what: they are, such as "documents".
-
     Attributes:
-      count: of them.
       last: what is wrong with the last one.
     """
 

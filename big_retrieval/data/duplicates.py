@@ -16,7 +16,7 @@ from big_retrieval.config.labels import PairLabels
 from big_retrieval.data.fields.contents import ContentIds, of_text
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.negatives import read_negatives
-from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of, value_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced, value_of
 from big_retrieval.errors import Damaged, UserError
 
 SIDES = ("query", "document")
@@ -84,7 +84,6 @@ class SharedValues:
       seen: records that were looked at.
       records: those that hold a value which others hold, too.
       values: how many such values there are.
-      most: values of a record, at most.
     """
 
     seen: int
@@ -98,7 +97,6 @@ class Duplicates:
     """What a look at the records of a source found.
 
     Attributes:
-      records: of the source.
       shared: field -> how many share its values; without fields whose contents are not known.
       negatives: records with a hard negative that equals a document of theirs.
     """
@@ -138,7 +136,6 @@ def look(
     sample of as many.
 
     Args:
-      source: the records.
       readers: the fields that are compared: name -> how it is read.
       negatives: column of hard negatives and the document field that they are read like.
     """
@@ -171,7 +168,7 @@ def _negatives(
     for record in records:
         try:
             value = value_of(source, record, column)
-            listed = read_negatives(value, column, place_of(source, record))
+            listed = read_negatives(value, column, source.place(record))
             own = set(reader.contents(source, record))
         except (Damaged, UserError):
             continue
@@ -198,11 +195,6 @@ def content_ids(
     config: Config, source: RecordSource, readers: Mapping[str, FieldReader]
 ) -> ContentIds | None:
     """The ids that training rows get by what they hold; says what was found.
-
-    Args:
-      config: of the run.
-      source: the training records.
-      readers: field name -> how it is read.
 
     Returns:
       None where no records share anything, where `config.labels` names columns of ids, where

@@ -11,7 +11,7 @@ import numpy as np
 from big_retrieval.data.batches import Batch
 from big_retrieval.data.damage import DamageNote, note, of_data, record_at
 from big_retrieval.data.fields.reader import FieldReader, counts, stack
-from big_retrieval.data.sources import RecordSource, place_of
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged
 
 
@@ -45,7 +45,7 @@ def eval_batch(
     for row in np.flatnonzero(valid).tolist():
         index, text = items[places[row]].tolist()
         try:
-            with record_at(place_of(source, index)):
+            with record_at(source.place(index)):
                 values[row] = reader.value(source, index, text)
             valid[row] = values[row] is not None
         except Damaged as problem:
@@ -71,7 +71,7 @@ def _stack_apart(
             raise
     for row, value in enumerate(values):
         try:
-            with record_at(place_of(source, int(records[row]))):
+            with record_at(source.place(int(records[row]))):
                 stack(reader, [value])
         except Damaged as problem:
             damaged.append(note(int(records[row]), problem))

@@ -5,38 +5,26 @@ all records where the source has them at hand.
 """
 
 import hashlib
-import math
-import os
-import textwrap
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
-from big_retrieval.config import Config
-from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of, record_at
 from big_retrieval.data.duplicates import look
 from big_retrieval.data.fields.contents import of_text
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.images.decoding import Encoded, picture
-from big_retrieval.data.images.transforms import resize
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.negatives import NegativeSampling, read_negatives
-from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.sources import RecordSource, evenly_spaced, place_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import Damaged
-from big_retrieval.runtime.clock import cpu_seconds
 
-SHOWN = 16  # examples in the picture
-TILE, CAPTION = 192, 60  # pixels: side of an example, height of the text below it
+EXAMPLES = 5  # texts that are printed
 PERCENTILES = (50, 90, 99, 100)
 BINS = 10  # of the scores of judged pairs; fewer different ones are counted one by one
 
@@ -46,14 +34,11 @@ class Sample:
     """What the sampled records hold.
 
     Attributes:
-      read: records looked at.
       damaged: what is wrong -> how many.
       lacking: optional field -> records without it.
       texts: usable texts of each record and text column.
-      sizes: (height, width) of the images.
       negatives: how many hard negatives each record has, where the configuration asks for some.
       duplicates: images whose content an earlier one had.
-      shown: (picture uint8 [H, W, 3], caption) of the first ones.
     """
 
     read: int = 0
@@ -63,7 +48,7 @@ class Sample:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     negatives: list[int] = field(default_factory=list)
     duplicates: int = 0
-    shown: list[tuple[np.ndarray | None, str]] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
 
 
 def present(
@@ -72,13 +57,11 @@ def present(
     """The fields that a source's records have; all of them where no record can be read.
 
     Args:
-      source: the records.
-      readers: field name -> how it is read.
       tries: from how many records, the first that can be read decides.
     """
     for index in evenly_spaced(len(source), tries).tolist():
         try:
-            with record_at(place_of(source, index)):
+            with record_at(source.place(index)):
                 columns = source[index].keys()
         except Damaged:
             continue
@@ -100,11 +83,11 @@ def take(
     """Reads up to `limit` records, evenly spread over the source, with their hard negatives."""
     found, seen = Sample(), set()
     indices = evenly_spaced(len(source), limit).tolist()
-    shown = set(evenly_spaced(len(indices), SHOWN).tolist())
+    shown = set(evenly_spaced(len(indices), EXAMPLES).tolist())
     for number, index in enumerate(indices):
         found.read += 1
         try:
-            with record_at(place_of(source, index)) as place:
+            with record_at(source.place(index)) as place:
                 _look(source, index, readers, found, seen, number in shown)
                 if negatives is not None:
                     value = source[index].get(negatives.column)
@@ -123,7 +106,7 @@ def _look(
     show: bool,
 ) -> None:
     """Adds one record to what was found."""
-    record, pixels, said = source[index], None, ()
+    record, said = source[index], ()
     for name, reader in sorted(readers.items()):
         if reader.field.optional and reader.lacks(record):
             found.lacking[name] += 1
@@ -145,7 +128,7 @@ def _look(
         found.sizes.append(pixels.shape[:2])
     if show:
         words = (said[0],) if said and isinstance(said[0], str) else said[0] if said else ()
-        found.shown.append((pixels, " · ".join(filter(None, words))))
+        found.examples.append(" · ".join(filter(None, words)))
 
 
 def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: Sample) -> list[str]:
@@ -241,59 +224,3 @@ def _describe_texts(name: str, reader: Any, texts: list[tuple[Text, ...]]) -> li
     cut = float(np.mean(counts > length))
     lines.append(f"  tokens    {at}; the context has {length}, so {cut:.1%} are cut")
     return lines
-
-
-def draw(sample: Sample, path: Path) -> None:
-    """Writes the shown examples with their captions as one PNG."""
-    columns = min(4, max(1, len(sample.shown)))
-    rows = max(1, math.ceil(len(sample.shown) / columns))
-    sheet = Image.new("RGB", (columns * (TILE + 12) + 12, rows * (TILE + CAPTION) + 12), "white")
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
-    for number, (pixels, text) in enumerate(sample.shown):
-        left = 12 + number % columns * (TILE + 12)
-        top = 12 + number // columns * (TILE + CAPTION)
-        if pixels is not None:
-            scale = TILE / max(pixels.shape[:2])
-            height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
-            sheet.paste(Image.fromarray(resize(pixels, height, width)), (left, top))
-        lines = textwrap.wrap(text, 30, max_lines=3, placeholder=" ...")
-        pen.multiline_text((left, top + TILE + 3), "\n".join(lines), fill="black", font=font)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path)
-
-
-def throughput(
-    config: Config, source: RecordSource, readers: Mapping[str, FieldReader], seconds: float
-) -> str:
-    """Reads batches as training does for some seconds, and says how fast that went.
-
-    Args:
-      config: batch size and loader.
-      source: the records.
-      readers: field name -> how it is read.
-      seconds: how long to read.
-    """
-    rows, loader = min(config.batch_size, 256), config.loader
-    batches: Any = train_batches(
-        source,
-        fields=readers,
-        order=make_order(source, config.seed),
-        batch_size=rows,
-        rows=np.arange(rows),
-        start_batch=0,
-        stop_batch=10**6,
-        negatives=make_negatives(config),
-        reading=make_reading(replace(loader, max_damaged=1.0)),
-    )
-    next(batches)  # starting up is not reading
-    used, start, count = cpu_seconds(), time.monotonic(), 0
-    while time.monotonic() - start < seconds:
-        next(batches)
-        count += rows
-    wall, used = time.monotonic() - start, cpu_seconds() - used
-    batches.close()
-    return (
-        f"reading     {count / wall:,.0f} records/s with {loader.threads} threads and "
-        f"{loader.workers} workers on {os.cpu_count()} cores; "
-        f"{count / max(used, 1e-9):,.0f} a CPU second"
-    )

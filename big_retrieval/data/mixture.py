@@ -15,13 +15,10 @@ from big_retrieval.data.formats.file_sources import Pairs
 from big_retrieval.data.formats.tables import digest_of
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import (
-    BaseSource,
     Record,
     RecordSource,
     cell_of,
-    fingerprint_of,
     make_source,
-    place_of,
     texts_of,
     value_of,
 )
@@ -65,7 +62,7 @@ class Mixture(Source):
             yield from part.source.inside()
 
 
-class MixedSource(BaseSource):
+class MixedSource(RecordSource):
     """The records of several sources, one source after the other.
 
     Args:
@@ -120,12 +117,12 @@ class MixedSource(BaseSource):
 
     def place(self, index: int) -> str:
         source, position = self._find(index)
-        return place_of(source, position)
+        return source.place(position)
 
     @property
     def fingerprint(self) -> str:
         """Digest of the parts that have one; "" if none has."""
-        parts = [fingerprint_of(source) for source in self._sources]
+        parts = [source.fingerprint for source in self._sources]
         return digest_of(parts) if any(parts) else ""
 
     def order(self, seed: int) -> "MixedOrder":

@@ -20,8 +20,6 @@ class NegativeSampling:
 
     Attributes:
       field: the document field that they are read like.
-      column: of the records' lists.
-      count: K, of a pair.
     """
 
     field: str
@@ -34,8 +32,6 @@ class Negative:
     """One document of a record's list.
 
     Attributes:
-      title: its title; "": it has none.
-      text: what it says.
       pool: items of a lower pool are taken before those of a higher one.
     """
 
@@ -50,10 +46,7 @@ def draw_negatives(
     """Draws K of a record's negatives without replacement, lower pools first.
 
     Args:
-      record: has them in the column, if any.
       sampling: K and the column; None draws nothing.
-      place: where the record stands, for messages.
-      rng: the record's random numbers.
 
     Returns:
       K documents, or fewer where the record has no more.
@@ -77,8 +70,6 @@ def read_negatives(value: Any, column: str, place: str) -> list[Negative]:
 
     Args:
       value: a list of texts, or of {"title": ..., "text": ..., "pool": 0}; one text; or nothing.
-      column: where it was, for messages.
-      place: the record, for messages.
 
     Raises:
       Damaged: it is something else.
@@ -113,7 +104,6 @@ def stack_negatives(
 
     Args:
       sampling: K, and the field.
-      fields: field name -> how it is read.
       values: the negatives of each record, K at most.
 
     Returns:

@@ -2,20 +2,18 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.data.sources import RecordSource
 
 
 class Order:
     """Which record each position of a run is: another global shuffle in every epoch.
-
-    Args:
-      length: records of the source.
-      seed: of the shuffle.
 
     Raises:
       UserError: no records or a negative seed.
@@ -51,9 +49,6 @@ def example_rng(seed: int, epoch: int, index: int, use: int = 0) -> np.random.Ge
     Streams never overlap: the index and the use are the highest words of the 256-bit counter.
 
     Args:
-      seed: of the run.
-      epoch: of the record.
-      index: the record.
       use: 0 for its example; others are further streams of the same record.
     """
     key = np.array([seed, epoch], np.uint64)
@@ -62,7 +57,7 @@ def example_rng(seed: int, epoch: int, index: int, use: int = 0) -> np.random.Ge
 
 
 def stand_in(
-    source: RecordSource, seed: int, epoch: int, index: int, tries: int
+    source: "RecordSource", seed: int, epoch: int, index: int, tries: int
 ) -> Iterator[tuple[int, np.random.Generator]]:
     """A record, then others of the same source that may take its place, with their random numbers.
 
@@ -71,7 +66,6 @@ def stand_in(
     yield index, example_rng(seed, epoch, index)
     # A stream apart, which first says the stand-in and then what is drawn of that record.
     rng = example_rng(seed, epoch, index, use=1)
-    span = getattr(source, "span", None)  # of a mixture: the same part
-    start, stop = (0, len(source)) if span is None else span(index)
+    start, stop = source.span(index)
     for _ in range(tries - 1):
         yield int(rng.integers(start, stop)), rng

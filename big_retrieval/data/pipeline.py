@@ -40,8 +40,8 @@ from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import activity as notes
 from big_retrieval.runtime import messages, screen
-from big_retrieval.runtime import reading as notes
 
 log = logging.getLogger(__name__)
 DEAD = "Worker process was terminated unexpectedly"  # what grain says
@@ -91,9 +91,6 @@ def train_batches(
     record, drawn from the damaged one's own random numbers, stands in for one that cannot be used.
 
     Args:
-      source: the records.
-      fields: field name -> how it is read.
-      order: which record each position is.
       batch_size: B, of the global batch.
       rows: which of the B rows to load, [b].
       start_batch: the first batch; batch k begins at position k * B.
@@ -134,9 +131,6 @@ def eval_batches(
     texts, and `valid` False. A damaged image is black too: it is there, and nothing finds it.
 
     Args:
-      source: the records.
-      fields: field name -> how it is read.
-      field: the field's name.
       batch_size: B, of the global batch.
       rows: which of the B rows to load, [b]; None: all.
       items: from `eval_items`, if they are already computed.
@@ -162,11 +156,7 @@ def _unharmed(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 class Timed:
-    """An iterator that measures how long its user waits in next().
-
-    Attributes:
-      seconds: waited since the start.
-    """
+    """An iterator that measures how long its user waits in next()."""
 
     def __init__(self, batches: Iterator[Batch]):
         self._batches = batches
@@ -202,9 +192,6 @@ def _iterate(
 
     A worker process that is killed is replaced: a batch is a function of its number, so that new
     workers go on with the first one that was not delivered, and the order stays as it was.
-
-    Raises:
-      UserError: workers ended again and again without a batch in between.
     """
     deaths = 0
     while start < stop:
@@ -241,11 +228,7 @@ def _last_words(folder: Path | None) -> str:
 
 
 def _tell_of_death(problem: str, place: str, batch: int, deaths: int) -> None:
-    """Warns of a worker that ended.
-
-    Raises:
-      UserError: it was one too many.
-    """
+    """Warns of a worker that ended."""
     found = re.search(r"exit code (-?\d+)", problem)
     code = int(found[1]) if found else 0
     with contextlib.suppress(ValueError):

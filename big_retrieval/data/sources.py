@@ -6,54 +6,44 @@ processes read a source by index, so that `source[i]` must be a pure function of
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from big_retrieval.data.damage import record_at
+from big_retrieval.data.order import Order
 from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.sources import Source
 
 Record = dict[str, Any]
-REQUIRED = ("name", "classes", "prompts", "captions", "__len__", "__getitem__")  # of a source
 
 
-@runtime_checkable
-class RecordSource(Protocol):
-    """A fixed number of records, read by index.
+class RecordSource:
+    """Base class of sources: a fixed number of records, read by index.
 
-    Optional methods, which the functions of this module call if they exist:
+    A subclass defines `name`, `__len__` and `__getitem__`. If its images are expensive to read, it
+    overrides `value` to read only the requested column.
 
-    * `texts(index, column) -> tuple[str, ...]` and `value(index, column) -> Any`, without reading
-      images (`texts_of`, `value_of`)
-    * `cell(index, column) -> Any` (`cell_of`)
-    * `title(index, column)`, of a source of single texts (`title_of`)
-    * `place(index) -> str`, the location of a record for messages (`place_of`)
-    * `order(seed) -> Order`, of a source that is not shuffled as a whole (`build.make_order`)
-    * `fingerprint: str`, a digest of all records; "" if not known, or if the config determines them
-      (`fingerprint_of`)
+    Attributes:
+      name: short name for logs and record ids.
+      classes: label column -> names of its classes; the column holds indices into them.
+      prompts: label column -> prompts, in which {} stands for a class name.
     """
 
-    @property
-    def name(self) -> str:
-        """Short name for logs and record ids."""
-        ...
+    name: str
+    classes: Mapping[str, tuple[str, ...]] = {}
+    prompts: Mapping[str, tuple[str, ...]] = {}
 
     @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """Label column -> names of its classes; the column holds indices into them."""
-        ...
-
-    @property
-    def prompts(self) -> Mapping[str, tuple[str, ...]]:
-        """Label column -> prompts, in which {} stands for a class name."""
-        ...
+    def fingerprint(self) -> str:
+        """Digest of all records; empty if unknown, or if the config determines them."""
+        return ""
 
     def __len__(self) -> int:
         """Returns the number of records."""
-        ...
+        raise NotImplementedError
 
     def __getitem__(self, index: int) -> Record:
         """Returns record `index`, 0 <= index < len; called from several threads.
@@ -61,28 +51,6 @@ class RecordSource(Protocol):
         Raises:
           Damaged: this record cannot be used.
         """
-        ...
-
-    def captions(self) -> Iterator[str]:
-        """Yields all texts of the source, in order and without decoding images."""
-        ...
-
-
-class BaseSource:
-    """Base class of the package's sources, without classes and prompts.
-
-    A subclass defines `name`, `__len__` and `__getitem__`. If its images are expensive to read, it
-    overrides `value` to read only the requested column.
-    """
-
-    name: str
-    classes: Mapping[str, tuple[str, ...]] = {}
-    prompts: Mapping[str, tuple[str, ...]] = {}
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def __getitem__(self, index: int) -> Record:
         raise NotImplementedError
 
     def check_index(self, index: int) -> None:
@@ -95,7 +63,7 @@ class BaseSource:
         return f"{self.name}, record {index}"
 
     def value(self, index: int, column: str) -> Any:
-        """Returns one value of a record.
+        """Returns one value of a record, if possible without reading its images.
 
         Raises:
           UserError: there is no such column.
@@ -111,18 +79,40 @@ class BaseSource:
         """
         return as_texts(self.value(index, column), column, self.place(index))
 
+    def title(self, index: int, column: str) -> Any:
+        """Returns the title, or the titles, of one record; None if it lacks the column."""
+        try:
+            return value_of(self, index, column)
+        except Damaged:
+            return None
+
+    def cell(self, index: int, column: str) -> Any:
+        """Returns the image of a record as its file stores it: a path, bytes or pixels.
+
+        Opens no image file. Returns None if the source does not support it.
+        """
+        del index, column
+        return None
+
     def captions(self) -> Iterator[str]:
-        """Yields no texts."""
+        """Yields all texts, in order and without decoding images; by default none."""
         return iter(())
 
+    def span(self, index: int) -> tuple[int, int]:
+        """Returns the range of records, one of which may replace a damaged one."""
+        del index
+        return 0, len(self)
 
-class TextRecords(BaseSource):
+    def order(self, seed: int) -> Order:
+        """Returns the order that maps positions of a run to records."""
+        return Order(len(self), seed)
+
+
+class TextRecords(RecordSource):
     """A source of single texts, such as queries or class prompts.
 
     Args:
       texts: record i is {column: (texts[i],)}.
-      column: column of the texts.
-      name: name of the source.
       titles: titles of the texts, returned for any column; empty for none.
     """
 
@@ -152,7 +142,6 @@ class TextRecords(BaseSource):
         return self._titles[index] if self._titles else ""
 
     def captions(self) -> Iterator[str]:
-        """Yields all texts, in order."""
         return iter(self._texts)
 
 
@@ -160,16 +149,14 @@ def make_source(config: "Source") -> RecordSource:
     """Opens a source of records.
 
     Raises:
-      UserError: its files are missing (the message says how to get them), or a user's source lacks
-        a required attribute.
+      UserError: its files are missing (the message says how to get them), or a user's source
+        builds something else.
     """
     source = config.build()
     if not isinstance(source, RecordSource):
-        missing = sorted(name for name in REQUIRED if not hasattr(source, name))
         raise UserError(
-            f"the source of the type {config.type!r} built {source!r:.80}, which has no "
-            f"{', '.join(missing)}: return what `RecordSource` of data/sources.py lists, such as "
-            "Records(table)."
+            f"the source of the type {config.type!r} built {source!r:.80}, not a `RecordSource` "
+            "(data/sources.py) such as Records(table)."
         )
     return source
 
@@ -200,8 +187,6 @@ def as_texts(value: Any, column: str, place: str) -> tuple[str, ...]:
 
     Args:
       value: a text or a sequence of texts; bytes are UTF-8.
-      column: name of the column, for messages.
-      place: location of the record, for messages.
 
     Raises:
       Damaged: the value is something else, or all texts are empty.
@@ -228,52 +213,21 @@ def as_utf8(text: str | bytes) -> str:
 
 
 def texts_of(source: RecordSource, index: int, column: str) -> tuple[str, ...]:
-    """Returns the texts of one record, if possible without reading its images.
-
-    Raises:
-      UserError: the record has no such column, or it holds no texts.
-    """
-    texts = getattr(source, "texts", None)
-    with record_at(place_of(source, index)) as place:
-        if texts is not None:
-            return texts(index, column)
-        return as_texts(column_of(source[index], column, source.name), column, place)
+    """Returns `source.texts`; any exception of the record becomes `Damaged`."""
+    with record_at(source.place(index)):
+        return source.texts(index, column)
 
 
 def value_of(source: RecordSource, index: int, column: str) -> Any:
-    """Returns one value of a record, if possible without reading its images.
-
-    Raises:
-      UserError: the record has no such column.
-    """
-    value = getattr(source, "value", None)
-    with record_at(place_of(source, index)):
-        if value is not None:
-            return value(index, column)
-        return column_of(source[index], column, source.name)
+    """Returns `source.value`; any exception of the record becomes `Damaged`."""
+    with record_at(source.place(index)):
+        return source.value(index, column)
 
 
 def cell_of(source: RecordSource, index: int, column: str) -> Any:
-    """Returns the image of a record as its file stores it: a path, bytes or pixels.
-
-    Opens no image file. Returns None if the source does not support it.
-    """
-    cell = getattr(source, "cell", None)
-    if cell is None:
-        return None
-    with record_at(place_of(source, index)):
-        return cell(index, column)
-
-
-def title_of(source: RecordSource, index: int, column: str) -> Any:
-    """Returns the title, or the titles, of one record; None if it lacks the column."""
-    title = getattr(source, "title", None)
-    if title is not None:
-        return title(index, column)
-    try:
-        return value_of(source, index, column)
-    except Damaged:
-        return None
+    """Returns `source.cell`; any exception of the record becomes `Damaged`."""
+    with record_at(source.place(index)):
+        return source.cell(index, column)
 
 
 def evenly_spaced(count: int, most: int) -> np.ndarray:
@@ -285,14 +239,3 @@ def evenly_spaced(count: int, most: int) -> np.ndarray:
       int64 [min(count, most)], ascending.
     """
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
-
-
-def fingerprint_of(source: RecordSource) -> str:
-    """Returns the digest of all records; "" if the source has none."""
-    return getattr(source, "fingerprint", "")
-
-
-def place_of(source: RecordSource, index: int) -> str:
-    """Returns the location of a record, for messages."""
-    place = getattr(source, "place", None)
-    return f"{source.name}, record {index}" if place is None else place(index)

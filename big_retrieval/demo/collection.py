@@ -14,7 +14,7 @@ from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.open_files import files_of_flag, table_of
 from big_retrieval.data.formats.records import IMAGE, Records, load_image
 from big_retrieval.data.images import transforms
-from big_retrieval.data.sources import BaseSource, Record, RecordSource, is_absent, place_of
+from big_retrieval.data.sources import Record, RecordSource, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.report.thumbnails import unreadable
 from big_retrieval.retrieval import folder as folders
@@ -28,7 +28,7 @@ PREVIEW = 260  # maximum characters of a text in a list
 log = logging.getLogger(__name__)
 
 
-class SourceRecords(BaseSource):
+class SourceRecords(RecordSource):
     """Adapts a source of a run's config to the records of files (`retrieval/documents.py`).
 
     The id of a document is its record index, because ids of a source may occur twice.
@@ -51,7 +51,7 @@ class SourceRecords(BaseSource):
         return row | {"id": str(index)}
 
     def place(self, index: int) -> str:
-        return place_of(self._source, index)
+        return self._source.place(index)
 
     @property
     def table(self) -> "SourceRecords":
@@ -114,7 +114,7 @@ class DemoDocuments:
             return load_image(row["image"], Path("/"), f"document {self.ids[document]}")
         if self._records is None or "inside" not in row:
             return None
-        with record_at(place_of(self._records, row["row"])):
+        with record_at(self._records.place(row["row"])):
             return self._records[row["row"]].get(IMAGE)
 
     def _picture(self, document: int) -> tuple[str, bytes] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.build import make_source
-from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.demo.collection import DemoDocuments, SourceRecords, open_image_records
@@ -161,7 +161,7 @@ def _config_source(config: Config, data: str) -> RecordSource | None:
     if source is None:
         return None
     opened = make_source(source)
-    return opened.documents if isinstance(opened, JudgedSource) else opened
+    return opened.documents if isinstance(opened, GradedPairs) else opened
 
 
 def _prepare_source(source: RecordSource, options: IndexOptions, config: Config) -> IndexWork:

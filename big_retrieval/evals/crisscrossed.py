@@ -14,7 +14,7 @@ import scipy.sparse
 from big_retrieval.config import Config, register
 from big_retrieval.config.evals import once
 from big_retrieval.data.formats.open_files import expand
-from big_retrieval.data.sources import is_absent, place_of, value_of
+from big_retrieval.data.sources import is_absent, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.evals.caption_ndcg import check_one_text
 from big_retrieval.evals.evaluators import EvaluatorContext
@@ -92,7 +92,7 @@ class CrisscrossedCaptions(Retrieval):
             count = text.count(source, index)
             if is_absent(ids) or isinstance(ids, str) or len(ids) != count:
                 raise UserError(
-                    f"{place_of(source, index)}: {self.caption_column!r} is {ids!r:.60}; it must "
+                    f"{source.place(index)}: {self.caption_column!r} is {ids!r:.60}; it must "
                     f"hold an id for each of the {count} captions: name their column in "
                     f"{context.path}.caption_column."
                 )

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,8 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import (
-    BaseSource,
     Record,
     RecordSource,
-    place_of,
     texts_of,
     value_of,
 )
@@ -184,7 +182,7 @@ def chosen_rows(embeddings: Embeddings, rows: np.ndarray, *, overwrite: bool) ->
     return embeddings[: len(rows)]
 
 
-class ChosenRecords(BaseSource):
+class ChosenRecords(RecordSource):
     """The records of a source at these indices, int64 [n]."""
 
     def __init__(self, source: RecordSource, records: np.ndarray) -> None:
@@ -197,7 +195,7 @@ class ChosenRecords(BaseSource):
         return self._source[int(self._records[index])]
 
     def place(self, index: int) -> str:
-        return place_of(self._source, int(self._records[index]))
+        return self._source.place(int(self._records[index]))
 
     def value(self, index: int, column: str) -> Any:
         return value_of(self._source, int(self._records[index]), column)
@@ -206,11 +204,8 @@ class ChosenRecords(BaseSource):
         return texts_of(self._source, int(self._records[index]), column)
 
 
-class ChosenTexts:
+class ChosenTexts(RecordSource):
     """Texts of a source, one per record: items [n, 2] of record and text in the record."""
-
-    classes: Mapping[str, tuple[str, ...]] = {}
-    prompts: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, source: RecordSource, reader: FieldReader, items: np.ndarray) -> None:
         self.name = source.name
@@ -229,9 +224,6 @@ class ChosenTexts:
     def title(self, index: int, column: str) -> str:
         text = self._text(index)
         return "" if isinstance(text, str) else text[0]
-
-    def captions(self) -> Iterator[str]:
-        return iter(())
 
     def _text(self, index: int) -> Text:
         record, text = self._items[index].tolist()

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.formats.columns import match
-from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics
@@ -52,7 +52,7 @@ class JudgedQueries:
     """Queries and relevance of a ranking evaluator, for any system that ranks."""
 
     part: "Ranking"
-    source: JudgedSource
+    source: GradedPairs
 
     @cached_property
     def asked(self) -> np.ndarray:
@@ -172,7 +172,7 @@ def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
     return np.unique(indices[indices >= 0])
 
 
-def same_id_documents(part: "Ranking", source: JudgedSource) -> np.ndarray:
+def same_id_documents(part: "Ranking", source: GradedPairs) -> np.ndarray:
     """Returns the document with each query's id, int64 [Q]; -1 if none is to be skipped."""
     drops = part.data.same_ids if part.same_id == "auto" else part.same_id == "drop"
     queries, documents = (getattr(side, "ids", None) for side in (source.queries, source.documents))

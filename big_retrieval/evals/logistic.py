@@ -21,7 +21,7 @@ import scipy.optimize
 from big_retrieval import parallel
 from big_retrieval.evals.ranks import class_ranks
 from big_retrieval.inference.encoder import Encoder
-from big_retrieval.runtime import heartbeat
+from big_retrieval.runtime import activity
 
 SLOPE = 1e-7  # the search ends if no entry of the gradient, divided by the rows, is larger
 SAME = 1e-13  # the search also ends if the objective changes by less than this share
@@ -88,7 +88,7 @@ def fit(encoder: Encoder, rows: ProbeRows, l2: float, start: Classifier, steps: 
         """Computes the objective and its gradient, both divided by the number of rows."""
         classifier = unpacked(flat)
         losses, slope = _losses_and_slope(_on_devices(encoder, classifier), rows)
-        heartbeat.beat()
+        activity.beat()
         kernel, bias = (parallel.fetch(leaf).astype(np.float64) for leaf in slope)
         total = parallel.fetch(losses).sum(dtype=np.float64)
         total += l2 / 2 * np.square(classifier.kernel).sum()

@@ -14,7 +14,7 @@ from big_retrieval.config import AtLeast1, Config, Positive, Scenes, Source, reg
 from big_retrieval.config.evals import Evaluator, once
 from big_retrieval.config.ranges import Seed, ShareInside
 from big_retrieval.data.build import make_source
-from big_retrieval.data.sources import RecordSource, place_of, value_of
+from big_retrieval.data.sources import RecordSource, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.evals import logistic
 from big_retrieval.evals.encoding import ChosenRecords
@@ -111,7 +111,7 @@ class Probe(Evaluator):
             value = self._value(source, index)
             if value not in index_of:
                 raise UserError(
-                    f"{place_of(source, index)}: label column {self.label!r} is {value!r}, "
+                    f"{source.place(index)}: label column {self.label!r} is {value!r}, "
                     f"which no image of {context.path}.train has."
                 )
             labels[index] = index_of[value]
@@ -125,7 +125,7 @@ class Probe(Evaluator):
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
             return int(value)
         raise UserError(
-            f"{place_of(source, index)}: label column {self.label!r} is {value!r}; it must "
+            f"{source.place(index)}: label column {self.label!r} is {value!r}; it must "
             "be the name or the number of a class."
         )
 

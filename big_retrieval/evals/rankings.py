@@ -20,7 +20,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import RunWriter
@@ -51,7 +51,7 @@ class Rankings:
       extras: turns the first error into a warning, after which nothing is written; None raises it.
     """
 
-    def __init__(self, folder: Path | None, source: JudgedSource, extras: Extras | None = None):
+    def __init__(self, folder: Path | None, source: GradedPairs, extras: Extras | None = None):
         self._folder, self._source, self._extras = folder or Path(), source, extras
         self._files = contextlib.ExitStack()
         self._writes = folder is not None and jax.process_index() == 0

@@ -17,7 +17,7 @@ from big_retrieval.data.damage import SkippedRecords, record_at
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.images import transforms
-from big_retrieval.data.sources import RecordSource, column_of, place_of
+from big_retrieval.data.sources import RecordSource, column_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.explain.words import (
     bags_of,
@@ -144,7 +144,7 @@ def values_of(
     """Yields the index and the image or the texts of records; damaged ones go to `skipped`."""
     used = 0
     for record in records:
-        place = place_of(source, record)
+        place = source.place(record)
         try:
             with record_at(place):
                 if reader.field.modality == "text":

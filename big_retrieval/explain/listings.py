@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from big_retrieval.data.formats.folders import IMAGES
+from big_retrieval.data.formats.pictures import IMAGES
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
 from big_retrieval.explain.pages import Drawing, Listing

@@ -92,7 +92,7 @@ def _run(python: str, script: Path, seconds: float) -> Answer:
     except subprocess.TimeoutExpired:
         return Answer(problem=f"{python} took more than {seconds:.0f} s", missing=True)
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    status = processes.describe(done.returncode)
+    status = processes.format_exit_status(done.returncode)
     return Answer(problem=f"{python} {status} before it answered ({last[:300]})", missing=True)
 
 

@@ -21,8 +21,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference import activations, batching, gradcam
 from big_retrieval.inference.gradcam import GradCam
 from big_retrieval.models.towers import RetrievalModel, variables
-from big_retrieval.runtime import heartbeat
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime import activity
+from big_retrieval.runtime.progress import progress_bar
 from big_retrieval.sparse import gate
 from big_retrieval.sparse.terms import Terms
 
@@ -108,7 +108,7 @@ class Encoder:
                 output, valid, owners = jax.device_get(computed)
                 outputs.append(jax.tree.map(lambda x: x[valid], output))  # noqa: B023
                 records.append(owners[valid])
-                heartbeat.beat()
+                activity.beat()
         return jax.tree.map(lambda *parts: np.concatenate(parts), *outputs), np.concatenate(records)
 
     def gradcam(self, weights: Any, arrays: gradcam.Arrays, text: str, image: str) -> GradCam:
@@ -132,7 +132,7 @@ class Encoder:
                 batch = jax.tree.map(lambda x: np.asarray(x)[index], fields)  # noqa: B023
                 out = jax.tree.map(parallel.fetch, run(variables(weights), batch))
                 results.append(jax.tree.map(lambda x: x[: rows - start], out))  # noqa: B023
-                heartbeat.beat()
+                activity.beat()
         return jax.tree.map(lambda *parts: np.concatenate(parts), *results)
 
     def gradcam_obstacle(self, text: str, image: str) -> str:
@@ -181,7 +181,7 @@ class Encoder:
 
         Args:
           reading: threads that read records, and the count of damaged records.
-          progress: True for a progress line; None shows it on a terminal if encoding takes long.
+          progress: True for a bar if encoding takes long; None shows it on terminals only.
 
         Returns:
           Embeddings [n, M, N] (for a lexical field, gated CSR [n, V]) and their record indices [n],
@@ -195,11 +195,11 @@ class Encoder:
             raise UserError(f"{source.name} has nothing for the field {field!r} to encode.")
         encoded = batching.InOrder(len(items))
         noun = {"text": "texts", "image": "images"}.get(part.modality, "values")
-        with ProgressCounter.of_call(noun, len(items), progress) as counter:
+        with progress_bar(noun, len(items), shown=progress) as bar:
 
             def collect(rows: Embeddings, indices: np.ndarray) -> None:
                 encoded.put(rows, indices)
-                counter.add(len(indices))
+                bar.update(len(indices))
 
             batches = self._batches(field, source, reader, items, reading)
             self._encode(weights, field, batches, collect)
@@ -253,7 +253,7 @@ class Encoder:
             out, valid, owners = jax.device_get(computed)
             rows = jax.tree.map(lambda x: x[valid], out[field])
             collect(rows if terms is None else _sparse(rows, len(terms)), owners[valid])
-            heartbeat.beat()
+            activity.beat()
 
         with parallel.use(self._mesh):
             before = None
@@ -276,7 +276,7 @@ class Encoder:
         args = [self.spread(np.asarray(x)) for x in rows]
         args += [x if isinstance(x, jax.Array) else self.whole(np.asarray(x)) for x in rest]
         out = jax.jit(function, out_shardings=parallel.replicated(self._mesh))(*args)
-        heartbeat.beat()
+        activity.beat()
         return jax.tree.map(np.asarray, out)
 
     def spread(self, x: np.ndarray) -> jax.Array:

@@ -59,7 +59,7 @@ class TrainedModel:
         Args:
           texts: n texts, or a single text (n = 1).
           titles: n titles if the field has titles; empty for none.
-          progress: True for a progress line; None shows it on a terminal if encoding takes long.
+          progress: True for a bar if encoding takes long; None shows it on terminals only.
 
         Raises:
           UserError: there are no texts, the text field is missing, or the titles do not fit.

@@ -1,4 +1,4 @@
-"""A file that is written part by part and goes on where it was when its process was killed."""
+"""A file that is written part by part; a killed process continues it when it is repeated."""
 
 import json
 import os
@@ -11,49 +11,43 @@ from big_retrieval.io.manifest import to_json
 
 
 class AppendedFile:
-    """Writes parts into `<file>.partial`, which gets its name when all are there.
+    """Writes parts into `<file>.partial`, which is renamed when it is complete.
 
-    `<file>.partial.json` says what the parts were made of, how many bytes they have, and what the
-    writer noted with the last one. What was written behind these bytes is not counted, and cut off.
+    `<file>.partial.json` has the inputs and the bytes of the parts, and the notes of the writer
+    with the last part. Anything after these bytes is cut off on resume.
 
     Args:
-      path: the file; its folder is made.
-      determines: everything that determines the content, for JSON; compared on resume: where it is
-        the same, further parts are written behind those that are there, else the file begins anew.
+      path: the file; its folder is created.
+      determines: everything that determines the content, for JSON. On resume with the same values,
+        more parts are appended; else the file is written from scratch.
 
     Attributes:
-      path: the file.
-      noted: what was noted with the last part; {}: no part is there.
+      noted: notes of the last part; {} if there is none.
     """
 
     def __init__(self, path: Path, determines: Mapping[str, Any]):
-        self.path, self._partial = path, path.with_name(path.name + ".partial")
+        self._path, self._partial = path, path.with_name(path.name + ".partial")
         self._state = path.with_name(path.name + ".partial.json")
         self._determines = json.loads(to_json(dict(determines)))
         durable.make_folder(path.parent)
-        known = self._known()
-        self.noted: dict[str, Any] = known.get("noted", {})
-        self._file = self._partial.open("r+b" if known else "wb")
-        self._file.truncate(int(known.get("bytes", 0)))
+        saved = self._saved_state()
+        self.noted: dict[str, Any] = saved.get("noted", {})
+        self._file = self._partial.open("r+b" if saved else "wb")
+        self._file.truncate(int(saved.get("bytes", 0)))
         self._file.seek(0, os.SEEK_END)
 
-    def _known(self) -> dict[str, Any]:
-        """What is known of the parts that are there; {}: there are none, or others are wanted."""
+    def _saved_state(self) -> dict[str, Any]:
+        """Returns the state of the parts; {} if there are none, or with other inputs."""
         try:
-            known = json.loads(self._state.read_bytes())
+            state = json.loads(self._state.read_bytes())
             size = self._partial.stat().st_size
         except (OSError, ValueError):
             return {}
-        same = known.get("determines") == self._determines and known["bytes"] <= size
-        return known if same else {}
+        is_same = state.get("determines") == self._determines and state["bytes"] <= size
+        return state if is_same else {}
 
     def add(self, part: Iterable[bytes], noted: Mapping[str, Any]) -> None:
-        """Writes a part, and then notes that it is there.
-
-        Args:
-          part: its bytes, piece by piece.
-          noted: for JSON; what whoever goes on needs to know.
-        """
+        """Writes a part, and then its notes: JSON that the continued process needs."""
         self._file.writelines(part)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -62,14 +56,14 @@ class AppendedFile:
         durable.write_bytes(self._state, to_json(state))
 
     def finish(self) -> None:
-        """Gives the file its name."""
+        """Renames the complete file."""
         self._file.close()
-        durable.publish(self._partial, self.path)
+        durable.publish(self._partial, self._path)
         self._state.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Leaves the parts for the next run."""
+        """Keeps the parts for the next run."""
         self._file.close()

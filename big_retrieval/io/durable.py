@@ -1,12 +1,12 @@
-"""Files, folders and renames that are on the disk, not only in the memory of the operating system.
+"""Files, folders and renames that survive a power loss.
 
-After a power loss a file system gives back what was synced (`fsync`). What was merely written may
-be missing, empty, or cut short, even where a file that was written later is whole. Three things are
+After a power loss, a file system has everything that was synced (`fsync`). A file that was only
+written may be missing, empty, or cut short, even if a later file is complete. Three things are
 synced separately: the content of a file, the names in a folder, and a rename, which belongs to the
 folder of the old name and to the folder of the new name.
 
-Some file systems (network mounts, Windows) cannot sync a folder; there, names are as durable as the
-file system makes them, and nothing is said. A file that cannot be synced is always an error.
+Some file systems (network mounts, Windows) cannot sync a folder; this is ignored. A file that
+cannot be synced is always an error.
 """
 
 import contextlib
@@ -15,19 +15,15 @@ import os
 import shutil
 from pathlib import Path
 
-# What a file system answers that cannot sync folders at all. EIO and ENOSPC are never among them.
+# Errors of file systems that cannot sync folders at all; EIO and ENOSPC are never among them.
 _UNSUPPORTED = {errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EISDIR}
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file that survives a power loss whole, with the old or with the new content.
-
-    Args:
-      path: of the file; its folder exists.
-      data: the new content.
+    """Writes a file that has the old or the new content after a power loss.
 
     Raises:
-      OSError: the file cannot be written or synced; an old file stays as it was.
+      OSError: the file cannot be written or synced; an old file is unchanged.
     """
     partial = path.with_name(path.name + ".partial")
     try:
@@ -46,10 +42,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 def replace(old: Path, new: Path) -> None:
     """Renames a file or a folder, over a file of the new name, and syncs the folders of both names.
 
-    The content is not synced: `sync_file` or `sync_tree` come before.
-
-    Raises:
-      OSError: the rename or the sync failed.
+    The content is not synced: call `sync_file` or `sync_tree` before.
     """
     os.replace(old, new)
     sync_folder(new.parent)
@@ -58,11 +51,7 @@ def replace(old: Path, new: Path) -> None:
 
 
 def publish(partial: Path, path: Path) -> None:
-    """Gives a finished file its name: syncs the content, then renames, then syncs the folder.
-
-    Raises:
-      OSError: the content or the name may be lost.
-    """
+    """Renames a finished file: syncs the content, then renames, then syncs the folder."""
     sync_file(partial)
     replace(partial, path)
 
@@ -82,11 +71,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Syncs the names in a folder, where the file system can do that.
-
-    Raises:
-      OSError: the disk failed (EIO, ENOSPC).
-    """
+    """Syncs the names in a folder, if the file system can do that."""
     if os.name == "nt":
         return
     try:
@@ -103,10 +88,7 @@ def sync_folder(folder: Path) -> None:
 def sync_tree(folder: Path) -> None:
     """Syncs every file and every folder below `folder`, from the leaves up, then `folder` itself.
 
-    Links are names in their folder; what they point to is not synced.
-
-    Raises:
-      OSError: the disk failed.
+    Links are names in their folder; their targets are not synced.
     """
     for parent, _, names in os.walk(folder, topdown=False):
         for path in (Path(parent, name) for name in names):
@@ -116,11 +98,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, a folder with its content, or a link, whose target stays; or nothing.
-
-    Raises:
-      OSError: something could not be removed.
-    """
+    """Removes a file, a folder with its content, or a link (not its target), if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)  # which follows no link inside of the folder
     else:
@@ -128,11 +106,7 @@ def remove(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and its missing parents, each of which is synced into its own parent.
-
-    Raises:
-      OSError: a folder cannot be made, or a file has its name.
-    """
+    """Creates a folder and its missing parents, and syncs each one into its parent."""
     missing = []
     while not folder.exists():
         missing.append(folder)

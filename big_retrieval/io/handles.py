@@ -1,4 +1,4 @@
-"""Open files that are read at any place: a process keeps a bounded number of them open."""
+"""Files with random access; a process keeps a limited number of them open."""
 
 import contextlib
 import hashlib
@@ -18,11 +18,7 @@ _handles: OrderedDict[Any, Any] = OrderedDict()  # the last used one last
 
 
 def stamp_of(path: str | os.PathLike[str] | int) -> Stamp:
-    """Returns size and modification time, by which a changed file is noticed.
-
-    Raises:
-      OSError: the file does not exist.
-    """
+    """Returns size and modification time, by which a changed file is noticed."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
@@ -41,33 +37,31 @@ def check_unchanged(path: str | os.PathLike[str], stamp: Stamp, file: int | None
     """Raises a UserError if a file is missing or has another size or modification time.
 
     Args:
-      path: the file.
       stamp: `stamp_of` the file when it was opened first.
-      file: its descriptor, if the file that was opened counts, whatever has its name now.
+      file: its descriptor, to check the opened file instead of the file of that name.
     """
     try:
         current = stamp_of(path if file is None else file)
     except OSError as problem:
-        current, reason = None, f"cannot be read any more ({problem.strerror})"
+        current, reason = None, f"cannot be read ({problem.strerror})"
     else:
         reason = "was changed while it was in use"
     if current != stamp:
-        raise UserError(f"{os.fspath(path)} {reason}: run the command again.")
+        raise UserError(f"{os.fspath(path)} {reason}. Run the command again.")
 
 
 def reopen(open_file: Callable[[str], Any], path: str, stamp: Stamp) -> Any:
     """Returns `open_file(path)`, which stays open while it is among the last `MAX_OPEN` used.
 
-    The result is shared by all threads. Nothing closes it explicitly: it must close its file when
-    the last reference is gone, which is after a read that another thread is in.
+    All threads share the result. Nothing closes it explicitly: it must close its file with the last
+    reference, which may be in a read of another thread.
 
     Args:
-      open_file: a function of a module, the same one at each call.
-      path: the file.
+      open_file: a module-level function, the same one in each call.
       stamp: `stamp_of` the file when it was opened first.
 
     Raises:
-      UserError: the file was changed since then.
+      UserError: the file has changed since then.
     """
     key = open_file, path, stamp
     try:  # no lock, which a forked process might inherit locked
@@ -93,11 +87,10 @@ def open_reader(path: str) -> Any:
 
 
 class RandomAccessFile:
-    """Any part of a file, for any thread and, pickled, for any process of this machine.
+    """Reader of any part of a file, for any thread and, pickled, for any process of this machine.
 
     Args:
-      path: the file.
-      stamp: `stamp_of` the file when its places were looked up; None for now.
+      stamp: `stamp_of` the file when its positions were looked up; None for now.
     """
 
     def __init__(self, path: Path, stamp: Stamp | None = None):
@@ -107,10 +100,10 @@ class RandomAccessFile:
         return RandomAccessFile, (self._path, self._stamp)
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` to `stop`; fewer at the end of the file.
+        """Returns the bytes from `start` to `stop`; fewer at the end of the file.
 
         Raises:
-          UserError: the file was changed since its places were looked up.
+          UserError: the file has changed since its positions were looked up.
         """
         file = reopen(_Descriptor, self._path, self._stamp)
         found = os.pread(file.number, stop - start, start)
@@ -120,13 +113,10 @@ class RandomAccessFile:
 
 
 class MappedFile:
-    """Tells whether a file that is mapped into memory was cut or written meanwhile.
+    """Check of a file that is mapped into memory, created before it is mapped.
 
-    Reading a mapped part that the file does not have any more would end the process (SIGBUS). A
-    file that another one has replaced by its name stays as it was.
-
-    Args:
-      path: the file, before it is mapped.
+    Reading a mapped part that was cut off would end the process (SIGBUS). A file whose name was
+    given to another one is unchanged.
     """
 
     def __init__(self, path: str | os.PathLike[str]):

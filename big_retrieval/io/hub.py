@@ -1,4 +1,4 @@
-"""The model hub: the cache first, then the network, without waiting for one that is not there."""
+"""The model hub: the cache first, then the network, without long waits if there is none."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,16 +10,12 @@ T = TypeVar("T")
 
 
 def fetch(name: str, load: Callable[[bool], T], *, what: str, otherwise: str) -> T:
-    """Loads something by its name on the hub.
+    """Loads something by its name on the hub; raises a UserError if that fails.
 
     Args:
-      name: the name.
-      load: given whether only the cache is to be used, loads it or raises whatever it does.
-      what: names it in messages.
-      otherwise: what to do with no network, for the message.
-
-    Raises:
-      UserError: it is not to be had, with the reason.
+      load: loads it, from the cache only if called with True; any exception counts as a failure.
+      what: noun for messages, such as "the model".
+      otherwise: what to do without a network, for the message.
     """
     import huggingface_hub
 

@@ -1,4 +1,4 @@
-"""What counts as a checkpoint: a folder whose every file has the checksum that its manifest says.
+"""Checkpoints: folders whose files have the checksums in their manifest.
 
     checkpoints/<step>/state/          arrays (Orbax)
                        config.json     the whole configuration
@@ -7,8 +7,8 @@
                        manifest.json   size and SHA-256 of every file above; written last
                        evaluation.json metrics of an evaluation that ran after the save, if any
 
-Orbax restores flipped bits without complaint and takes half-deleted folders for whole ones, so a
-folder counts only with a manifest, and is used only after every checksum in it was recomputed.
+Orbax restores flipped bits without an error, and accepts half-deleted folders. A folder therefore
+counts only with a manifest, and is used only after every checksum in it was recomputed.
 """
 
 import errno
@@ -25,27 +25,27 @@ from big_retrieval.io import durable
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 EVALUATION = "evaluation.json"
-# What reading gives on bad blocks and broken file systems: EUCLEAN and EBADMSG of Linux, too.
+# Errors of bad blocks and broken file systems; EUCLEAN and EBADMSG are of Linux.
 UNREADABLE = {errno.EIO, getattr(errno, "EUCLEAN", errno.EIO), errno.EBADMSG}
 
 
 def to_json(value: Any) -> bytes:
-    """Canonical JSON: sorted keys, one form for one value."""
+    """Returns canonical JSON: sorted keys, one form for one value."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's content, hexadecimal."""
+    """Returns the SHA-256 of a file's content, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_manifest(folder: Path) -> None:
-    """Records every file below `folder`, and a digest of the record itself.
+    """Writes a manifest of every file below `folder`, with a digest of the manifest itself.
 
-    The manifest vouches for what survives a power loss: every file that it lists, every folder in
-    between and `folder` itself are synced first. Afterwards the manifest and the name of `folder`
-    in its parent are synced, so that older data may be removed once this function returns.
+    Every listed file, every folder in between and `folder` itself are synced first. Afterwards the
+    manifest and the name of `folder` in its parent are synced, so that older data may be removed
+    once this function returns.
 
     Raises:
       OSError: a file cannot be read or synced; there is no manifest then.
@@ -62,21 +62,20 @@ def write_manifest(folder: Path) -> None:
 
 
 def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
-    """What is wrong with a folder that has a manifest, or None if it is intact.
+    """Returns the damage of a folder with a manifest, or None if it is intact.
 
-    A file that the disk cannot read any more is damaged. A file that this process may not read, or
-    cannot read just now (a stale network mount), says nothing about the checkpoint.
+    A file that the disk cannot read is damaged. A file that this process may not read, or cannot
+    read just now (a stale network mount), raises an error instead.
 
     Args:
-      folder: the checkpoint, or another folder with a manifest.
-      checksums_up_to: of files with more bytes only the size is compared; None: of none.
+      checksums_up_to: maximum bytes of a file whose checksum is compared; None for no limit.
 
     Raises:
       UserError: a file cannot be read for a reason other than damage.
     """
     name = MANIFEST
     try:
-        files = _listed(folder)
+        files = _unsealed("files", (folder / MANIFEST).read_bytes())
         if files is None:
             return f"{MANIFEST} is damaged"
         for name, entry in files.items():
@@ -89,18 +88,13 @@ def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
                 continue
             if sha256_file(path) != entry["sha256"]:
                 return f"{name} has another checksum"
-    except FileNotFoundError:  # removed in this moment
+    except FileNotFoundError:  # removed just now
         return f"{name} is missing"
     except OSError as problem:
         if problem.errno in UNREADABLE:
             return f"{name} cannot be read ({problem.strerror})"
-        raise UserError(f"{folder / name} cannot be read: {problem.strerror}.") from None
+        raise UserError(f"Cannot read {folder / name}: {problem.strerror}.") from None
     return None
-
-
-def _listed(folder: Path) -> dict[str, Any] | None:
-    """The files that a manifest lists, with size and checksum; None: the manifest is damaged."""
-    return _unsealed("files", (folder / MANIFEST).read_bytes())
 
 
 def _sealed(name: str, value: Mapping[str, Any]) -> bytes:
@@ -118,18 +112,18 @@ def _unsealed(name: str, raw: bytes) -> dict[str, Any] | None:
 
 
 def step_of(name: str) -> int | None:
-    """The step of a checkpoint folder's name, or None: `012`, `²` and `3.damaged` are no steps."""
+    """Returns the step of a checkpoint folder's name; None for others, such as `012` or `²`."""
     step = int(name) if name.isascii() and name.isdecimal() else None
     return step if str(step) == name else None
 
 
 def run_folder(checkpoint: Path) -> Path:
-    """RUN of a checkpoint folder RUN/checkpoints/STEP; any other folder itself."""
+    """Returns RUN of a checkpoint folder RUN/checkpoints/STEP; any other folder itself."""
     return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint
 
 
 def complete_steps(root: Path) -> list[int]:
-    """Steps whose folder has a manifest, ascending."""
+    """Returns the steps whose folder has a manifest, ascending."""
     if not root.is_dir():
         return []
     found = {step_of(path.name): path for path in root.iterdir()}
@@ -144,11 +138,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
 
 
 def write_evaluation(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Writes the metrics of a finished checkpoint, whose own files stay as they are.
-
-    Raises:
-      OSError: the file cannot be written or synced.
-    """
+    """Writes the metrics of a finished checkpoint; its other files stay unchanged."""
     values = {"evaluated": True, "metrics": dict(metrics)}
     durable.write_bytes(folder / EVALUATION, _sealed("meta", values))
 
@@ -171,16 +161,16 @@ def _late_evaluation(folder: Path) -> dict[str, Any]:
 def newest_intact(root: Path, step: int | None = None, first: int | None = None) -> Path:
     """Returns a verified checkpoint folder to read from; moves nothing.
 
-    Warns of each damaged checkpoint for which another one is used. A running trainer may remove old
-    checkpoints meanwhile: then looks again.
+    Warns about each damaged checkpoint for which another one is used. A running trainer may remove
+    old checkpoints meanwhile; the function then looks again.
 
     Args:
       root: a folder of checkpoints, or one checkpoint.
-      step: which one; None takes the newest intact one.
-      first: the step of one that is taken before newer ones, if it is there and intact.
+      step: required step; None for the newest intact one.
+      first: step to prefer over newer ones, if it exists and is intact.
 
     Raises:
-      UserError: there is none, or the wanted one is damaged.
+      UserError: there is no checkpoint, or the required one is damaged.
     """
     problems: list[str] = []
     for folder in _candidates(root, step, first):
@@ -192,8 +182,8 @@ def newest_intact(root: Path, step: int | None = None, first: int | None = None)
         if folder != root and not (folder / MANIFEST).is_file():  # pruned, or moved aside
             return newest_intact(root, step, first)
         problems.append(f"{folder} is damaged ({problem})")
-    found = "; ".join(problems) or f"none is complete (with a {MANIFEST})"
-    raise UserError(f"no usable checkpoint in {root}: {found}.")
+    reasons = "; ".join(problems) or f"none is complete (with a {MANIFEST})"
+    raise UserError(f"No usable checkpoint in {root}: {reasons}.")
 
 
 def _candidates(root: Path, step: int | None, first: int | None) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Arrays: .npy files that are written piece by piece, .npz files that are read with a bound."""
+"""Arrays: .npy files written in pieces, and .npz files read up to a limit."""
 
 import io
 from pathlib import Path
@@ -12,11 +12,10 @@ from big_retrieval.io.space import reason
 
 
 def read_npz(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
-    """Arrays of an .npz file; nothing is unpickled, or unpacked beyond the bound of `check_zip`.
+    """Returns arrays of an .npz file, without pickles, up to the size limit of `check_zip`.
 
     Args:
-      path: the file.
-      prefix: beginning of the names of the arrays to read.
+      prefix: prefix of the names of the arrays to read.
 
     Raises:
       UserError: the file is missing, damaged, or packed too densely.
@@ -29,38 +28,28 @@ def read_npz(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
         raise
     except Exception as problem:  # of zip files, of zlib, of numpy, or no memory
         raise UserError(
-            f"{path} is no whole .npz file of plain arrays ({reason(problem)})."
+            f"Cannot read {path} as .npz file of plain arrays: {reason(problem)}."
         ) from None
 
 
 def header(dtype: Any, shape: tuple[int, ...]) -> bytes:
-    """What an .npy file of an array begins with; its length does not depend on the rows.
-
-    Args:
-      dtype: of the elements.
-      shape: of the array.
-    """
-    found = io.BytesIO()
+    """Returns the header of an .npy file; its length does not depend on the number of rows."""
+    out = io.BytesIO()
     layout: Any = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
         "fortran_order": False,
         "shape": shape,
     }
-    np.lib.format.write_array_header_1_0(found, layout)
-    return found.getvalue()
+    np.lib.format.write_array_header_1_0(out, layout)
+    return out.getvalue()
 
 
 class ArrayWriter:
-    """A .npy file that rows are appended to.
-
-    Args:
-      path: the file; written anew.
-      dtype: of the elements.
-      shape: of one row; (): the rows are numbers.
+    """A new .npy file to append rows to.
 
     Attributes:
-      rows: appended so far.
-      shape: of one row.
+      rows: number of rows so far.
+      shape: shape of one row; () for numbers.
     """
 
     def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()):

@@ -1,7 +1,7 @@
-"""Reading the files that a user names: regular files only, and of a reasonable size.
+"""Reads files of users: regular files only, and of a limited size.
 
-A named pipe makes whoever opens it wait for ever, and a device such as /dev/zero never ends. Every
-place that opens a file of a user's therefore asks here first.
+Opening a named pipe can wait forever, and a device such as /dev/zero never ends. All code that
+opens a file of a user therefore calls `check_regular` or a function of this module.
 """
 
 import gzip
@@ -24,11 +24,7 @@ _KINDS = {
 
 
 def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> os.stat_result:
-    """Makes sure that a path is a regular file, and returns its `os.stat`; follows links.
-
-    Args:
-      path: the file.
-      folders: whether a folder is allowed, too.
+    """Returns the `os.stat` of a regular file, or with `folders` of a folder; follows links.
 
     Raises:
       UserError: the path is a pipe, a device or something else.
@@ -38,21 +34,18 @@ def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> os.
     kind = stat.S_IFMT(found.st_mode)
     if kind != stat.S_IFREG and not (folders and kind == stat.S_IFDIR):
         what = _KINDS.get(kind, "no file")
-        raise UserError(
-            f"{os.fspath(path)} is {what}, not a regular file; give the path of a file."
-        )
+        raise UserError(f"{os.fspath(path)} is {what}, not a regular file. Use the path of a file.")
     return found
 
 
 def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """The content of a regular file.
+    """Returns the content of a regular file.
 
     Args:
-      path: the file.
-      most: largest allowed size in bytes; None: no limit.
+      most: maximum size in bytes; None for no limit.
 
     Raises:
-      UserError: the path is no regular file, or the file is too large.
+      UserError: the path is not a regular file, or the file is too large.
       OSError: the file cannot be read.
     """
     check_regular(path)
@@ -63,14 +56,14 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
             check_regular(path)
         if most is not None and size > most:
             raise UserError(
-                f"{os.fspath(path)} has {size / 2**20:,.0f} MiB, more than the "
-                f"{most / 2**20:,.0f} MiB that such a file may have; make it smaller."
+                f"{os.fspath(path)} has {size / 2**20:,.0f} MiB. The limit of such files is "
+                f"{most / 2**20:,.0f} MiB."
             )
         return file.read() if most is None else file.read(most)
 
 
 def read_gzip(path: str | os.PathLike[str], most: int) -> bytes:
-    """The unpacked content of a gzip file: at most `most` bytes, or less of a dense file.
+    """Returns the unpacked content of a gzip file, at most `most` bytes.
 
     Raises:
       UserError: the file is damaged or too large.
@@ -81,13 +74,11 @@ def read_gzip(path: str | os.PathLike[str], most: int) -> bytes:
         with gzip.open(path) as file:
             data = file.read(most + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
-        raise UserError(
-            f"{os.fspath(path)} cannot be read: it cannot be unpacked ({problem}); fetch it again."
-        ) from None
+        raise UserError(f"Cannot unpack {os.fspath(path)}: {problem}. Download it again.") from None
     if len(data) > most:
         raise UserError(
-            f"{os.fspath(path)} unpacks to more than {most / 2**20:,.0f} MiB, too much for such a "
-            f"file. If it is right, unpack it first: gunzip {os.fspath(path)}"
+            f"{os.fspath(path)} unpacks to more than {most / 2**20:,.0f} MiB. If that is correct, "
+            f"unpack it first: gunzip {os.fspath(path)}"
         )
     return data
 
@@ -96,7 +87,7 @@ def check_zip(path: str | os.PathLike[str]) -> None:
     """Raises a UserError if a zip archive, such as .npz, unpacks to far more than its own size.
 
     Raises:
-      zipfile.BadZipFile: the file is no whole archive.
+      zipfile.BadZipFile: the file is not a complete archive.
     """
     size = check_regular(path).st_size
     with zipfile.ZipFile(path) as archive:
@@ -109,22 +100,16 @@ def check_zip(path: str | os.PathLike[str]) -> None:
     }:  # fmt: skip
         raise UserError(
             f"{os.fspath(path)} has {size / 2**20:,.1f} MiB and unpacks to {total / 2**20:,.0f} "
-            "MiB, or is packed in an unusual way. If it is right, save it without compression."
+            "MiB, or is packed in an unusual way. If that is correct, save it without compression."
         )
 
 
 def _max_unpacked(size: int) -> int:
-    """The bytes that a packed file of some bytes may have unpacked."""
+    """Returns the maximum unpacked bytes of a packed file."""
     return max(MAX_UNPACKED, MAX_RATIO * size)
 
 
 def read_text(path: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict") -> str:
-    """The content of a regular file as a text, with line ends as Python's.
-
-    Raises:
-      UserError: it is no regular file.
-      OSError: it cannot be read.
-      UnicodeDecodeError: it has another encoding.
-    """
+    """Returns the text of a regular file; raises a UserError for anything else."""
     check_regular(path)
     return Path(path).read_text(encoding=encoding, errors=errors)

@@ -1,4 +1,4 @@
-"""Free space, for messages about files that cannot be written."""
+"""Errors of files that cannot be written, with the free space of their disk."""
 
 import errno
 import os
@@ -14,35 +14,28 @@ CODE = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which
 NO_SPACE = re.compile(
     rf"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}|\d requested and \d+ written"
 )
-LITTLE = 2**20  # bytes; a file system with less space than this is full
+LITTLE = 2**20  # bytes; a file system with less free space is full
 
 
-def lacks_space(problem: BaseException) -> bool:
+def lacks_space(error: BaseException) -> bool:
     """Returns True if an exception of any library is about a full disk or an exceeded quota."""
-    return _code(problem) in FULL
+    return _code(error) in FULL
 
 
-def reason(problem: BaseException) -> str:
-    """Why something failed, in few words: the system's own, or the exception with its type."""
-    if isinstance(problem, OSError) and problem.strerror:
-        return problem.strerror
-    if isinstance(problem, UserError):
-        return str(problem).rstrip(".")
-    if code := _code(problem):
+def reason(error: BaseException) -> str:
+    """Returns the system's message of an error, or the exception's first line with its type."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, UserError):
+        return str(error).rstrip(".")
+    if code := _code(error):
         return os.strerror(code)
-    first = str(problem).strip().partition("\n")[0]
-    return f"{type(problem).__name__}: {first}" if first else type(problem).__name__
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def free_space(path: Path) -> str:
-    """The free space of a file's file system, such as `0.5 MiB of 4.0 GiB are free`.
-
-    Args:
-      path: a file or folder, which need not exist.
-
-    Returns:
-      A part of a sentence; empty where the file system does not answer.
-    """
+    """Returns a text such as `0.5 MiB of 4.0 GiB are free` about a path's file system, or ""."""
     try:
         usage = shutil.disk_usage(_existing(path))
     except OSError:
@@ -51,56 +44,60 @@ def free_space(path: Path) -> str:
 
 
 def is_full(path: Path) -> bool:
-    """Whether the file system of a file has next to no space, or no room for one more file."""
+    """Returns True if a path's file system has almost no space, or no room for one more file."""
     try:
-        found = os.statvfs(_existing(path))
+        status = os.statvfs(_existing(path))
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize < LITTLE or (found.f_files > 0 and found.f_favail == 0)
+    has_space = status.f_bavail * status.f_frsize >= LITTLE
+    return not has_space or (status.f_files > 0 and status.f_favail == 0)
 
 
-def cannot_write(path: Path, problem: BaseException) -> str:
-    """A sentence without its full stop: the file, the reason, and the free space of its disk."""
-    space = free_space(path)
-    return f"{path} cannot be written: {reason(problem)}" + (f" ({space})" if space else "")
-
-
-def remedy(what: str, problem: BaseException) -> str:
-    """What to do about something that cannot be written, as a part of a sentence."""
-    return f"make room for {what}" if lacks_space(problem) else "put that right"
-
-
-def no_space(problem: BaseException, path: Path | None = None) -> UserError:
-    """The error of a command that `lacks_space`.
+def write_error(path: Path, error: BaseException, what: str = "it", resumes: str = "") -> UserError:
+    """Returns the error of a file that cannot be written: reason, free space, and what to do.
 
     Args:
-      problem: from any library; its file name is used if it has one.
-      path: the output of the command; None if unknown. If only the folder of temporary files is
-        full, the message names that.
+      what: thing to write, for the message.
+      resumes: where the repeated command resumes, such as "checkpoint 7"; "" if it starts again.
     """
-    name = getattr(problem, "filename2", None) or getattr(problem, "filename", None)  # of a copy
+    space = free_space(path)
+    remedy = f"Make room for {what}" if lacks_space(error) else "Correct that"
+    return UserError(
+        f"Cannot write {path}: {reason(error)}{f' ({space})' if space else ''}. {remedy}, then "
+        f"repeat the same command{f', which resumes from {resumes}' if resumes else ''}."
+    )
+
+
+def no_space(error: BaseException, path: Path | None = None) -> UserError:
+    """Returns the error of a command that `lacks_space`.
+
+    Args:
+      error: from any library; its file name is used if it has one.
+      path: output of the command; None if unknown. If only the folder of temporary files is full,
+        the message names that folder.
+    """
+    name = getattr(error, "filename2", None) or getattr(error, "filename", None)  # of a copy
     temporary = Path(os.environ.get("TMPDIR", "/tmp"))
     if isinstance(name, str):
         path = Path(name)
-    elif is_full(temporary) and not (path and is_full(path)):
-        path = temporary
-    told = cannot_write(path, problem) if path else f"no output can be written: {reason(problem)}"
-    return UserError(f"{told}; {remedy('it', problem)}, then repeat the same command.")
+    elif path is None or (is_full(temporary) and not is_full(path)):
+        path = temporary if is_full(temporary) else Path("the output")
+    return write_error(path, error)
 
 
-def _code(problem: BaseException) -> int | None:
-    """The error number of the system, or that which the message is about."""
-    if isinstance(problem, OSError) and problem.errno:
-        return problem.errno
-    if found := CODE.search(str(problem)):
-        return int(found[1])
-    if NO_SPACE.search(str(problem)):
-        return errno.EDQUOT if os.strerror(errno.EDQUOT) in str(problem) else errno.ENOSPC
+def _code(error: BaseException) -> int | None:
+    """Returns the system's error number of an exception, or of its message; None if unknown."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    if match := CODE.search(str(error)):
+        return int(match[1])
+    if NO_SPACE.search(str(error)):
+        return errno.EDQUOT if os.strerror(errno.EDQUOT) in str(error) else errno.ENOSPC
     return None
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
+    """Returns the path, or the nearest folder above it that exists."""
     return next((p for p in (path, *path.absolute().parents) if p.exists()), Path("/"))
 
 

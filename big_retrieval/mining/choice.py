@@ -1,4 +1,4 @@
-"""Which of the documents that were found for a query become its hard negatives."""
+"""Choice of a query's hard negatives among the documents that a search returned."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -9,20 +9,18 @@ import numpy as np
 from big_retrieval.data.text.normalize import WORD, find_words, normalize_text
 from big_retrieval.mining.options import MiningOptions
 
-SYMBOL = r"[^\p{Z}\p{C}]"  # any other character that can be seen
+SYMBOL = r"[^\p{Z}\p{C}]"  # any other visible character
 
 
 @dataclass(frozen=True)
 class QueryResults:
-    """The documents that a search found for a query.
+    """Ranking of a query; all numbers are indices in the `Task`.
 
     Attributes:
-      query: its number.
-      documents: their numbers, best first, [n].
-      scores: of these, [n].
-      right: the numbers of its right documents, and of those of other queries with its text.
-      best_right: the best score of a right document, found or not; NaN if no right document has a
-        score.
+      documents: indices, best first, [n].
+      scores: their scores, [n].
+      right: indices of the relevant documents of this query and of other queries with its text.
+      best_right: best score of a relevant document; NaN if unknown.
     """
 
     query: int
@@ -34,7 +32,7 @@ class QueryResults:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A hard negative: the document, its score, and its rank among all that were found, from 1."""
+    """A hard negative: the document, its score, and its rank in the search results, from 1."""
 
     document: int
     score: float
@@ -42,62 +40,59 @@ class Chosen:
 
 
 def choose(
-    found: QueryResults,
+    results: QueryResults,
     options: MiningOptions,
     text_of: Callable[[int], str],
     answers: Sequence[str],
     dropped: Counter[str],
     itself: Callable[[int], bool] = lambda number: False,
 ) -> list[Chosen]:
-    """The hard negatives of a query, best first.
+    """Returns the hard negatives of a query, best first.
 
-    Left out are: right documents, the query itself, documents with the text of a right document or
-    of an earlier negative, documents whose scores are too near to the best right document's or
-    above it, and documents that contain an answer (as DPR's evaluation decides).
+    It leaves out relevant documents, the query itself, documents with the text of a relevant
+    document or of an earlier negative, documents whose scores are too high, and documents that
+    contain an answer (as DPR's evaluation decides).
 
     Args:
-      found: the ranking.
-      options: how negatives are chosen.
       text_of: title and text of a document.
       answers: known answers to the query.
-      dropped: counts what was left out, by reason.
-      itself: whether a document is the query.
+      dropped: counts the documents left out, by reason.
+      itself: returns True if a document is the query.
     """
-    most = ceiling(found.best_right, options)
-    known = {_key(text_of(number)) for number in found.right}
-    words = [words_of(answer) for answer in answers]
-    left: list[Chosen] = []
-    wrong = 0  # that were passed, to skip the first ones
-    for rank, (number, score) in enumerate(zip(found.documents, found.scores, strict=True), 1):
-        if options.count and len(left) == options.count and not options.draw:
+    limit = ceiling(results.best_right, options)
+    known = {_key(text_of(number)) for number in results.right}
+    answer_words = [words_of(answer) for answer in answers]
+    chosen: list[Chosen] = []
+    candidates = 0  # to skip the first ones
+    for rank, (number, score) in enumerate(zip(results.documents, results.scores, strict=True), 1):
+        if options.count and len(chosen) == options.count and not options.draw:
             break
-        if number in found.right or itself(number):
-            dropped["right" if number in found.right else "the query itself"] += 1
+        if number in results.right or itself(number):
+            dropped["right" if number in results.right else "the query itself"] += 1
             continue
-        wrong += 1
+        candidates += 1
         text = text_of(number)
-        why = (
-            "first ranks" if wrong <= options.skip
-            else "score too near" if not score <= most
+        reason = (
+            "first ranks" if candidates <= options.skip
+            else "score too near" if not score <= limit
             else "same text" if _key(text) in known
-            else "answer inside" if has_answer(text, words)
+            else "answer inside" if has_answer(text, answer_words)
             else ""
         )  # fmt: skip
-        if why:
-            dropped[why] += 1
+        if reason:
+            dropped[reason] += 1
             continue
         known.add(_key(text))
-        left.append(Chosen(number, score, rank))
-    return _drawn(left, found.query, options) if options.draw else left
+        chosen.append(Chosen(number, score, rank))
+    if not options.draw or not options.count or len(chosen) <= options.count:
+        return chosen
+    rng = np.random.default_rng([options.seed, results.query])
+    drawn = np.sort(rng.choice(len(chosen), options.count, replace=False))
+    return [chosen[index] for index in drawn.tolist()]
 
 
 def ceiling(right: float, options: MiningOptions) -> float:
-    """The highest score that a negative may have; infinite without a limit.
-
-    Args:
-      right: the best score of a right document; NaN: unknown, and then there is no limit.
-      options: has the margins.
-    """
+    """Returns the highest score of a negative, infinite without a limit or if `right` is NaN."""
     limits = [np.inf]
     if not np.isnan(right):
         limits += [right - options.margin] if options.margin is not None else []
@@ -106,41 +101,30 @@ def ceiling(right: float, options: MiningOptions) -> float:
     return float(min(limits))
 
 
-def _drawn(left: list[Chosen], query: int, options: MiningOptions) -> list[Chosen]:
-    """Draws some of the negatives by the seed and the query's number; best first."""
-    if not options.count or len(left) <= options.count:
-        return left
-    rng = np.random.default_rng([options.seed, query])
-    places = np.sort(rng.choice(len(left), options.count, replace=False))
-    return [left[place] for place in places.tolist()]
-
-
 def _key(text: str) -> str:
-    """Equal for copies of a text."""
+    """Returns a key that is equal for copies of a text."""
     return normalize_text(text, ignore_case=True)
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text and all other characters that can be seen, as in DPR's evaluation."""
+    """Returns the words and other visible characters of a text, as in DPR's evaluation."""
     return tuple(find_words(text, f"{WORD}|{SYMBOL}"))
 
 
 def has_answer(text: str, answers: Sequence[tuple[str, ...]]) -> bool:
-    """Whether the text contains all words of an answer, one behind the other.
+    """Returns True if a text contains all words (`words_of`) of an answer in a row.
 
-    Args:
-      text: of a passage.
-      answers: the words of each answer (`words_of`); an answer without words is in no text.
+    An answer without words is in no text.
     """
-    wanted = [answer for answer in answers if answer]
-    if not wanted:
+    answers = [answer for answer in answers if answer]
+    if not answers:
         return False
     words = words_of(text)
-    places: dict[str, list[int]] = {}
-    for place, word in enumerate(words):
-        places.setdefault(word, []).append(place)
+    indices: dict[str, list[int]] = {}
+    for index, word in enumerate(words):
+        indices.setdefault(word, []).append(index)
     return any(
         words[start : start + len(answer)] == answer
-        for answer in wanted
-        for start in places.get(answer[0], ())
+        for answer in answers
+        for start in indices.get(answer[0], ())
     )

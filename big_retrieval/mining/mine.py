@@ -1,11 +1,11 @@
-"""Mines hard negatives into a file; a command that was stopped resumes when repeated."""
+"""Mines hard negatives into a file; a stopped command resumes when it is repeated."""
 
 import dataclasses
 import functools
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,12 @@ import numpy as np
 
 from big_retrieval.config import Config, schema
 from big_retrieval.data.formats.tables import digest_of
-from big_retrieval.data.sources import fingerprint_of
 from big_retrieval.io.appended import AppendedFile
 from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
 from big_retrieval.mining.searchers import CandidateSearcher
 from big_retrieval.mining.task import Task
 from big_retrieval.runtime import locks
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
 QUERIES = 1024  # searched at a time
@@ -33,18 +32,14 @@ def mine(
     depth: int,
     out: Path,
 ) -> None:
-    """Writes the hard negatives of every query that has a right document.
+    """Writes the hard negatives of every query that has a relevant document.
 
     Args:
-      task: queries and documents.
-      searcher: finds documents.
-      config: has the fields.
-      options: which of the found documents become negatives.
-      depth: how many documents are searched for a query.
+      depth: number of documents to search for each query.
       out: the file, in DPR's form.
     """
-    asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
-    log.info(f"{len(asked):,} queries, {len(task.documents):,} documents")
+    queries = np.array([n for n, right in enumerate(task.right) if right], np.int64)
+    log.info(f"{len(queries):,} queries, {len(task.documents):,} documents")
     determines = {
         "searcher": searcher.fingerprint,
         "config": schema.to_plain(config),
@@ -52,65 +47,66 @@ def mine(
         "depth": depth,
         **dataclasses.asdict(options),
     }
-    with Output(out, determines) as file:
-        if file.done:
-            log.info(f"resuming after the {file.done:,} queries in {out}.partial")
-        progress = ProgressCounter("queries", len(asked) - file.done)
-        for start in range(file.done, len(asked), QUERIES):
-            part = asked[start : start + QUERIES]
-            file.write(_rows(task, searcher, part, options, depth, file.dropped), len(part))
-            progress.add(len(part))
-        progress.close()
+    with AppendedFile(out, determines) as file:
+        done = int(file.noted.get("queries", 0))
+        counts = Counter({int(n): times for n, times in file.noted.get("counts", {}).items()})
+        dropped = Counter[str](file.noted.get("dropped", {}))
+        if done:
+            log.info(f"resuming after the {done:,} queries in {out}.partial")
+        with progress_bar("queries", len(queries) - done) as progress:
+            for start in range(done, len(queries), QUERIES):
+                part = queries[start : start + QUERIES]
+                rows = [*_rows(task, searcher, part, options, depth, dropped)]
+                counts.update(len(row["hard_negative_ctxs"]) for row in rows)
+                locks.check()
+                lines = [(json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows]
+                state = {"queries": start + len(part), "counts": counts, "dropped": dropped}
+                file.add(lines, state)
+                progress.update(len(part))
         locks.check()
         file.finish()
-    counts, made = file.counts, sum(number * count for number, count in file.counts.items())
-    each = made / max(1, counts.total())
-    log.info(f"{made:,} negatives, {each:.1f} a query; {counts[0]:,} queries without negatives")
-    if file.dropped:
-        reasons = (f"{count:,} x {why}" for why, count in file.dropped.most_common())
+    total = sum(number * times for number, times in counts.items())
+    mean = total / max(1, counts.total())
+    log.info(f"{total:,} negatives, {mean:.1f} a query; {counts[0]:,} queries without negatives")
+    if dropped:
+        reasons = (f"{times:,} x {reason}" for reason, times in dropped.most_common())
         log.info(f"skipped: {'; '.join(reasons)}")
     log.info(f"written to {out}; to train on it: {' '.join(training(config, out))}")
 
 
 def training(config: Config, out: Path) -> list[str]:
-    """The flags that make a config train on the written file.
-
-    Args:
-      config: of the training; its fields may read other columns.
-      out: the file.
-    """
-    names = ["type=dpr", f"path={out}"]
-    given = [*(f"data.{each}" for each in names), f"negatives.count={config.negatives.count or 1}"]
+    """Returns the flags that make a config train on the written file."""
+    keys = ["data.type=dpr", f"data.path={out}", f"negatives.count={config.negatives.count or 1}"]
     for name, field in config.encoded.items():
         column = "query" if field.side == "query" else "text"
         if field.modality == "text" and field.column != column:
-            given.append(f"fields.{name}.column={column}")
-    given += [f"labels.{name}=" for name in ("query", "score") if getattr(config.labels, name)]
-    return [f"--config.{each}" for each in given]
+            keys.append(f"fields.{name}.column={column}")
+    keys += [f"labels.{name}=" for name in ("query", "score") if getattr(config.labels, name)]
+    return [f"--config.{key}" for key in keys]
 
 
 def _rows(
     task: Task,
     searcher: CandidateSearcher,
-    asked: np.ndarray,
+    queries: np.ndarray,
     options: MiningOptions,
     depth: int,
     dropped: Counter[str],
 ) -> Iterator[dict[str, Any]]:
-    """Yields the rows of some queries; `dropped` counts what is left out, by reason."""
-    found, scores, best_right = searcher.search(asked, min(depth, len(task.documents)))
-    for place, number in enumerate(asked.tolist()):
+    """Yields the rows of queries in DPR's form; counts what is left out, by reason."""
+    documents, scores, best_right = searcher.search(queries, min(depth, len(task.documents)))
+    for index, number in enumerate(queries.tolist()):
         question, answers = task.question(number), task.answers(number)
         if not question:
             dropped["query without a text"] += 1
             continue
-        present = found[place] >= 0
+        present = documents[index] >= 0
         results = QueryResults(
             number,
-            found[place][present].tolist(),
-            scores[place][present].tolist(),
+            documents[index][present].tolist(),
+            scores[index][present].tolist(),
             task.right_of_text[number],
-            float(best_right[place]),
+            float(best_right[index]),
         )
         itself = functools.partial(task.itself, number)
         chosen = choose(results, options, task.whole_text, answers, dropped, itself)
@@ -120,8 +116,8 @@ def _rows(
             "positive_ctxs": [_passage(task, document) for document in task.right[number]],
             "negative_ctxs": [],
             "hard_negative_ctxs": [
-                {**_passage(task, each.document), "score": round(each.score, 6), "rank": each.rank}
-                for each in chosen
+                {**_passage(task, hit.document), "score": round(hit.score, 6), "rank": hit.rank}
+                for hit in chosen
             ],
         }
 
@@ -132,42 +128,11 @@ def _passage(task: Task, document: int) -> dict[str, Any]:
     return {"title": title, "text": text, "passage_id": task.document_id(document)}
 
 
-class Output(AppendedFile):
-    """Writes the rows of some queries at a time.
-
-    Attributes:
-      done: queries whose rows are written.
-      counts: number of negatives -> how many queries have it.
-      dropped: what was left out, by reason.
-    """
-
-    def __init__(self, path: Path, determines: Mapping[str, Any]):
-        super().__init__(path, determines)
-        self.done = int(self.noted.get("queries", 0))
-        self.counts = Counter({int(n): count for n, count in self.noted.get("counts", {}).items()})
-        self.dropped = Counter(self.noted.get("dropped", {}))
-
-    def write(self, rows: Iterable[Mapping[str, Any]], queries: int) -> None:
-        """Writes rows, and then notes how far the file goes.
-
-        Args:
-          rows: in DPR's form.
-          queries: how many queries the rows are of; a query may have no row.
-        """
-        locks.check()
-        lines = []
-        for row in rows:
-            self.counts[len(row["hard_negative_ctxs"])] += 1
-            lines.append((json.dumps(row, ensure_ascii=False) + "\n").encode())
-        self.done += queries
-        self.add(lines, {"queries": self.done, "counts": self.counts, "dropped": self.dropped})
-
-
 def data_fingerprints(task: Task) -> dict[str, str]:
-    """Returns the fingerprints of the queries, of the documents, and of which are right."""
+    """Returns the fingerprints of the queries, of the documents and of the relevant pairs."""
     queries, documents = range(len(task.queries)), range(len(task.documents))
     return {
-        "queries": fingerprint_of(task.queries) or digest_of(map(task.question, queries)),
-        "documents": fingerprint_of(task.documents) or digest_of(map(task.text, documents)),
+        "queries": task.queries.fingerprint or digest_of(map(task.question, queries)),
+        "documents": task.documents.fingerprint or digest_of(map(task.text, documents)),
         "right": digest_of(map(list, task.right)),
     }

@@ -1,4 +1,4 @@
-"""Searchers that find documents for queries: a model, by exact search, or BM25."""
+"""Searchers of candidate documents: exact search by a model, or BM25."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,41 +22,36 @@ from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.mining.task import Task, make_task
 
-PAIRS = 4096  # whose scores are computed at a time
+PAIRS = 4096  # scored at a time
 CHUNK = 256  # queries that are scored against all documents at a time
 
 
 class CandidateSearcher(Protocol):
-    """Finds documents; best score first.
+    """Finds documents for the queries of a task.
 
     Attributes:
-      fingerprint: equal for searchers that find the same documents.
+      fingerprint: equal for searchers with the same results.
     """
 
     fingerprint: str
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The best documents of some queries of the task.
+        """Returns the best documents of queries, best first.
 
         Args:
-          queries: their numbers, [q].
-          depth: documents of a query at most.
+          queries: query indices [q].
+          depth: maximum number of documents per query.
 
         Returns:
-          Numbers of documents [q, depth], -1 behind the last one (BM25 and lexical models find only
+          Document indices [q, depth], -1 after the last one (BM25 and lexical models return only
           documents that share a word with the query); their scores [q, depth]; and the best score
-          of each query's right documents [q], NaN if no right document has a score.
+          of each query's relevant documents [q], NaN if none has a score.
         """
         ...
 
 
 class WordSearcher:
-    """BM25.
-
-    Args:
-      task: queries and documents.
-      columns: "query" and "document" -> the columns of the side's texts.
-    """
+    """BM25 over the text columns of each side ("query", "document")."""
 
     def __init__(self, task: Task, columns: Mapping[str, Sequence[str]]):
         self._task, self._columns = task, columns
@@ -64,23 +59,13 @@ class WordSearcher:
         self._index = Bm25(side_texts(task.documents, columns["document"]))
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `CandidateSearcher`."""
         texts = side_texts(self._task.queries, self._columns["query"], queries)
         right = [self._task.right[number] for number in queries.tolist()]
         return self._index.search(texts, depth, right)
 
 
 class ModelSearcher:
-    """A model; every query is scored with every document.
-
-    Args:
-      task: queries and documents.
-      config: of the model.
-      readers: field name -> how it is read.
-      encoder: encodes on the devices.
-      weights: the parameters.
-      reading: by what records are read.
-    """
+    """A model that scores every query with every document."""
 
     def __init__(
         self,
@@ -98,39 +83,37 @@ class ModelSearcher:
 
         def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:
             weighting = {n: f.weight for n, f in config.fields.items() if f.side == name}
-            mine = {n: readers[n] for n in weighting}
-            found = source_encoder.encode_fields(source, mine)
+            found = source_encoder.encode_fields(source, {n: readers[n] for n in weighting})
             fields = average(
                 self._topology, found.embeddings, weighting, found.present, overwrite=True
             )
             return fields, found.any(weighting)
 
-        self._queries, self._asked = side("query", task.queries)
-        embeddings, present = side("document", task.documents)
-        self._documents, self._present = embeddings, np.flatnonzero(present)  # that can be found
-        self._known = present
+        self._queries, self._has_query = side("query", task.queries)
+        self._documents, self._has_document = side("document", task.documents)
+        self._present = np.flatnonzero(self._has_document)
         # Once: laying them out takes longer than searching for some queries.
-        findable = embeddings if present.all() else embeddings[self._present]
+        is_complete = len(self._present) == len(task.documents)
+        findable = self._documents if is_complete else self._documents[self._present]
         score = self._topology.score
         self._scorer = DocumentScorer(findable, score=score, encoder=encoder, chunk=CHUNK)
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `CandidateSearcher`."""
         found, scores = self._scorer.best(self._queries[queries], depth)
-        present = self._asked[queries][:, None]  # [q, 1]
+        present = self._has_query[queries][:, None]  # [q, 1]
         if scipy.sparse.issparse(self._queries):
-            present = present & (scores > 0)  # others share no word with the query
+            present = present & (scores > 0)  # documents that share a word with the query
         found = np.where(present, self._present[found], -1)
         return found, scores, self._right(queries)
 
     def _right(self, queries: np.ndarray) -> np.ndarray:
-        """The best score of the right documents of some queries, [q]."""
+        """Returns the best score of the relevant documents of queries [q]."""
         pairs = np.array(
             [
                 (place, document)
                 for place, number in enumerate(queries.tolist())
                 for document in self._task.right[number]
-                if self._known[document]
+                if self._has_document[document]
             ],
             np.int64,
         ).reshape(-1, 2)
@@ -149,7 +132,7 @@ class ModelSearcher:
 def search_with_bm25(
     config: Config, data: Source, documents: str | None
 ) -> tuple[Task, WordSearcher]:
-    """The task of some data, and BM25 over the texts of its fields; arguments as `make_task`."""
+    """Returns the task of some data (see `make_task`), and BM25 over the texts of its fields."""
     task = make_task(config, data, None, documents)
     return task, WordSearcher(task, text_columns(config))
 
@@ -157,7 +140,7 @@ def search_with_bm25(
 def search_with_model(
     model: TrainedModel, data: Source, documents: str | None
 ) -> tuple[Task, ModelSearcher]:
-    """The task of some data, and a model that searches its documents; see `make_task`."""
+    """Returns the task of some data (see `make_task`), and a model that searches its documents."""
     config = model.config
     readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
     task = make_task(config, data, model.tokenizer, documents)

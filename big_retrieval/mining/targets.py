@@ -28,7 +28,7 @@ from big_retrieval.io.appended import AppendedFile
 from big_retrieval.io.npy import header
 from big_retrieval.io.regular import read_text
 from big_retrieval.runtime import locks
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
@@ -66,7 +66,7 @@ def _captions(source: Any, field: Any) -> list[Text]:
     texts = all_texts(source, TextReader(field))[1]
     if not texts:
         raise UserError(
-            f"{source.name} has no captions: name their column with --text, or --field."
+            f"{source.name} has no captions. Set their column with --text, or their --field."
         )
     return texts
 
@@ -83,14 +83,12 @@ def text_field(config: Config, wanted: str = "") -> str:
         return wanted
     if wanted:
         choices = ", ".join(texts) or "none"
-        raise UserError(f"--field is {wanted!r}, which is no text field of the config ({choices}).")
+        raise UserError(f"--field is {wanted!r}. Text fields of the config: {choices}.")
     aligned = {getattr(part, "aligned_with", "") for part in config.fields.values()} & set(texts)
     for names in (list(aligned), texts):
         if len(names) == 1:
             return names[0]
-    raise UserError(
-        f"--field is missing: the config has the text fields {', '.join(texts) or 'none'}."
-    )
+    raise UserError(f"Add --field. Text fields of the config: {', '.join(texts) or 'none'}.")
 
 
 def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, name: str) -> int:
@@ -110,7 +108,7 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
     """
     if model.encoder.terms(field) is not None:
         raise UserError(
-            f"{name} is lexical in {field!r}, with a number for each word piece: give an encoder "
+            f"{name} is lexical in {field!r}, with a number for each word piece. Use an encoder "
             "with dense embeddings."
         )
 
@@ -145,32 +143,32 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
       D.
     """
     if Path(vectors).resolve() == out.resolve():
-        raise UserError(f"--vectors and --out are both {vectors}; give --out another name.")
+        raise UserError(f"--vectors and --out are both {vectors}. Choose another --out.")
     store = open_store(vectors)
     if store.ndim != 2 or store.dtype.kind != "f":
         raise UserError(
-            f"--vectors {vectors} holds {store.dtype} {list(store.shape)}; it must hold floats "
-            "[captions, D], a row for each caption."
+            f"--vectors {vectors} contains {store.dtype} {list(store.shape)}. It must contain "
+            "floats [captions, D]."
         )
     try:
         lines = read_text(Path(captions)).removesuffix("\n").split("\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UserError(
-            f"--captions {captions} cannot be read ({reason}); give a text file."
+            f"Cannot read --captions {captions}: {reason}. Use a UTF-8 text file."
         ) from None
     counts = {f"--vectors {vectors}": len(store), f"--captions {captions}": len(lines)}
     for label, count in counts.items():
         if count != len(texts):
             raise UserError(
-                f"{label} has {count:,} rows, but the data have {len(texts):,} captions: make it "
+                f"{label} has {count:,} rows, but the data have {len(texts):,} captions. Create it "
                 "from all captions of all records, in their order."
             )
     for number, (line, text) in enumerate(zip(lines, texts, strict=True), 1):
         if line.split() != as_one(text).split():  # a caption may contain a line feed
             raise UserError(
                 f"--captions {captions}, line {number}, is {line!r:.80}, but this caption of "
-                f"the data is {as_one(text)!r:.80}: the vectors must be in the order of the data."
+                f"the data is {as_one(text)!r:.80}. Sort the vectors in the order of the data."
             )
     stat = Path(vectors).stat()
     determines = {
@@ -202,8 +200,8 @@ def _write(
     with AppendedFile(out, settings) as file:
         done = int(file.noted.get("captions", 0))
         if done:
-            log.info(f"goes on after the {done:,} captions that {out}.partial has")
-        progress = ProgressCounter("captions", len(texts) - done)
+            log.info(f"resuming after the {done:,} captions in {out}.partial")
+        progress = progress_bar("captions", len(texts) - done)
         for start in range(done, len(texts), CHUNK):
             stop = min(start + CHUNK, len(texts))
             vectors = np.ascontiguousarray(rows(start, stop), "<f4")  # [stop - start, D]
@@ -211,13 +209,13 @@ def _write(
             if is_bad.any():
                 index = start + int(is_bad.argmax())
                 raise UserError(
-                    f"the vector of caption {index:,} ({as_one(texts[index])!r:.60}) holds "
-                    f"numbers that are not finite; they come from {next(iter(origin.values()))}."
+                    f"The vector of caption {index:,} ({as_one(texts[index])!r:.60}), from "
+                    f"{next(iter(origin.values()))}, is not finite."
                 )
             locks.check()
             head = b"" if start else header("<f4", (len(texts), vectors.shape[1]))
             file.add([head, vectors.tobytes()], {"captions": stop, "width": vectors.shape[1]})
-            progress.add(stop - start)
+            progress.update(stop - start)
         progress.close()
         locks.check()
         out.unlink(missing_ok=True)  # before the hash of its texts changes

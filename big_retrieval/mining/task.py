@@ -1,4 +1,4 @@
-"""What is mined: queries, documents, and which documents are right for which query."""
+"""Task of mining: queries, documents, and the relevant documents of each query."""
 
 import itertools
 from collections import defaultdict
@@ -20,7 +20,8 @@ from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.views import renamed
-from big_retrieval.data.judged.qrels import DuplicatePolicy, JudgedSource
+from big_retrieval.data.judged.graded import GradedPairs
+from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.passages.published import has_titles
@@ -37,12 +38,12 @@ class Task:
     """Queries and documents.
 
     Attributes:
-      queries: a record for each.
-      documents: a record for each.
-      right: the numbers of the right documents of each query, best first.
-      query: how the queries' texts are read.
-      document: how the documents' texts are read.
-      judged: whether a query and a document with one id are the same, as in BEIR's ArguAna.
+      queries: a record per query.
+      documents: a record per document.
+      right: document indices of the relevant documents of each query, best first.
+      query: reader of the queries' texts.
+      document: reader of the documents' texts.
+      judged: a query and a document with one id are the same, as in BEIR's ArguAna.
     """
 
     queries: RecordSource
@@ -53,7 +54,7 @@ class Task:
     judged: bool = False
 
     def text(self, number: int) -> tuple[str, str]:
-        """Title and text of a document; empty where it has none."""
+        """Returns title and text of a document; empty if missing."""
         try:
             found = source_texts(self.documents, number, self.document)[0]
         except Damaged:
@@ -61,11 +62,11 @@ class Task:
         return ("", found) if isinstance(found, str) else found
 
     def whole_text(self, number: int) -> str:
-        """Title and text of a document as one."""
+        """Returns title and text of a document, joined."""
         return " ".join(self.text(number))
 
     def question(self, number: int) -> str:
-        """The text of a query, with its title if it has one; empty where it has none."""
+        """Returns the text of a query, with its title if it has one; empty if missing."""
         try:
             found = source_texts(self.queries, number, self.query)[0]
         except Damaged:
@@ -73,15 +74,15 @@ class Task:
         return found if isinstance(found, str) else " ".join(filter(None, found))
 
     def answers(self, number: int) -> tuple[str, ...]:
-        """The known answers to a query."""
+        """Returns the known answers to a query."""
         return _answers(self.queries, number)
 
     def document_id(self, number: int) -> str:
-        """The id of a document."""
+        """Returns the id of a document."""
         return id_of(self.documents, number)
 
     def itself(self, query: int, document: int) -> bool:
-        """Whether a document is the query: it has its id, in judged data, or its text."""
+        """Returns True if a document has the query's text, or in judged data its id."""
         known = all(hasattr(source, "id") for source in (self.queries, self.documents))
         if self.judged and known and id_of(self.queries, query) == self.document_id(document):
             return True
@@ -91,22 +92,21 @@ class Task:
 
     @cached_property
     def right_of_text(self) -> Sequence[AnyOf[int]]:
-        """The right documents of each query and of all other queries with its text."""
-        found: defaultdict[str, set[int]] = defaultdict(set)
+        """Relevant documents of each query and of all other queries with its text."""
+        by_text: defaultdict[str, set[int]] = defaultdict(set)
         keys = []
         for number, right in enumerate(self.right):
             keys.append(normalize_text(self.question(number), ignore_case=True))
-            found[keys[-1]].update(right)
-        return [found[key] for key in keys]
+            by_text[keys[-1]].update(right)
+        return [by_text[key] for key in keys]
 
 
 def source_of_path(path: str, split: str, duplicates: DuplicatePolicy) -> Source:
-    """Queries and right documents of a path: a folder in BEIR's form, or a file in DPR's form.
+    """Returns the source of a folder in BEIR's form, or of a file in DPR's form.
 
     Args:
-      path: the folder or file.
-      split: of BEIR's qrels.
-      duplicates: what becomes of BEIR's pairs that are judged twice.
+      split: split of BEIR's qrels.
+      duplicates: how BEIR's pairs that are judged twice are handled.
     """
     if Path(path).is_dir():
         return Beir(path=path, split=split, min_relevance=1, duplicates=duplicates)
@@ -114,7 +114,7 @@ def source_of_path(path: str, split: str, duplicates: DuplicatePolicy) -> Source
 
 
 def config_of_texts(data: Source) -> Config:
-    """A config for data of `source_of_path` without one: the fields query, and title and text."""
+    """Returns a config for data of `source_of_path`: the fields query, and title and text."""
     titled = not isinstance(data, Beir) or has_titles(Path(data.path))
     document = TextField(side="document", column="text", title="title" if titled else "")
     fields: Any = {"query": TextField(column="query"), "document": document}
@@ -122,35 +122,34 @@ def config_of_texts(data: Source) -> Config:
 
 
 def make_task(config: Config, data: Source, tokenizer: Any, documents: str | None) -> Task:
-    """The task of some data.
+    """Returns the task of some data.
 
     Args:
-      config: has the fields, of which the first text field of each side is written.
-      data: queries and right documents.
-      tokenizer: of the fields; None: texts are only read.
-      documents: file of further documents of pairs that nobody judged; None or "": none.
+      config: its first text field of each side is written to the file.
+      tokenizer: None if texts are only read.
+      documents: file with more documents, for pairs that nobody judged; None or "" for none.
 
     Raises:
-      UserError: data that are missing, or a side without a text field.
+      UserError: data are missing, or a side has no text field.
     """
     readers = make_readers(config, tokenizer)
     texts: list[FieldReader] = []
     for side in ("query", "document"):
         names = config.side(side, "text")
         if not names:
-            raise UserError(f"config.fields has no text field on the {side} side to mine with.")
+            raise UserError(f"config.fields has no text field on the {side} side. Add one.")
         texts.append(readers[min(names)])
     source = make_source(data)
-    if not isinstance(source, JudgedSource):
+    if not isinstance(source, GradedPairs):
         collection = Collection(documents) if documents else None
         return pairs_task(source, texts[0], texts[1], collection)
     if documents:
-        raise UserError("--documents is not for judged pairs, which bring all documents.")
+        raise UserError("Remove --documents: judged pairs have all their documents.")
     return judged_task(source, texts[0], texts[1])
 
 
-def judged_task(source: JudgedSource, query: FieldReader, document: FieldReader) -> Task:
-    """The task of judged pairs: documents with a relevance above 0 are right."""
+def judged_task(source: GradedPairs, query: FieldReader, document: FieldReader) -> Task:
+    """Returns the task of judged pairs: documents with a score above 0 are relevant."""
     count = len(source.queries)
     right: list[Sequence[int]] = []
     for numbers in source.qrels.blocks(np.arange(count)):
@@ -168,32 +167,26 @@ def pairs_task(
     document: FieldReader,
     collection: Collection | None = None,
 ) -> Task:
-    """The task of other sources: a document is right for the queries whose records have it.
+    """Returns the task of other sources: a query's relevant documents are those of its records.
 
     Queries with the same text are one. The documents are those of a collection, and those of all
-    records (right ones and negatives) that are not in it, each text once.
-
-    Args:
-      source: the records.
-      query: how their queries are read.
-      document: how their documents are read.
-      collection: further documents; None: none.
-
-    Raises:
-      UserError: no record can be read.
+    records (positives and negatives) that are not in it, each text once.
     """
     read = _Reading(query, document)
     for index in range(len(source)):
         read.add(source, index)
     if not read.queries:
-        raise UserError(f"{source.name} has no record with a query and a document to mine for.")
+        raise UserError(f"{source.name} has no record with a query and a document.")
     places = read.places(collection)
     first = 0 if collection is None else len(collection)
     own = [text for text, place in zip(read.texts, places, strict=True) if place >= first]
-    rows = [{document.field.column: text} | _title(document, title) for title, text in own]
+    column = document.field.title
+    rows = [
+        {document.field.column: text} | ({column: title} if column else {}) for title, text in own
+    ]
     return Task(
         Records(Rows(read.queries, "queries"), image=(), text=""),
-        Documents(_table(collection, document, rows), collection),
+        Documents(collection, document, rows),
         [[places[number] for number in found] for found in read.right],
         query,
         document,
@@ -204,9 +197,9 @@ class _Reading:
     """Distinct queries and documents of records.
 
     Attributes:
-      queries: a row for each query.
-      right: for each the numbers of its right documents.
-      texts: title and text of every document, by number.
+      queries: a row per query.
+      right: relevant documents of each query, as indices in `texts`.
+      texts: title and text of every document.
     """
 
     def __init__(self, query: FieldReader, document: FieldReader):
@@ -215,25 +208,26 @@ class _Reading:
         self.right: list[dict[int, None]] = []
         self.texts: list[tuple[str, str]] = []
         self._numbers: dict[Hashable, int] = {}
-        self._asked: dict[str, int] = {}
+        self._queries: dict[str, int] = {}
 
     def add(self, source: RecordSource, index: int) -> None:
-        """Reads a record; one that is damaged adds nothing."""
+        """Reads a record; a damaged one adds nothing."""
         try:
-            said = source_texts(source, index, self._query)[0]
+            query = source_texts(source, index, self._query)[0]
             texts = source_texts(source, index, self._document)
             others = read_negatives(_perhaps(source, index, NEGATIVES), NEGATIVES, "")
         except Damaged:
             return
-        words = said if isinstance(said, str) else " ".join(filter(None, said))
-        place = self._asked.setdefault(normalize_text(words), len(self.queries))
-        if place == len(self.queries):
-            self.queries.append({self._query.field.column: words, ANSWERS: [], "id": str(place)})
+        question = query if isinstance(query, str) else " ".join(filter(None, query))
+        number = self._queries.setdefault(normalize_text(question), len(self.queries))
+        if number == len(self.queries):
+            row = {self._query.field.column: question, ANSWERS: [], "id": str(number)}
+            self.queries.append(row)
             self.right.append({})
-        mine = self.queries[place][ANSWERS]
-        mine += [each for each in _answers(source, index) if each not in mine]
+        answers = self.queries[number][ANSWERS]
+        answers += [answer for answer in _answers(source, index) if answer not in answers]
         pairs = [("", text) if isinstance(text, str) else text for text in texts]
-        self.right[place] |= dict.fromkeys(map(self._number, pairs))
+        self.right[number] |= dict.fromkeys(map(self._number, pairs))
         for item in others:
             self._number((item.title if self._document.field.title else "", item.text))
 
@@ -244,66 +238,53 @@ class _Reading:
         return number
 
     def places(self, collection: Collection | None) -> list[int]:
-        """Where each text stands: in the collection, or behind it in the order of the numbers."""
+        """Returns the index of each text in the collection, or after it if it is not there."""
+        count = 0 if collection is None else len(collection)
         found = [-1] * len(self.texts)
-        for row in range(0 if collection is None else len(collection)):
+        for row in range(count):
             assert collection is not None
             try:
-                each = collection.read(row)
+                document = collection.read(row)
             except Damaged:
                 continue
-            key = (each["title"] if self._document.field.title else "", each["text"])
-            number = self._numbers.get(of_text(key), -1)
+            title = document["title"] if self._document.field.title else ""
+            number = self._numbers.get(of_text((title, document["text"])), -1)
             if number >= 0 and found[number] < 0:
                 found[number] = row
-        behind = itertools.count(0 if collection is None else len(collection))
-        return [next(behind) if place < 0 else place for place in found]
+        after = itertools.count(count)
+        return [next(after) if row < 0 else row for row in found]
 
 
 def _answers(source: RecordSource, index: int) -> tuple[str, ...]:
     value = _perhaps(source, index, ANSWERS)
-    found = [] if is_absent(value) else [value] if isinstance(value, str) else list(value)
-    return tuple(str(each) for each in found)
+    answers = [] if is_absent(value) else [value] if isinstance(value, str) else list(value)
+    return tuple(map(str, answers))
 
 
 def _perhaps(source: RecordSource, index: int, column: str) -> Any:
-    """A value that records may have; None where they have no such column."""
+    """Returns a value of a record; None if it has no such column."""
     try:
         return value_of(source, index, column)
     except UserError:
         return None
 
 
-def _title(reader: FieldReader, title: str) -> dict[str, str]:
-    column = reader.field.title
-    return {column: title} if column else {}
-
-
 class Documents(Records):
-    """Documents of a collection, and behind them those of records.
+    """Documents of a collection, followed by the documents of records."""
 
-    Args:
-      table: all of them.
-      collection: knows the ids of the first ones; None: there are none.
-    """
-
-    def __init__(self, table: Table, collection: Collection | None):
+    def __init__(
+        self, collection: Collection | None, reader: FieldReader, rows: list[dict[str, Any]]
+    ):
+        self._ids = () if collection is None else collection.ids
+        table: Table = Rows(rows, "documents")
+        if collection is not None:
+            title = reader.field.title
+            names = {"text": reader.field.column} | ({"title": title} if title else {})
+            of_collection = renamed(collection.table, {x: y for x, y in names.items() if x != y})
+            table = Chain([of_collection, table], "documents") if rows else of_collection
         super().__init__(table, image=(), text="", name="documents")
-        self._collection = collection
 
     def id(self, index: int) -> str:
-        """The id in the collection; of others their number, with "own-" in front."""
-        count = 0 if self._collection is None else len(self._collection)
-        if self._collection is not None and index < count:
-            return str(self._collection.ids[index].as_py())
-        return f"own-{index - count}"
-
-
-def _table(collection: Collection | None, reader: FieldReader, rows: list[dict[str, Any]]) -> Table:
-    own = Rows(rows, "documents")
-    if collection is None:
-        return own
-    title = reader.field.title
-    names = {"text": reader.field.column} | ({"title": title} if title else {})
-    whole = renamed(collection.table, {x: y for x, y in names.items() if x != y})
-    return Chain([whole, own], "documents") if rows else whole
+        """Returns the id in the collection, or "own-INDEX" for the documents of records."""
+        count = len(self._ids)
+        return str(self._ids[index].as_py()) if index < count else f"own-{index - count}"

@@ -121,11 +121,7 @@ def _ranked(
     """Returns the source of an evaluation with chosen judgments.
 
     Args:
-      source: of the folder of the data.
       documents: all; of more than `RANKED`, a sample is ranked.
-      folder: takes the judgments and the sample.
-      name: of the split.
-      judgments: the chosen ones.
     """
     most = RANKED[machine.here().is_small]
     path = _write_judgments(folder / f"{name}.tsv", judgments)

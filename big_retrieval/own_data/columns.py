@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from big_retrieval.data.formats.folders import IMAGES
+from big_retrieval.data.formats.pictures import IMAGES
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.own_data.data_flags import DataFlags
@@ -48,8 +48,6 @@ class Roles:
     """Roles of the columns.
 
     Attributes:
-      kind: one of `KINDS`.
-      columns: role -> column.
       messages: which columns were chosen and why.
     """
 
@@ -75,9 +73,6 @@ class ColumnChooser:
     """Chooses columns for roles.
 
     Args:
-      table: the rows.
-      flags: columns that the user names.
-      data: the data's name, for messages.
       preferred: role -> column that is chosen if it exists and no flag names another one.
 
     Raises:

@@ -28,10 +28,7 @@ def on_data(
     """Returns the config with one evaluator, of data in any form that `train --data` takes.
 
     Args:
-      config: of a trained model.
-      data: a file, folder or pattern.
       flags: columns that the user names. For other roles, columns of the training data come first.
-      folder: takes indices of rows.
       separator: between several texts in one cell; empty for one text per cell.
 
     Returns:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Karpathy
-from big_retrieval.data.formats.folders import IMAGES, is_folder_of_shards, walk
 from big_retrieval.data.formats.open_files import READERS, expand, table_of
+from big_retrieval.data.formats.pictures import IMAGES, is_folder_of_shards, walk
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.own_data import layouts
@@ -50,7 +50,6 @@ class DataSplit:
 
     Attributes:
       path: file, folder or pattern, as `path` of a source.
-      table: the rows at `path`.
       where: terms that choose the rows of the split, as in `config.Pairs`; empty if all rows are of
         the split, or terms cannot choose them.
       rows: indices of the rows of the split, int64 [n]; None for all.
@@ -83,7 +82,6 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
     """Opens the data at a path.
 
     Args:
-      data: a file, a folder, or a pattern of files.
       images: folder of the pictures of COCO and Karpathy files; empty: near the file.
       scratch: folder for the captions of COCO as JSON lines.
       leave_out: a folder whose files do not count, such as the run folder.
@@ -194,11 +192,7 @@ def _of_files(files: Sequence[Path], folder: Path, pattern: str) -> FoundData:
 
 
 def _path_of(files: Sequence[Path], given: str) -> str:
-    """Returns the file, or a pattern that leads to these files and no other.
-
-    Raises:
-      UserError: no pattern does.
-    """
+    """Returns the file, or a pattern that leads to these files and no other."""
     if len(files) == 1:
         return str(files[0])
     common = _escaped(os.path.commonpath({file.parent for file in files}))

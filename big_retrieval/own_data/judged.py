@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.config.sources import Source
-from big_retrieval.data.judged.four_way import SplitOptions
+from big_retrieval.data.judged.split_options import SplitOptions
 from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.judged.split_files import reading, split_files
 from big_retrieval.errors import UserError
@@ -27,10 +27,7 @@ def judged_sources(
     Training pairs are divided by queries and documents if the data have no validation split.
 
     Args:
-      splits: of the data.
-      roles: of its columns.
       images: folder that image paths start from; empty for that of their file.
-      folder: takes the files of the split.
 
     Raises:
       UserError: pairs without an id or a score, or too few to split.

@@ -19,7 +19,6 @@ class Machine:
     Attributes:
       cores: CPU cores that this process may use.
       accelerators: number of GPUs or TPUs.
-      kind: of the accelerators, such as "NVIDIA H100".
       memory: bytes of one accelerator; 0 if unknown.
       devices: number of devices that share the rows of a batch.
     """

@@ -35,8 +35,6 @@ class TrainingRequest:
     """Flags of `train --data`.
 
     Attributes:
-      data: a file, folder or pattern.
-      flags: columns and the folder of images.
       init: folder of published weights, "none", or empty for weights that are on this machine.
     """
 
@@ -49,8 +47,6 @@ def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()
     """Writes the config file of a run, or returns the one that an earlier start wrote.
 
     Args:
-      request: flags of the command line.
-      workdir: the run folder.
       changed: keys of the config that the command line sets; they are logged, not written.
 
     Raises:

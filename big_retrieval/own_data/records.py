@@ -14,10 +14,10 @@ from scipy.sparse.csgraph import connected_components
 
 from big_retrieval.data.fields.contents import of_image
 from big_retrieval.data.images.decoding import Encoded, picture
-from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent, place_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
 SAMPLED = 100  # records
@@ -86,19 +86,17 @@ def read_keys(
     """Reads records and their images as a whole.
 
     Args:
-      source: the records.
-      rows: indices of the records to read.
       image: True if records need an image.
       columns: columns in which records need a text.
     """
     keys, progress = RecordKeys(), None
     if len(rows) > MANY:
         log.info(f"reading all {len(rows):,} records once, to keep copies in one split")
-        progress = ProgressCounter("records", len(rows))
+        progress = progress_bar("records", len(rows))
     sampled = {rows[i] for i in evenly_spaced(len(rows), SAMPLED).tolist()}
     for index in rows:
         if progress is not None:
-            progress.add(1)
+            progress.update(1)
         key, record, texts = 0, {}, {}
         try:
             record = source[index]
@@ -109,7 +107,7 @@ def read_keys(
         except Damaged as damage:
             reason = damage.why
         if reason:
-            keys.first = keys.first or f"{place_of(source, index)}: {reason}"
+            keys.first = keys.first or f"{source.place(index)}: {reason}"
             keys.dropped += 1
             continue
         keys.rows.append(index)

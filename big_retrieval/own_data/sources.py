@@ -63,8 +63,6 @@ def table_task(data: str, flags: DataFlags, workdir: Path) -> TrainingTask:
     """Returns the task of files whose rows are records or judged pairs.
 
     Args:
-      data: a file, folder or pattern.
-      flags: of the command line.
       workdir: the run folder; indices of rows are written into a folder in it.
 
     Raises:
@@ -89,7 +87,6 @@ class SplitRecords:
 
     Attributes:
       config: source of all rows at the path of the split.
-      source: built from `config`.
       rows: indices of the rows of the split.
     """
 

@@ -22,7 +22,6 @@ class TrainingTask:
     """Data to train on.
 
     Attributes:
-      roles: of the columns.
       sample: facts about some records for training.
       sources: split -> records; "train", "validation" and others that are evaluated at the end.
       records: number of records for training.

@@ -21,7 +21,7 @@ from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.plan import cost, fit, memory, report, targets
+from big_retrieval.plan import cost, fit, report, targets
 from big_retrieval.plan.compiling import compile_plan
 from big_retrieval.plan.vocabulary import VocabularySize, vocabulary
 from big_retrieval.runtime import chips
@@ -73,8 +73,8 @@ def target(topology: tuple[Chip, int] | None) -> Target:
         return Target(chip, targets.target_devices(chip, count))
     if len(devices) < count:
         raise UserError(
-            f"--topology asks for {count} devices, but jax started with {len(devices)}: "
-            "unset XLA_FLAGS and JAX_PLATFORMS."
+            f"--topology needs {count} devices, but jax has {len(devices)}. Unset XLA_FLAGS and "
+            "JAX_PLATFORMS."
         )
     return Target(chip, devices[:count], missing)
 
@@ -85,10 +85,8 @@ def run(
     """Makes a plan, prints it and writes plan.json into the run folder, where nothing else changes.
 
     Args:
-      config: checked.
-      workdir: the run folder; created if missing.
       topology: from `chips.parse`; None for all visible devices.
-      suggest: look for changes that are faster, also if the step fits.
+      suggest: look for changes that are faster, even if the step fits.
 
     Raises:
       UserError: the mesh does not fit the devices or the batch, or the compiler fails.
@@ -107,7 +105,6 @@ def make(
     """Returns the content of plan.json.
 
     Args:
-      config: checked.
       where: the devices; nothing is compiled if `where.missing`.
       suggest: compile other settings even if this one fits.
       say: called with a line about each step that takes long.
@@ -131,7 +128,7 @@ def make(
         say(f"compiling the training step for {where.name} ...")
         found = trial(config, [])
         if where.chip is not None and (suggest or found.fits is False):
-            rows = memory.row_devices(parts)
+            rows = cost.row_devices(parts)
             suggestions = fit.suggestions(found, trial, rows, where.chip.usable, say)
     return {
         **_about(config, where, parts, words),
@@ -170,7 +167,7 @@ def _figures(
     times = step_times(where.chip, len(where.devices), operations, program)
     step = times["step"]
     return {
-        "per_device_bytes": _per_device(memory.state_bytes(parts), program),
+        "per_device_bytes": _per_device(cost.state_bytes(parts), program),
         "compiler": program,
         "fits": None if found is None else found.fits,
         "flops_per_step": sum(operations.values()),  # executed, over all devices

@@ -50,8 +50,8 @@ def missing(chip: Chip) -> str:
         return ""
     if chip.name == "v4":
         return (
-            "libtpu compiles for the two cores of a v4 chip apart, not for the chip: plan memory "
-            "and time with another chip."
+            "libtpu compiles for the two cores of a v4 chip separately. Plan memory and time with "
+            "another chip."
         )
     if not any(importlib.util.find_spec(name) for name in _PACKAGES[chip.platform]):
         extra = EXTRAS[chip.platform]
@@ -72,12 +72,12 @@ def check_count(chip: Chip, count: int) -> None:
         largest = 1 << (chip.node.bit_length() - 1)
         near = min(largest, 1 << (count.bit_length() - 1))
         raise UserError(
-            f"--topology is {chip.name}-{count}; a slice of {chip.name} has a power of two of "
-            f"chips, up to {largest:,}. Use {chip.name}-{near}."
+            f"--topology is {chip.name}-{count}. A slice of {chip.name} has a power of two of "
+            f"chips, at most {largest:,}. Use {chip.name}-{near}."
         )
     if chip.platform == "gpu" and count > chip.node and count % chip.node:
         raise UserError(
-            f"--topology is {chip.name}-{count}; more than {chip.node} GPUs need whole hosts of "
+            f"--topology is {chip.name}-{count}. More than {chip.node} GPUs need whole hosts of "
             f"{chip.node}. Use {chip.name}-{count // chip.node * chip.node}."
         )
 

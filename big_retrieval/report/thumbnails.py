@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.images import transforms
-from big_retrieval.data.sources import RecordSource, column_of, place_of
+from big_retrieval.data.sources import RecordSource, column_of
 from big_retrieval.errors import UserError
 
 SIDE = 96  # pixels of the longer side
@@ -40,7 +40,7 @@ def show_item(source: RecordSource, reader: FieldReader, record: int, place: int
         cut = {"characters": len(text)} if len(text) > MOST_CHARACTERS else {}
         return {"record": record, "text": text[:MOST_CHARACTERS], **cut}
     if reader.field.modality != "image":
-        return {"record": record, "text": place_of(source, record)}
+        return {"record": record, "text": source.place(record)}
     try:
         row = source[record]
         image = transforms.picture(column_of(row, reader.field.column, source.name))  # [H, W, 3]

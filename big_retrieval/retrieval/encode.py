@@ -11,8 +11,8 @@ from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.data.formats.records import Records
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, read
-from big_retrieval.runtime.progress import ProgressCounter
-from big_retrieval.runtime.reading import reading
+from big_retrieval.runtime.activity import reading
+from big_retrieval.runtime.progress import progress_bar
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
@@ -127,7 +127,7 @@ def encoded(
       UserError: no record can be used.
     """
     total = len(records) if span is None else len(span)
-    skipped, progress = SkippedRecords(reader.what), ProgressCounter(reader.what, total)
+    skipped, progress = SkippedRecords(reader.what), progress_bar(reader.what, total)
     for rows in read(records, reader, size, skipped, span):
         try:
             embeddings = encode(rows)
@@ -137,7 +137,8 @@ def encoded(
                 continue
             embeddings = encode(rows)
         yield rows, embeddings
-        progress.add(len(rows), skipped.count)
+        progress.total = total - skipped.count
+        progress.update(len(rows))
     skipped.check(total)
     progress.close()
     skipped.close()

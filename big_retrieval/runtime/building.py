@@ -1,6 +1,6 @@
 """A folder is written under a temporary name, `<folder>.partial`, until it is complete.
 
-`begin` makes that folder, and `give_name` gives it its own name.
+`begin` creates the temporary folder, and `give_name` renames it.
 """
 
 from pathlib import Path
@@ -9,32 +9,31 @@ from big_retrieval.errors import UserError
 from big_retrieval.io import durable, manifest
 from big_retrieval.runtime import locks
 
-MARK = ".building"  # in a folder that may be removed: a build began there
+MARK = ".building"  # marks an unfinished folder, which may be removed
 
 
 def check_free(folder: Path) -> None:
-    """Raises a UserError where there is something that is not an empty folder."""
+    """Raises a UserError if `folder` exists and is not an empty folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"--out {folder} exists and is not empty; give a new folder.")
+        raise UserError(f"--out {folder} exists and is not empty. Choose a new folder.")
 
 
 def begin(folder: Path, *known: str) -> Path:
-    """Makes the empty folder to write to until `give_name`.
+    """Creates the temporary folder of `folder`, and removes one of an interrupted build.
 
     Args:
-      folder: the one to be written.
-      *known: files by which an interrupted build is known, too, if it had no mark any more.
+      *known: files of an interrupted build that has lost its mark.
 
     Raises:
-      UserError: the folder, or the one to write to, exists already.
+      UserError: the folder or its temporary folder is in use.
     """
     check_free(folder)
     target = folder.resolve()  # a link to an empty folder stays a link
     partial = target.with_name(target.name + ".partial")
     if any((partial / name).exists() for name in (MARK, *known)):
-        durable.remove(partial)  # of a build that was interrupted
+        durable.remove(partial)
     if partial.exists():
-        raise UserError(f"{partial} exists and is needed to build --out {folder}; remove it.")
+        raise UserError(f"{partial} exists and is needed to build --out {folder}. Remove it.")
     durable.make_folder(partial.parent)
     partial.mkdir()
     (partial / MARK).touch()
@@ -42,15 +41,10 @@ def begin(folder: Path, *known: str) -> Path:
 
 
 def give_name(partial: Path, folder: Path, *, listed: bool = False) -> None:
-    """Syncs all files and gives the folder its name.
+    """Syncs all files of `begin(folder)`, and renames it; raises a UserError if the lock is lost.
 
     Args:
-      partial: what `begin` gave.
-      folder: what `begin` was given.
-      listed: with a manifest of all files.
-
-    Raises:
-      UserError: the folder has another owner by now.
+      listed: write a manifest of all files.
     """
     (partial / MARK).unlink()  # before the manifest, which would list it
     if listed:
@@ -60,5 +54,5 @@ def give_name(partial: Path, folder: Path, *, listed: bool = False) -> None:
     locks.check()
     target = folder.resolve()
     if target.exists():
-        target.rmdir()  # empty, as `begin` saw
+        target.rmdir()  # it is empty
     durable.replace(partial, target)

@@ -1,10 +1,10 @@
-"""Runs a module in a process that ends with the one that started it.
+"""Runs a module in a process that ends with the process that started it.
 
     python -m big_retrieval.runtime.child PARENT MODULE [ARGUMENTS]
 
-A sweep or launcher that is killed cannot end the processes of its run, and they would go on in the
-folder that the repeated command resumes. So each process makes sure to end: on Linux the kernel
-kills the process when its parent ends; elsewhere a thread looks for the parent twice a second.
+A killed sweep or launcher cannot end the processes of its run, which would continue to write to the
+folder that the repeated command resumes. On Linux, the kernel therefore kills the process when its
+parent ends; on other systems, a thread checks the parent twice a second.
 """
 
 import ctypes
@@ -15,48 +15,38 @@ import sys
 import threading
 import time
 
-PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
+PR_SET_PDEATHSIG = 1  # prctl(2): sets the signal that a process gets when its parent ends
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """The command line of a process that runs a module and ends with this process."""
-    own = "big_retrieval.runtime.child"
-    return [sys.executable, "-m", own, str(os.getpid()), module, *arguments]
+    """Returns the command line of a process that runs a module and ends with this process."""
+    child = "big_retrieval.runtime.child"
+    return [sys.executable, "-m", child, str(os.getpid()), module, *arguments]
 
 
 def end_with(parent: int) -> None:
-    """Makes this process be killed when its parent ends.
-
-    Args:
-      parent: the process id of the parent; if the parent has ended already, this process ends.
-    """
+    """Ends this process when its parent, the process with the id `parent`, ends or has ended."""
     if not _kernel_kills():
         threading.Thread(target=watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it ended before the kernel was asked
+    if os.getppid() != parent:  # it ended before the call of the kernel
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _kernel_kills() -> bool:
-    """Asks the Linux kernel to kill this process; False on other systems."""
+    """Makes Linux's kernel kill this process when its parent ends; False on other systems."""
     if not sys.platform.startswith("linux"):
         return False
     return ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
 
 
 def watch(parent: int, seconds: float = 0.5) -> None:
-    """Kills this process when its parent has changed; looks every so many seconds."""
+    """Kills this process when its parent has changed; checks once per `seconds`."""
     while os.getppid() == parent:
         time.sleep(seconds)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> None:
-    """Becomes the module."""
-    parent, module, *rest = sys.argv[1:]
-    end_with(int(parent))
-    sys.argv = [module, *rest]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
 if __name__ == "__main__":
-    main()
+    end_with(int(sys.argv[1]))
+    sys.argv = sys.argv[2:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,7 +1,6 @@
-"""Accelerators: their names, and their nominal figures.
+"""Accelerators with their figures from vendors' data sheets.
 
-All figures are from vendors' data sheets. Nothing here imports jax, so that a command line
-can be checked before it starts.
+Nothing here imports jax, so that a command line can be checked before jax starts.
 """
 
 import os
@@ -12,27 +11,27 @@ from typing import Any
 from big_retrieval.errors import UserError
 
 GB, GIB, TERA = 1e9, 2**30, 1e12
-SUBLANES, LANES = 8, 128  # shape of a TPU's vector registers, of 32 bits a value
-# Left over: the driver's and the libraries' own memory, and what fragmentation wastes. On GPUs jax
-# takes only 75% unless XLA_PYTHON_CLIENT_MEM_FRACTION says more.
+SUBLANES, LANES = 8, 128  # shape of a TPU's vector registers of 32-bit values
+# The rest is memory of drivers and libraries, and lost to fragmentation. On GPUs, jax takes 75% by
+# default (XLA_PYTHON_CLIENT_MEM_FRACTION).
 USABLE = 0.92
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One kind of device.
+    """One kind of device; None for unknown figures.
 
     Attributes:
-      name: as in --topology.
-      pattern: regular expression at the start of jax's `device_kind`.
+      name: name for --topology.
+      pattern: regular expression for the start of jax's `device_kind`.
       platform: "gpu", "tpu" or "cpu".
       memory: bytes.
-      bfloat16: peak of dense matrix products, FLOP/s; None: not known.
-      bandwidth: of the memory, bytes/s.
-      link: to other devices of its node or pod, bytes/s in one direction.
-      network: to devices beyond, bytes/s in one direction.
-      node: devices that the fast links join.
-      clock: of a TPU, Hz; its compiler's cycles are of this length.
+      bfloat16: peak of dense matrix products, FLOP/s.
+      bandwidth: bytes/s of the memory.
+      link: bytes/s to other devices of its node or pod, in one direction.
+      network: bytes/s to devices of other nodes, in one direction.
+      node: number of devices with fast links.
+      clock: Hz of a TPU, in which its compiler's cycles are counted.
     """
 
     name: str
@@ -48,11 +47,11 @@ class Chip:
 
     @property
     def usable(self) -> float:
-        """Bytes that a program can count on."""
+        """Bytes that a program can use."""
         return USABLE * self.memory
 
     def speed(self, devices: int) -> float | None:
-        """Bytes/s in one direction over the slowest link among so many devices."""
+        """Returns the bytes/s of the slowest link among `devices`, in one direction."""
         return self.link if devices <= self.node else self.network
 
 
@@ -83,41 +82,37 @@ CHIPS = (
 
 
 def cpu(devices: int = 1) -> Chip:
-    """This machine; virtual devices share its memory."""
+    """Returns this machine as a chip; virtual devices share its memory."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Chip("cpu", r"cpu", "cpu", pages / devices)
 
 
 def of_kind(kind: str, devices: int = 1) -> Chip | None:
-    """The chip that jax calls `device_kind`, or None where it is not in the table."""
+    """Returns the chip of a `device_kind` of jax, or None if the table lacks it."""
     if kind.lower() == "cpu":
         return cpu(devices)
     return next((chip for chip in CHIPS if re.match(chip.pattern, kind)), None)
 
 
 def gib(size: float) -> str:
-    """Bytes in GiB; small numbers in MiB."""
+    """Returns bytes as text in GiB, small numbers in MiB."""
     return f"{size / GIB:.2f} GiB" if size >= GIB / 10 else f"{size / 2**20:.2f} MiB"
 
 
 def parse(topology: str) -> tuple[Chip, int]:
-    """NAME-COUNT, e.g. `h200-1`, as a chip and a number of devices.
-
-    Raises:
-      UserError: the name is unknown, or the number is not positive.
-    """
-    name, _, number = topology.rpartition("-")
-    known = {chip.name: chip for chip in CHIPS}
-    if not re.fullmatch(r"[1-9]\d{0,5}", number) or name not in (*known, "cpu"):
+    """Returns chip and number of devices of NAME-COUNT, e.g. `h200-1`; raises a UserError."""
+    name, _, digits = topology.rpartition("-")
+    by_name = {chip.name: chip for chip in CHIPS}
+    if not re.fullmatch(r"[1-9]\d{0,5}", digits) or name not in (*by_name, "cpu"):
         raise UserError(
-            f"--topology is {topology!r}; it must be NAME-COUNT, e.g. h200-8, with a name of: "
-            f"{', '.join((*known, 'cpu'))}."
+            f"--topology is {topology!r}. Use NAME-COUNT, such as h200-8. Names: "
+            f"{', '.join((*by_name, 'cpu'))}."
         )
-    count = int(number)
-    return (cpu(count) if name == "cpu" else known[name]), count
+    count = int(digits)
+    return (cpu(count) if name == "cpu" else by_name[name]), count
 
 
 def peak_flops(device: Any) -> float | None:
-    """The chip's dense bf16 peak in FLOP/s, or None where it is not known (CPUs)."""
+    """Returns a device's dense bfloat16 peak in FLOP/s, or None if unknown (CPUs)."""
     chip = of_kind(device.device_kind)
     return None if chip is None else chip.bfloat16

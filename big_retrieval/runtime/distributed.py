@@ -1,4 +1,4 @@
-"""The processes of one run: how they find each other, and how they end when one is lost."""
+"""The processes of one run: how they connect, and how they end when one is lost."""
 
 import contextlib
 import logging
@@ -14,8 +14,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import messages
 
 log = logging.getLogger(__name__)
-RETRYABLE = 75  # exit status: nothing wrong with the command, start it again (EX_TEMPFAIL)
-WORD = 2048  # bytes that `broadcast` carries
+RETRYABLE = 75  # exit status: the command is correct, start it again (EX_TEMPFAIL)
+WORD = 2048  # maximum bytes of `broadcast`
 LOST = re.compile(r"gloo|nccl|coordination|heartbeat|barrier|UNAVAILABLE|DEADLINE|connection", re.I)
 
 
@@ -23,15 +23,14 @@ def join(asked: bool) -> tuple[int, int]:
     """Connects the processes of a run, if there are several.
 
     Args:
-      asked: whether the platform (TPU pod, SLURM, Open MPI) tells which processes there are. If
-        not, the variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do, if they
-        are set.
+      asked: let the platform (TPU pod, SLURM, Open MPI) name the processes. Otherwise the variables
+        JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do, if they are set.
 
     Returns:
-      The number of this process and how many there are.
+      The index of this process and the number of processes.
 
     Raises:
-      UserError: the variable of the address is set, but not those of the numbers.
+      UserError: the variable of the address is set without the other two.
     """
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     if address is None and not asked:
@@ -43,12 +42,12 @@ def join(asked: bool) -> tuple[int, int]:
     try:
         if address is None:
             jax.distributed.initialize()
-        else:  # all is said, so that nothing of the platform must get mixed in
+        else:  # the variables are complete, so that no platform may be detected
             jax.distributed.initialize(
                 address, count, number, cluster_detection_method="deactivate"
             )
-    except RuntimeError as problem:  # no other process came, or the port is taken
-        first = str(problem).strip().partition("\n")[0]
+    except RuntimeError as error:  # no other process came, or the port is taken
+        first = str(error).strip().partition("\n")[0]
         end(f"the processes did not find each other ({first[:300]}); start all of them again")
     messages.of_process(jax.process_index())
     return jax.process_index(), jax.process_count()
@@ -59,12 +58,12 @@ def _numbers() -> tuple[int, int]:
         count, number = int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
     except (KeyError, ValueError):
         raise UserError(
-            "JAX_COORDINATOR_ADDRESS is set, so JAX_NUM_PROCESSES and JAX_PROCESS_ID must be, to "
+            "JAX_COORDINATOR_ADDRESS is set. Set JAX_NUM_PROCESSES and JAX_PROCESS_ID, too, to "
             "whole numbers."
         ) from None
     if not 0 <= number < count:
         raise UserError(
-            f"JAX_PROCESS_ID is {number} of JAX_NUM_PROCESSES {count}; it counts from 0."
+            f"JAX_PROCESS_ID is {number}. Use 0 to JAX_NUM_PROCESSES - 1 = {count - 1}."
         )
     return count, number
 
@@ -85,21 +84,17 @@ def barrier(place: str) -> None:
 
 
 def broadcast(word: str) -> str:
-    """Gives the first process's word to all processes, which all call this equally often.
-
-    Args:
-      word: of the first process; at most `WORD` bytes.
-    """
+    """Returns the first process's word, of at most `WORD` bytes; all processes must call this."""
     import numpy as np
     from jax.experimental import multihost_utils
 
-    said = np.frombuffer(word.encode()[:WORD].ljust(WORD, b"\0"), np.uint8)
-    heard = np.asarray(multihost_utils.broadcast_one_to_all(said), np.uint8).tobytes()
-    return heard.rstrip(b"\0").decode(errors="replace")
+    sent = np.frombuffer(word.encode()[:WORD].ljust(WORD, b"\0"), np.uint8)
+    received = np.asarray(multihost_utils.broadcast_one_to_all(sent), np.uint8).tobytes()
+    return received.rstrip(b"\0").decode(errors="replace")
 
 
 def end(text: str) -> NoReturn:
-    """Prints a sentence and ends this process with the status that asks for a new start."""
+    """Logs an error and ends this process with the status `RETRYABLE`."""
     log.error(f"{text}.")
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -108,14 +103,13 @@ def end(text: str) -> NoReturn:
 
 @contextlib.contextmanager
 def retryable(processes: int, late: Callable[[], str]) -> Iterator[None]:
-    """A context in which a failed collective operation ends the process with a sentence.
+    """A context in which a failed collective operation ends the process with a message.
 
-    A process that dies or stops makes the operations of the others fail, after some seconds to
-    minutes and with an error of the communication library.
+    When a process dies or stops, the operations of the others fail after some seconds to minutes
+    with an error of the communication library. With one process, this does nothing.
 
     Args:
-      processes: of the run; with one this does nothing.
-      late: says which process is the cause.
+      late: returns the process that is the cause.
     """
     if processes == 1:
         yield
@@ -124,16 +118,16 @@ def retryable(processes: int, late: Callable[[], str]) -> Iterator[None]:
 
     try:
         yield
-    except jax.errors.JaxRuntimeError as problem:
-        first = str(problem).strip().partition("\n")[0]
+    except jax.errors.JaxRuntimeError as error:
+        first = str(error).strip().partition("\n")[0]
         if not LOST.search(first):
             raise
         end(f"another process is lost, {late()} ({first[:300]})")
 
 
 def _end_at_once(kind: type[BaseException], value: BaseException, tb: TracebackType | None) -> None:
-    """Ends a failed process without jax's farewell, which waits minutes for the others."""
-    with contextlib.suppress(OSError, ValueError):  # whatever the screen does, the process ends
+    """Ends a failed process at once; jax would wait minutes for the others."""
+    with contextlib.suppress(OSError, ValueError):  # the process ends even without a screen
         traceback.print_exception(kind, value, tb)
         sys.stderr.flush()
         sys.stdout.flush()

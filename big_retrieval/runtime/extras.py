@@ -1,4 +1,4 @@
-"""Optional outputs of a run: an error in the report, rankings or curves.csv must not end it."""
+"""Optional outputs of a run, such as the report, whose errors must not end the run."""
 
 import contextlib
 import logging
@@ -10,23 +10,17 @@ log = logging.getLogger(__name__)
 
 
 class Extras:
-    """Contexts that turn an exception into a warning, printed once for each name."""
+    """Contexts that turn an exception into a warning, printed once per name."""
 
     def __init__(self) -> None:
-        """Nothing has failed yet."""
-        self._told: set[str] = set()
+        self._failed: set[str] = set()
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """A context for one file or folder.
-
-        Args:
-          name: of the file or folder, for the message.
-        """
+        """A context that writes the file or folder `name`."""
         try:
             yield
-        except Exception as problem:  # a bug in the report is no reason to lose the run
-            if name not in self._told:
-                self._told.add(name)
-                why = reason(problem)
-                log.warning(f"{name} is not written ({why}); the run goes on")
+        except Exception as error:  # a bug in the report is no reason to lose the run
+            if name not in self._failed:
+                self._failed.add(name)
+                log.warning(f"{name} is not written ({reason(error)}); the run continues")

@@ -1,9 +1,9 @@
-"""A lease: a small file that says which process owns an output, on any file system.
+"""A lease: a small file that names the process that owns an output, on any file system.
 
 File systems of clusters (NFS, Lustre, mounted buckets) often have no working `flock`. A lease needs
-nothing but files that are created exclusively, renamed, and read again. The file holds who the
-owner is, and a counter that the owner raises every few seconds. This module reads and changes the
-file; `big_retrieval.runtime.locks` decides when, and talks to the user.
+only files that are created exclusively, renamed, and read again. The file holds the owner and a
+counter that the owner raises every few seconds. This module reads and changes the file;
+`big_retrieval.runtime.locks` decides when, and writes the messages.
 """
 
 import contextlib
@@ -12,15 +12,13 @@ import json
 import os
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-SIZE = 1024  # bytes; constant, so that renewing the file in place never makes it shorter
-COMMAND = 300  # characters of the command line that are kept
+SIZE = 512  # bytes; constant, so that renewing the file in place never makes it shorter
 LEASE = 60.0  # seconds without a heartbeat after which the process of another machine is gone
 LOOK = 1.0  # seconds between two looks at another's lease
 Liveness = Literal["alive", "gone", "unknown"]
@@ -32,17 +30,16 @@ class Owner:
     """The process that a lease belongs to.
 
     Attributes:
-      token: random; names this lease among all that there ever were.
-      host: name of the machine, for the user.
-      boot: id of the machine's current boot; "": unknown, as on macOS.
+      token: random name of this lease.
+      host: name of the machine, for messages.
+      boot: id of the machine's current boot; "" if unknown, as on macOS.
       namespace: namespace of process ids; each container has its own.
       pid: process id.
       began: start time of the process by the kernel's clock, which tells the process from a later
         one with the same process id.
-      command: how it was started.
-      since: when it took the lease, in seconds since 1970.
-      heartbeats: how often it has renewed the lease.
-      time: when it did last, in seconds since 1970.
+      since: time at which it took the lease, in seconds since 1970.
+      heartbeats: number of renewals.
+      time: time of the last renewal, in seconds since 1970.
     """
 
     token: str
@@ -51,13 +48,12 @@ class Owner:
     namespace: str
     pid: int
     began: str
-    command: str
     since: float
     heartbeats: int = 0
     time: float = 0.0
 
     def encode(self) -> bytes:
-        """The content of the file."""
+        """Returns the content of the file."""
         return json.dumps(asdict(self)).encode().ljust(SIZE - 1) + b"\n"
 
     def __str__(self) -> str:
@@ -66,45 +62,43 @@ class Owner:
         return f"process {self.pid} on {self.host} (since {since}, last heartbeat {ago:.0f} s ago)"
 
 
-def parse(content: bytes) -> Owner | None:
-    """The owner that a lease file names; None if the file is damaged or half-written."""
+def read_lease(path: Path) -> bytes | None:
+    """Returns the content of a lease; None if there is no file."""
     try:
-        return Owner(**json.loads(content))
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ESTALE:  # NFS: another machine has just removed the file
+            return None
+        raise
+
+
+def parse(content: bytes | None) -> Owner | None:
+    """Returns the owner of a lease; None if the file is missing, damaged or half-written."""
+    try:
+        return None if content is None else Owner(**json.loads(content))
     except (ValueError, TypeError):
         return None
 
 
 def this_process() -> Owner:
-    """This process as the owner of a new lease."""
-    now = time.time()
-    command = "".join(c if c.isascii() and c.isprintable() else "?" for c in " ".join(sys.argv))
-    return Owner(
-        token=secrets.token_hex(8),
-        host=socket.gethostname(),
-        boot=_content("/proc/sys/kernel/random/boot_id"),
-        namespace=_namespace(),
-        pid=os.getpid(),
-        began=_status(os.getpid())[1],
-        command=command[:COMMAND],
-        since=now,
-        time=now,
-    )
+    """Returns this process as the owner of a new lease."""
+    pid, now = os.getpid(), time.time()
+    host, began = socket.gethostname(), process_status(pid)[1]
+    return Owner(secrets.token_hex(8), host, *_machine(), pid, began, since=now, time=now)
 
 
 def liveness(owner: Owner | None) -> Liveness:
-    """Whether an owner's process still runs, as far as this machine can know at once.
+    """Returns if an owner's process runs, as far as the kernel of this machine knows.
 
-    The kernel knows whether a process of this machine runs. Processes of other machines or
-    containers are "unknown", and so is an owner whose lease cannot be read.
+    Processes of other machines or containers are "unknown", and so is an unreadable owner.
     """
     if owner is None or not owner.boot or not owner.began:
         return "unknown"
-    if (owner.boot, owner.namespace) != (
-        _content("/proc/sys/kernel/random/boot_id"),
-        _namespace(),
-    ):
+    if (owner.boot, owner.namespace) != _machine():
         return "unknown"
-    state, began = _status(owner.pid)
+    state, began = process_status(owner.pid)
     if state:
         return "alive" if began == owner.began and state not in "ZXx" else "gone"
     try:
@@ -116,10 +110,10 @@ def liveness(owner: Owner | None) -> Liveness:
     return "unknown"  # the process exists, but /proc hides the processes of other users
 
 
-def _status(pid: int) -> tuple[str, str]:
-    """State and start of a process by the kernel (Linux); empty where there is none to be seen."""
-    # The name of the command, in brackets, may hold anything, blanks and brackets too. Behind it
-    # stand the fields from 3 on: 3 is the state, 22 the start.
+def process_status(pid: int) -> tuple[str, str]:
+    """Returns state, such as "T", and start time of a process by Linux's kernel, or ("", "")."""
+    # The name of the command, in brackets, may contain anything. After it come the fields from 3
+    # on: 3 is the state, 22 the start.
     fields = _content(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return (fields[0], fields[19]) if len(fields) > 19 else ("", "")
 
@@ -131,43 +125,45 @@ def _content(path: str) -> str:
         return ""
 
 
-def _namespace() -> str:
+def _machine() -> tuple[str, str]:
+    """Returns `Owner.boot` and `Owner.namespace` of this process."""
     try:
-        return os.readlink("/proc/self/ns/pid")
+        namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        return ""
+        namespace = ""
+    return _content("/proc/sys/kernel/random/boot_id"), namespace
 
 
 class Observer:
-    """Finds out whether the owner of a lock is alive."""
+    """Finds out if the owner of a lock is alive.
+
+    Attributes:
+      content: content of the lease at the last look.
+      unchanged: seconds for which it has been the same.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Looks at nothing yet.
-
-        Args:
-          path: the lock.
-          clock: seconds; only differences count.
-        """
+        """Reads nothing yet; only differences of `clock` count, in seconds."""
         self.path, self._clock = path, clock
-        self.content: bytes | None = None  # that was seen last
-        self.unchanged = 0.0  # seconds for which it has been the same
+        self.content: bytes | None = None
+        self.unchanged = 0.0
         self._looked = 0.0
         self._renewing = ""  # token of an owner whose heartbeat was seen
 
     @property
     def owner(self) -> Owner | None:
-        """Who the lock belonged to at the last look, if its file could be read."""
-        return None if self.content is None else parse(self.content)
+        """The owner at the last look, if its file was readable."""
+        return parse(self.content)
 
     def look(self) -> State:
-        """What is known about the owner now; after "undecided", look again later."""
+        """Returns the state of the owner now; after "undecided", look again later."""
         now, before, known = self._clock(), self.content, self.owner
-        self.content = _read(self.path)
+        self.content = read_lease(self.path)
         if self.content is None:
             return "free"
         passed, self._looked = now - self._looked, now
         if before == self.content:
-            # A pause of this process or of the file system tells nothing about the owner.
+            # A pause of this process or of the file system proves nothing about the owner.
             self.unchanged += min(passed, 2 * LOOK)
         else:
             self.unchanged = 0.0
@@ -191,15 +187,12 @@ class Lease:
     """
 
     def __init__(self, path: Path) -> None:
-        """Touches nothing yet."""
+        """Creates no file yet."""
         self.path, self.owner = path, this_process()
-
-    @property
-    def _aside(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.{self.owner.token}")
+        self._aside = path.with_name(f"{path.name}.{self.owner.token}")
 
     def create(self) -> bool:
-        """Creates the file; False where there is one.
+        """Creates the file; returns False if another lease exists.
 
         Raises:
           OSError: the folder cannot be written, or the disk is full.
@@ -212,7 +205,7 @@ class Lease:
             # A link makes the whole file appear under its name at once.
             os.link(self._aside, self.path)
         except FileExistsError:
-            return self.is_ours() is True  # NFS may say so of a link that was made all the same
+            return self.is_ours() is True  # NFS may report this of a link that was made
         except OSError:
             return _create_exclusively(self.path, content)  # no links, as on FAT and in buckets
         finally:
@@ -220,20 +213,17 @@ class Lease:
                 self._aside.unlink()
         return True
 
-    def read(self) -> bytes | None:
-        """The content of the file; None if there is no file."""
-        return _read(self.path)
-
     def is_ours(self) -> bool | None:
-        """Whether the file holds this lease; None where there is no file."""
-        content = self.read()
-        if content is None:
-            return None
-        found = parse(content)
-        return found is not None and found.token == self.owner.token
+        """Returns True if the file holds this lease; None if there is no file."""
+        content = read_lease(self.path)
+        return None if content is None else self._is_ours(content)
+
+    def _is_ours(self, content: bytes) -> bool:
+        owner = parse(content)
+        return owner is not None and owner.token == self.owner.token
 
     def renew(self) -> bool | None:
-        """Raises the counter in the file; answers as `is_ours`, and changes no other's lease.
+        """Raises the counter in the file; returns as `is_ours`, and changes no other lease.
 
         The file is written in place: renaming a new one over it would overwrite the lease of a
         process that took it over in the same moment.
@@ -241,8 +231,7 @@ class Lease:
         renewed = replace(self.owner, heartbeats=self.owner.heartbeats + 1, time=time.time())
         try:
             with self.path.open("r+b") as file:
-                found = parse(file.read())
-                if found is None or found.token != self.owner.token:
+                if not self._is_ours(file.read()):
                     return False
                 file.seek(0)
                 file.write(renewed.encode())
@@ -252,9 +241,9 @@ class Lease:
         return True
 
     def remove(self, path: Path, content: bytes) -> bool:
-        """Removes a lease if it still holds `content`; says whether it did.
+        """Removes a lease and returns True if it still holds `content`.
 
-        The file is renamed first, and looked at again: its owner may have renewed it just now.
+        The file is renamed first, and read again: its owner may have renewed it just now.
         """
         try:
             if path.read_bytes() != content:
@@ -262,35 +251,22 @@ class Lease:
             path.rename(self._aside)
         except FileNotFoundError:
             return False
-        found = self._aside.read_bytes()
-        if found != content:  # it goes back, unless there is a new one already
+        current = self._aside.read_bytes()
+        if current != content:  # it goes back, unless there is a new one already
             try:
                 os.link(self._aside, path)
             except FileExistsError:
                 pass
             except OSError:
-                _create_exclusively(path, found)
+                _create_exclusively(path, current)
         self._aside.unlink()
-        return found == content
+        return current == content
 
     def release(self) -> None:
         """Removes the file if it holds this lease."""
-        content = self.read()
-        found = None if content is None else parse(content)
-        if content is not None and found is not None and found.token == self.owner.token:
+        content = read_lease(self.path)
+        if content is not None and self._is_ours(content):
             self.remove(self.path, content)
-
-
-def _read(path: Path) -> bytes | None:
-    """The content of a lease; None if there is no file."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as problem:
-        if problem.errno == errno.ESTALE:  # NFS: another machine removed the file meanwhile
-            return None
-        raise
 
 
 def _create_exclusively(path: Path, content: bytes) -> bool:
@@ -303,7 +279,7 @@ def _create_exclusively(path: Path, content: bytes) -> bool:
             file.write(content)
     except OSError:  # a full disk takes the name but not the content
         # A bucket may report only now that another machine was quicker; that lease must stay.
-        if parse(_read(path) or b"") is None:
+        if parse(read_lease(path)) is None:
             path.unlink(missing_ok=True)
         raise
     return True

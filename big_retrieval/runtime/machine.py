@@ -1,4 +1,4 @@
-"""Which machine and which state of the code a result is of."""
+"""Machine and code version of a result."""
 
 import os
 import platform
@@ -9,37 +9,36 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def processor() -> str:
-    """The processor's name, as far as the system tells it."""
+    """Returns the processor's name, as far as the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:  # not Linux
         lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def commit(folder: Path = PACKAGE) -> str | None:
-    """The commit that the package's checkout is at, with "-dirty" where files differ from it.
+    """Returns the commit of the package's checkout, with "-dirty" if files differ from it.
+
+    Returns None if the package is not in a checkout, or if git is missing.
 
     Args:
       folder: the package, directly below the checkout.
-
-    Returns:
-      None where the package is no part of a checkout, or there is no git.
     """
-    if not (folder.parent / ".git").exists():  # a site-packages in somebody else's repository
+    if not (folder.parent / ".git").exists():  # site-packages in another repository
         return None
-    words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, timeout=10, check=True
+            command, cwd=folder, capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -1,86 +1,59 @@
-"""Progress of long work, such as on many documents, shown on standard error."""
+"""Progress bars of long work on standard error, by tqdm."""
 
 import sys
-import time
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from big_retrieval.runtime.clock import duration
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
-EVERY = 2.0  # seconds between lines
+DELAY = 2.0  # seconds of work before a bar appears
+INTERVAL = 0.5  # seconds between two states of a bar on a terminal
+LOG_INTERVAL = 10.0  # seconds between two lines in a log
 
 
-class ProgressCounter:
-    """Counts, and says how fast it goes and how long it will take.
+def progress_bar(
+    unit: str,
+    total: int | None = None,
+    *,
+    shown: bool | None = True,
+    log_interval: float = LOG_INTERVAL,
+) -> "tqdm[Any]":
+    """Returns a bar, which appears if the work takes longer than `DELAY`.
+
+    If standard error is not a terminal, the bar is a line every `log_interval` seconds.
 
     Args:
-      what: the name of what is counted, such as "documents".
-      total: how many there are; None if nobody knows.
-      stream: None: standard error. On a terminal, one line is overwritten again and again.
-
-    As a context manager it writes the last line only if it wrote others.
+      unit: plural of the counted things, such as "documents"; "bytes" are shown as MB or GB.
+      total: expected number of things; None if unknown.
+      shown: False hides the bar; None shows it on terminals only.
     """
+    from tqdm import tqdm  # it takes long to import
 
-    def __init__(self, what: str, total: int | None = None, stream: TextIO | None = None):
-        self._what, self._total, self._stream = what, total, stream or sys.stderr
-        self._started = self._said = time.monotonic()
-        self._done = 0
-        self._shown, self._ends_if_said = True, True
+    is_terminal, is_bytes = sys.stderr.isatty(), unit == "bytes"
+    return tqdm(
+        total=total,
+        unit="B" if is_bytes else f" {unit}",
+        unit_scale=is_bytes,
+        disable=not (is_terminal if shown is None else shown),
+        file=sys.stderr if is_terminal else _LogStream(sys.stderr),
+        delay=DELAY,
+        mininterval=INTERVAL if is_terminal else log_interval,
+        miniters=0,  # without it, tqdm skips states of slow work and starts a thread
+        dynamic_ncols=is_terminal,
+        ncols=None if is_terminal else 0,  # 0 prints the numbers without a drawn bar
+        position=0,
+    )
 
-    @classmethod
-    def of_call(
-        cls, what: str, total: int, wanted: bool | None, stream: TextIO | None = None
-    ) -> "ProgressCounter":
-        """The counter of a function that a program calls, to be used as a context manager.
 
-        Args:
-          what: as of the class.
-          total: as of the class.
-          wanted: False: it never writes; None: only on a terminal, if the work takes long.
-          stream: as of the class.
-        """
-        counter = cls(what, total, stream)
-        counter._shown = counter._stream.isatty() if wanted is None else wanted
-        counter._ends_if_said = wanted is None
-        return counter
+class _LogStream:
+    """Stream that writes each state of a bar as a line, instead of over the state before."""
 
-    def __enter__(self) -> "ProgressCounter":
-        return self
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
-    def __exit__(self, problem: object, *rest: object) -> None:
-        if problem is None and (self._said > self._started or not self._ends_if_said):
-            self.close()
+    def write(self, text: str) -> None:
+        if text.strip():
+            print(text.strip(), file=self._stream)
 
-    def add(self, count: int, without: int = 0) -> None:
-        """Counts, and writes a line now and then.
-
-        Args:
-          count: how many more are done.
-          without: how many were skipped so far; they no longer count in the total.
-        """
-        self._done += count
-        if time.monotonic() - self._said >= EVERY:
-            self._said = time.monotonic()
-            rate = self.rate()
-            if self._total is None:
-                self._write(f"{self._done:,} {self._what}  {rate:,.0f}/s")
-                return
-            total = self._total - without
-            left = duration((total - self._done) / rate) if rate else "?"
-            self._write(f"{self._done:,} of {total:,} {self._what}  {rate:,.0f}/s  eta {left}")
-
-    def rate(self) -> float:
-        """Per second, since the start."""
-        return self._done / max(time.monotonic() - self._started, 1e-9)
-
-    def close(self) -> None:
-        """Writes the last line."""
-        took = duration(time.monotonic() - self._started)
-        self._write(f"{self._done:,} {self._what} in {took}  {self.rate():,.0f}/s", last=True)
-
-    def _write(self, text: str, last: bool = False) -> None:
-        if not self._shown:
-            return
-        terminal = self._stream.isatty()
-        start, end = ("\r", "\n" if last else "") if terminal else ("", "\n")
-        self._stream.write(f"{start}{text:<78}{end}" if terminal else f"{text}{end}")
+    def flush(self) -> None:
         self._stream.flush()

@@ -12,7 +12,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def unwinding_on_sigterm() -> Iterator[None]:
-    """A context in which SIGTERM is an exception, where else nothing would be cleaned up."""
+    """A context in which SIGTERM raises SystemExit, so that everything is cleaned up."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
@@ -26,19 +26,19 @@ def unwinding_on_sigterm() -> Iterator[None]:
         signal.raise_signal(number)
 
     # Python drops an exception that a signal raises within a callback of its garbage collector, as
-    # jax has one, and would go on as if nothing had been asked. The signal then comes once more.
+    # jax has one, and continues. The signal is then sent once more.
     before = sys.unraisablehook
 
-    def dropped(problem: Any) -> None:
-        if problem.exc_type is not SystemExit or os.getpid() != process:
-            before(problem)
+    def on_dropped(unraisable: Any) -> None:
+        if unraisable.exc_type is not SystemExit or os.getpid() != process:
+            before(unraisable)
             return
         again = threading.Timer(0.02, os.kill, (process, signal.SIGTERM))
         again.daemon = True
         again.start()
 
     signal.signal(signal.SIGTERM, handle)
-    sys.unraisablehook = dropped
+    sys.unraisablehook = on_dropped
     try:
         yield
     finally:

@@ -2,7 +2,7 @@
 
 A collective operation waits for all processes. If one of them hangs (in a file system, a data
 worker, a device), all wait forever without an error. Each process therefore watches its count of
-finished work (`runtime.heartbeat`) and exits if the count does not grow. Processes learn who is
+finished work (`runtime.activity`) and exits if the count does not grow. Processes learn who is
 late from files in the shared run folder. The key-value store of jax.distributed has no public
 interface and ends with process 0.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import big_retrieval
 from big_retrieval.io.space import free_space, is_full
-from big_retrieval.runtime import distributed, heartbeat, reading
+from big_retrieval.runtime import activity, distributed
 
 START = 1800.0  # minimum limit in seconds for a compilation, and until the first step is finished
 COMPILER = os.path.join("jax", "_src", "compiler.py")  # on the stack while jax compiles
@@ -94,7 +94,7 @@ class Watchdog:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> "Watchdog":
-        heartbeat.reset()
+        activity.reset()
         # Two threads: a hanging file system stops only the thread that writes.
         jobs = [self._watch] if self._hang_after else []
         jobs += [self._write] if self._processes > 1 else []
@@ -129,7 +129,7 @@ class Watchdog:
 
     def _now(self) -> Heartbeat:
         place = _place(self._watched) + _reading()
-        beats, step = heartbeat.PROGRESS.beats, heartbeat.PROGRESS.step
+        beats, step = activity.PROGRESS.beats, activity.PROGRESS.step
         return Heartbeat(self._process, beats, step, place, time.time())
 
     def _period(self) -> float:
@@ -145,9 +145,9 @@ class Watchdog:
             now = time.monotonic()
             # A longer gap means that this process was suspended; it does not count.
             passed, before = min(now - before, 10 * tick), now
-            if heartbeat.PROGRESS.beats != last:
+            if activity.PROGRESS.beats != last:
                 longest = max(longest, self._silent) if last else 0.0
-                self._silent, starting, warned, last = 0.0, 0.0, False, heartbeat.PROGRESS.beats
+                self._silent, starting, warned, last = 0.0, 0.0, False, activity.PROGRESS.beats
             elif not last or _compiling(self._watched):
                 starting += passed
             else:
@@ -170,7 +170,7 @@ class Watchdog:
         self._end(f"{state}; the stacks are above, a longer config.hang_after waits longer")
 
     def _state(self, seconds: float) -> str:
-        done = heartbeat.PROGRESS
+        done = activity.PROGRESS
         where = f"since step {done.step}" if done.beats else "and no step yet"
         full = self._full_disk()
         return (
@@ -187,8 +187,8 @@ class Watchdog:
     def _write(self) -> None:
         """Writes heartbeats of this process."""
         target = _file(self._folder, self._process)
-        while not self._closed.wait(self._period() if heartbeat.PROGRESS.beats else TICK):
-            if not heartbeat.PROGRESS.beats:
+        while not self._closed.wait(self._period() if activity.PROGRESS.beats else TICK):
+            if not activity.PROGRESS.beats:
                 continue  # this run may not own the folder yet
             with contextlib.suppress(OSError):
                 target.parent.mkdir(exist_ok=True)
@@ -258,7 +258,7 @@ def _place(thread: int) -> str:
 
 def _reading() -> str:
     """Returns the record or file that has been read for the longest, as part of a message."""
-    notes = [note for note in reading.current() if note.seconds >= TICK]
+    notes = [note for note in activity.current() if note.seconds >= TICK]
     return f", reading {notes[0]}" if notes else ""
 
 

@@ -26,12 +26,13 @@ from big_retrieval.errors import UserError
 from big_retrieval.sweep.spec import Sweep, SweepRun, inputs_sha256
 from big_retrieval.sweep.table import read_results
 
-EVALUATORS = ("retrieval/", "zeroshot/")  # how the names of evaluators' metrics begin
+EVALUATORS = ("retrieval/", "zeroshot/")  # prefixes of metrics that are known before a run
+ANOTHER = "rename the entry, use another --workdir, or delete"
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A configuration that can be run.
+    """A valid configuration.
 
     Attributes:
       plain: as in config.json.
@@ -43,54 +44,37 @@ class Checked:
 
 
 def check_all(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
-    """Checks the configurations of all runs, and that finished ones are still what they were.
-
-    Args:
-      sweep: whose metrics are asked for.
-      runs: those that are to be run or in the table.
+    """Checks the configurations of some runs, also against the saved ones of finished runs.
 
     Raises:
-      UserError: names the run, and the key or file.
+      UserError: a run is wrong; the message names the run, and the key or file.
     """
-    found = configurations(runs)
-    for run, checked in zip(runs, found, strict=True):
-        _compare(run, checked)
-    check_metrics(sweep, found)
+    checked = configurations(runs)
+    for run, configuration in zip(runs, checked, strict=True):
+        _compare(run, configuration)
+    check_metrics(sweep, checked)
 
 
-def check_metrics(sweep: Sweep, found: Sequence[Checked]) -> None:
-    """Checks that the metrics of a sweep and of its paper are some of its configs' evaluators.
-
-    Args:
-      sweep: the sweep.
-      found: its configurations.
-
-    Raises:
-      UserError: names a pattern or metric that is of no evaluator.
-    """
-    known = sorted({name for checked in found for name in checked.metrics})
+def check_metrics(sweep: Sweep, checked: Sequence[Checked]) -> None:
+    """Raises a UserError if no evaluator has a metric of the sweep or of its paper."""
+    known = sorted({name for configuration in checked for name in configuration.metrics})
     for pattern in (*sweep.metrics, *(name for row in sweep.paper.values() for name in row)):
-        evaluator = pattern.startswith(EVALUATORS)  # only these are known before a run
-        if evaluator and not any(fnmatchcase(name, pattern) for name in known):
+        is_known = any(fnmatchcase(name, pattern) for name in known)
+        if pattern.startswith(EVALUATORS) and not is_known:
             raise UserError(
-                f"the sweep's metric {pattern!r} is of no evaluator of its configs; they have: "
+                f"No evaluator of the configs has the metric {pattern!r}. They have: "
                 f"{', '.join(known) or 'none'}."
             )
 
 
 def configurations(runs: Sequence[SweepRun]) -> list[Checked]:
-    """The configurations of some runs, in their order.
-
-    Raises:
-      UserError: names the first run that has a wrong one, and the key or file.
-    """
-    lines = [run.config_flags() for run in runs]
+    """Returns the configurations of runs; raises a UserError that names the first wrong run."""
     done = subprocess.run(
         [sys.executable, "-m", "big_retrieval.sweep.check"],
-        input=json.dumps(lines), capture_output=True, text=True,
+        input=json.dumps([run.config_flags() for run in runs]), capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
-        raise UserError(f"the configurations cannot be checked: {done.stderr.strip()[-1000:]}")
+        raise UserError(f"Cannot check the configurations: {done.stderr.strip()[-1000:]}")
     answers = json.loads(done.stdout)
     for run, answer in zip(runs, answers, strict=True):
         if "error" in answer:
@@ -99,43 +83,43 @@ def configurations(runs: Sequence[SweepRun]) -> list[Checked]:
 
 
 def _compare(run: SweepRun, checked: Checked) -> None:
-    """Raises if a run that is skipped as finished was another configuration's.
+    """Raises a UserError if a finished run had another configuration.
 
-    One that is not finished is compared by `big_retrieval.main` itself, before it trains.
+    `big_retrieval.main` compares an unfinished one itself, before it trains.
     """
+    results = read_results(run)
+    if results is None:
+        return
     if run.entry.evaluate:
-        known = (read_results(run) or {}).get("inputs_sha256")
+        known = results.get("inputs_sha256")
         if known not in (None, inputs_sha256(checked.plain, run.entry.evaluate)):
             raise UserError(
-                f"{run.name}: {run.results} is of another config or flag than the sweep now has: "
-                "rename the entry, use another --workdir, or delete the file."
+                f"{run.name}: {run.results} has another config or flag than the sweep. To "
+                f"continue, {ANOTHER} the file."
             )
         return
     saved = run.folder / "config.json"
-    if not (run.folder / "results.json").exists() or not saved.exists():
+    if not saved.exists():
         return
     try:
-        old = configs.load_saved(json.loads(saved.read_text()))
-    except (ValueError, UserError) as problem:
-        raise UserError(
-            f"{run.name}: {saved} cannot be read ({problem}); use another --workdir."
-        ) from None
-    theirs = schema.as_saved(old)
-    for key, before, now in schema.differences(theirs, checked.plain):
+        old = schema.as_saved(configs.load_saved(json.loads(saved.read_text())))
+    except (ValueError, UserError) as error:
+        raise UserError(f"{run.name}: cannot read {saved} ({error}). Delete its folder.") from None
+    for key, before, now in schema.differences(old, checked.plain):
         if not configs.free_on_resume(key):
             raise UserError(
-                f"{run.name}: {run.folder} holds a finished run with {key} = {before!r}, the sweep "
-                f"now has {now!r}: rename the entry, use another --workdir, or delete the folder."
+                f"{run.name}: finished with {key} = {before!r}, now {now!r}. To continue, "
+                f"{ANOTHER} {run.folder}."
             )
 
 
 def answers(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """For every command line `config` and `metrics`, or `error`; each is read in a fork."""
+    """Returns `config` and `metrics`, or `error`, for every command line, each read in a fork."""
     registry.import_shipped()  # once, not in every fork
-    fork, found, most = multiprocessing.get_context("fork"), [], os.cpu_count() or 1
-    for first in range(0, len(lines), most):
+    fork, out, count = multiprocessing.get_context("fork"), [], os.cpu_count() or 1
+    for first in range(0, len(lines), count):
         started = []
-        for flags in lines[first : first + most]:
+        for flags in lines[first : first + count]:
             receiver, sender = fork.Pipe(duplex=False)
             process = fork.Process(target=_answer, args=(flags, sender))
             process.start()
@@ -143,26 +127,24 @@ def answers(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
             started.append((process, receiver))
         for process, receiver in started:
             try:
-                found.append(receiver.recv())
+                out.append(receiver.recv())
             except EOFError:  # the config file has ended the process
                 process.join()
-                found.append({"error": f"reading it ended with status {process.exitcode}"})
-    return found
+                out.append({"error": f"reading it ended with status {process.exitcode}"})
+    return out
 
 
 def _answer(flags: Sequence[str], sender: Connection) -> None:
-    """What is wrong with a configuration, or the configuration with the names of its metrics."""
+    """Sends the configuration with the names of its metrics, or its error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a config file, or what it starts, may print
     try:
         config = parse(ConfigOptions, flags).load_config()
         check(config)
-        metrics = metrics_of_all(config)
-        plain = schema.as_saved(config)
-        sender.send({"config": plain, "metrics": metrics})
-    except UserError as problem:
-        sender.send({"error": str(problem)})
-    except Exception as problem:
-        sender.send({"error": f"{type(problem).__name__}: {problem}"})
+        sender.send({"config": schema.as_saved(config), "metrics": metrics_of_all(config)})
+    except UserError as error:
+        sender.send({"error": str(error)})
+    except Exception as error:
+        sender.send({"error": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

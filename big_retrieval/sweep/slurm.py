@@ -1,6 +1,6 @@
-"""A sweep as a SLURM array: one task for each run, which all write the same tables.
+"""A sweep as a SLURM array: one task per run; all tasks write the same tables.
 
-The script adds --only with the number of its task, and goes back to the queue until that run ends.
+The script adds --only with the index of its task, and requeues the task until its run ends.
 """
 
 import shlex
@@ -15,14 +15,15 @@ SCRIPT = Path("launch/slurm.sbatch")
 
 
 def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str = "") -> list[str]:
-    """The sbatch command.
+    """Returns the sbatch command.
 
     Args:
-      numbers: of the runs, ascending.
+      numbers: indices of the runs, ascending.
       sweep: the sweep file with its argument.
       workdir: the sweep's folder.
       options: more options of sbatch, as on a command line.
     """
+    folder = None if SCRIPT.is_file() else shipped.folder("launch")
     return [
         "sbatch",
         f"--array={','.join(map(str, numbers))}",
@@ -32,7 +33,7 @@ def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str =
         "--ntasks=1",
         "--export=ALL,COMMAND=sweep",
         *shlex.split(options),
-        str(script()),
+        str(SCRIPT if folder is None else folder / SCRIPT.name),
         "--",
         f"--sweep={sweep}",
         f"--workdir={workdir}",
@@ -40,23 +41,9 @@ def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str =
 
 
 def submit(command: Sequence[str], workdir: Path) -> int:
-    """Runs the sbatch command, and returns its exit status.
-
-    Args:
-      command: of `command`.
-      workdir: the sweep's folder.
-
-    Raises:
-      UserError: this machine has no sbatch.
-    """
+    """Runs the sbatch command, and returns its exit status; raises a UserError without sbatch."""
     (workdir / "logs").mkdir(parents=True, exist_ok=True)
     try:
         return subprocess.run(command).returncode
     except FileNotFoundError:
-        raise UserError("there is no sbatch on this machine: submit from a SLURM login.") from None
-
-
-def script() -> Path:
-    """The launch script: of the checkout that is the current folder, or that of the package."""
-    folder = None if SCRIPT.is_file() else shipped.folder("launch")
-    return SCRIPT if folder is None else folder / SCRIPT.name
+        raise UserError("This machine has no sbatch. Submit from a SLURM login node.") from None

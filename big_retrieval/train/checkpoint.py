@@ -30,7 +30,7 @@ from big_retrieval.io.manifest import (
     write_evaluation,
     write_manifest,
 )
-from big_retrieval.io.space import cannot_write, remedy
+from big_retrieval.io.space import write_error
 from big_retrieval.runtime import locks
 
 log = logging.getLogger(__name__)
@@ -172,10 +172,7 @@ class Checkpoints:
         with contextlib.suppress(OSError):  # the disk may have failed altogether
             steps = complete_steps(self.root)
             kept = f"checkpoint {steps[-1]}" if steps else "the beginning"
-        return UserError(
-            f"{cannot_write(self.root, problem)}; {remedy('a checkpoint', problem)}, then repeat "
-            f"the same command: it goes on from {kept}."
-        )
+        return write_error(self.root, problem, "a checkpoint", kept)
 
     def _best_first(self, steps: list[int]) -> list[int]:
         """Returns the steps that have the metric, best first; of equal ones the later first."""

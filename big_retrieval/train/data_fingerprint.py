@@ -18,7 +18,7 @@ from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.formats.open_files import expand
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.mixture import MixedSource
-from big_retrieval.data.sources import RecordSource, evenly_spaced, fingerprint_of, place_of
+from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import distributed
@@ -46,8 +46,8 @@ def fingerprints(
     """
     compute: dict[str, Callable[[], str]] = {
         **{name: reader.fingerprint for name, reader in readers.items()},
-        **{f"{EVALS}{name}.data": partial(fingerprint_of, x) for name, x in evals.items()},
-        ROWS: partial(fingerprint_of, source),
+        **{f"{EVALS}{name}.data": partial(getattr, x, "fingerprint") for name, x in evals.items()},
+        ROWS: partial(getattr, source, "fingerprint"),
         TEXTS: partial(_some_texts, readers, source),
         IMAGES: partial(_some_images, readers, source),
     }
@@ -62,13 +62,13 @@ def fingerprints(
 def _check_rows(source: RecordSource) -> None:
     """Raises a UserError for the first source whose rows are not those of the first process."""
     parts = source.parts.values() if isinstance(source, MixedSource) else [source]
-    hashes = [(part, fingerprint_of(part)) for part in parts]
+    hashes = [(part, part.fingerprint) for part in parts]
     firsts = [distributed.broadcast(value) for _, value in hashes]
     for (part, value), first in zip(hashes, firsts, strict=True):
         if value not in ("", first):
             raise UserError(
                 f"process {jax.process_index()} reads other rows of config.data than process 0, in "
-                f"the source of {place_of(part, 0)}: give all hosts the same files."
+                f"the source of {part.place(0)}: give all hosts the same files."
             )
 
 
@@ -152,7 +152,7 @@ def _some_images(readers: Mapping[str, FieldReader], source: RecordSource) -> st
 def _undamaged(source: RecordSource, index: int, read: Callable[[], Any]) -> Any:
     """Returns the result of reading a record, or None if the record is damaged."""
     try:
-        with record_at(place_of(source, index)):
+        with record_at(source.place(index)):
             return read()
     except Damaged:
         return None

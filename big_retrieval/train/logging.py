@@ -22,7 +22,7 @@ from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import free_name, write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.io.space import cannot_write, remedy
+from big_retrieval.io.space import write_error
 from big_retrieval.runtime import locks, screen
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train.tracking import close_all, open_all
@@ -178,10 +178,7 @@ def needed(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise UserError(
-            f"{cannot_write(path, problem)}; {remedy('it', problem)}, then repeat the same "
-            "command: it goes on from the newest checkpoint."
-        ) from problem
+        raise write_error(path, problem, resumes="the newest checkpoint") from problem
 
 
 def keep_old(workdir: Path) -> None:

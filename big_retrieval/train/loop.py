@@ -24,7 +24,7 @@ from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
 from big_retrieval.report.example_files.folder import ExampleFolder
-from big_retrieval.runtime import distributed, heartbeat, locks
+from big_retrieval.runtime import activity, distributed, locks
 from big_retrieval.train import summary
 from big_retrieval.train.logging import Alarms, Metrics, table, write_results
 from big_retrieval.train.nonfinite import raise_nonfinite
@@ -164,7 +164,7 @@ def _steps(
                     state, out = compiled[phase](state, batch)
             tracer.after(step, out)
             jax.block_until_ready(previous)  # at most two steps under way
-            heartbeat.beat(step)
+            activity.beat(step)
             previous = out["loss"]
             due = run.due(step)
             stopping = stop.requested(step) or step == steps.stop

@@ -72,7 +72,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     labels, negatives = data.make_labels(config), data.make_negatives(config)
     try_record(source, readers, labels, negatives)
     contents = content_ids(config, source, readers)
-    order = data.make_order(source, config.seed)
+    order = source.order(config.seed)
     read = functools.partial(
         train_batches,
         source,

@@ -55,13 +55,13 @@ def test_calls_and_a_margin_for_waits_are_added(tmp_path: Path) -> None:
     name = "1795660732060260802-attention_forward.3-00-schedule-analysis_final_bundles.txt"
     (tmp_path / name).write_text("Schedule analysis:")
     shape = "bf16[64,216,768]{2,1,0:T(8,128)(2,1)}"
-    kernel = Kernel("attention_forward.3", "tpu_custom_call", 12, "", "", shape)
-    again = Kernel("attention_forward.4", "tpu_custom_call", 2, "", "", shape[:16])
-    other = Kernel("fmha", "__cudnn$fmhaSoftmax", 12, "", "")
+    kernel = Kernel("attention_forward.3", "tpu_custom_call", 12, shape)
+    again = Kernel("attention_forward.4", "tpu_custom_call", 2, shape[:16])
+    other = Kernel("fmha", "__cudnn$fmhaSoftmax", 12)
     cycles = kernel_cycles([kernel, other, again], tmp_path)
     assert cycles == {
         "attention_forward.3": round(12 * 1586 * 1.1),
         "attention_forward.4": round(2 * 1586 * 1.1),  # the compiler made one of both
     }
     with pytest.raises(ValueError, match=r"no schedule of the kernel mine\.1"):
-        kernel_cycles([Kernel("mine.1", "tpu_custom_call", 1, "", "", "f32[8]")], tmp_path)
+        kernel_cycles([Kernel("mine.1", "tpu_custom_call", 1, "f32[8]")], tmp_path)

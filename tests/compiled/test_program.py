@@ -65,8 +65,7 @@ def test_cycles_of_a_tpu_program_are_multiplied_by_the_limits_of_its_loops() -> 
 
 def test_piecewise_collectives_of_tpus_count_once_per_chain() -> None:
     gather, permute, scatter = read_program(TPU).collectives
-    name = "jit(step)/jvp(RetrievalModel)/text/while/body/Block/mlp/fc1/dot_general"
-    assert gather == Collective("all-gather", 512 * 512 * 2, 10, 4, True, name, overlapped=True)
+    assert gather == Collective("all-gather", 512 * 512 * 2, 10, 4, overlapped=True)
     assert (permute.kind, permute.trips, permute.overlapped) == ("collective-permute", 10, False)
     assert (scatter.kind, scatter.bytes, scatter.group) == ("reduce-scatter", 96 * 160 * 4, 4)
     program = read_program(TPU)
@@ -76,9 +75,7 @@ def test_piecewise_collectives_of_tpus_count_once_per_chain() -> None:
 
 def test_mosaic_kernels_are_listed_with_their_calls() -> None:
     kernel = read_program(TPU).kernels[0]
-    assert replace(kernel, origin="", type="") == Kernel(
-        "attention.7", "tpu_custom_call", 10, "", "text/attention recomputed"
-    )
+    assert replace(kernel, type="") == Kernel("attention.7", "tpu_custom_call", 10)
 
 
 def test_arrays_are_padded_by_tiles() -> None:
@@ -86,9 +83,7 @@ def test_arrays_are_padded_by_tiles() -> None:
     most, *_ = program.padded_arrays
     assert most.type == "f32[64,12,50,50]{2,3,1,0:T(8,128)}"
     assert (most.bytes, most.padded_bytes) == (64 * 12 * 50 * 50 * 4, 64 * 12 * 56 * 128 * 4)
-    types = {array.type: array.count for array in program.arrays}
-    assert types["f32[96,640]{1,0:T(8,128)}"] == 2  # the argument and the result of a fusion
-    assert not any("S(1)" in name for name in types)  # in VMEM
+    assert not any("S(1)" in array.type for array in program.arrays)  # in VMEM
     origins = [array.origin for array in program.arrays if array.type.startswith("f32[96,640]")]
     assert origins == ["state.params['text']['kernel']"]
 
@@ -118,9 +113,7 @@ def test_a_gpu_program_has_no_cycles_but_kernels_and_overlaps() -> None:
         ("all-gather", 7, True),
         ("all-reduce", 7, False),
     ]
-    assert [(k.target, k.calls, k.part) for k in program.kernels] == [
-        ("__cudnn$fmhaSoftmax", 7, "image/rest forward")
-    ]
+    assert [(k.target, k.calls) for k in program.kernels] == [("__cudnn$fmhaSoftmax", 7)]
 
 
 def test_a_cpu_program_is_read() -> None:

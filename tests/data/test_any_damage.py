@@ -11,11 +11,11 @@ from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
-from big_retrieval.data.sources import as_texts
+from big_retrieval.data.sources import RecordSource, as_texts
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.runtime import reading as notes
+from big_retrieval.runtime import activity as notes
 from tests.fuzz import cases
 from tests.readers import image_reader, text_reader
 
@@ -37,10 +37,10 @@ PROBLEMS = [
 ]
 
 
-class Unsound:
+class Unsound(RecordSource):
     """Records with a text each, one of which cannot be read."""
 
-    name, classes, prompts = "unsound", {}, {}
+    name = "unsound"
 
     def __init__(self, problem=None, text="a word"):
         self.problem, self.text = problem, text
@@ -55,9 +55,6 @@ class Unsound:
 
     def texts(self, index, column):
         return as_texts(self[index][column], column, f"unsound, record {index}")
-
-    def captions(self):
-        return iter(())
 
 
 class Picky:

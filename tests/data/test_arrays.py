@@ -105,7 +105,7 @@ def test_a_file_that_is_cut_between_two_reads_is_an_error(tmp_path: Path) -> Non
     np.save(path, np.zeros((6, 3000)))
     assert open_store(str(path))[5].sum() == 0
     os.truncate(path, 128)
-    with pytest.raises(UserError, match=r"a\.npy was changed while it was in use: run the"):
+    with pytest.raises(UserError, match=r"a\.npy was changed while it was in use\. Run the"):
         open_store(str(path))[5].sum()
     np.save(path, np.ones((6, 3000)))
     assert open_store(str(path))[5].sum() == 3000

@@ -8,13 +8,13 @@ import pytest
 from big_retrieval.config import ImageField, TextField
 from big_retrieval.data.batches import RecordSpec, train_batch, try_record
 from big_retrieval.data.fields.reader import Tools
+from big_retrieval.data.fields.texts import drop_words
 from big_retrieval.data.images import transforms
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
-from big_retrieval.data.text.word_dropout import drop_words
 from big_retrieval.data.text.words import learn_words, words_tokenizer
 from big_retrieval.errors import UserError
 

@@ -1,12 +1,11 @@
 """Damaged records: counted, named, replaced with nothing else moved; too many end a run."""
 
+import base64
 import functools
-import io
 import json
 import os
 import re
 import struct
-import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +19,15 @@ from PIL import Image
 
 from big_retrieval import config
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.build import make_order, make_source
+from big_retrieval.data.build import make_source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.formats.shards import write_folder
+from big_retrieval.data.formats.shards import convert
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
+from tests.data.files import encoded, write_tar
 from tests.readers import image_reader, text_reader
 
 RECORDS, BAD = 24, 5
@@ -36,12 +36,6 @@ FIELDS = {
     "image": image_reader("image", size=8, crop_scale=(0.5, 1.0), flip=0.5),
     "text": text_reader("captions", length=8, tokenizer=TOKENIZER),
 }
-
-
-def encoded(image: Image.Image, kind: str = "PNG", **keys: Any) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind, **keys)
-    return out.getvalue()
 
 
 def noise(number: int) -> Image.Image:
@@ -91,7 +85,7 @@ def read(source: Any, damage: Damage | None = None, **keys: Any) -> list[dict[st
     rows = settings.pop("rows", np.arange(8))
     how = {name: settings.pop(name) for name in ("threads", "workers") if name in settings}
     reading = Reading(**{"threads": 1, **how}, damage=damage)
-    order = make_order(source, 0)
+    order = source.order(0)
     return list(
         train_batches(source, fields=FIELDS, order=order, rows=rows, reading=reading, **settings)
     )
@@ -140,6 +134,11 @@ LINES = {  # a line of the JSONL file -> a word of the reason
     "no image": (json.dumps({"captions": "a"}), "None"),
     "image null": (record(image=None), "None"),
     "image a number": (record(image=3), "is 3"),
+    "zero byte in a path": (record(image="a\0b"), "the image .* cannot be read"),
+    "base64": (record(image=base64.b64encode(picture(1) * 9).decode()), "cannot be read"),
+    "ragged pixels": (record(image=[[1, 2], [3]]), "the image is a list"),
+    "pixels above 255": (record(image=[[[300, 0, 0]]]), "the image is a list"),
+    "nested too deeply": ("[" * 100_000, ""),
     "wrong column": (json.dumps({"image": "0.png", "caption": "a"}), "no 'captions'"),
     "empty caption": (record(captions=""), "no text"),
     "blank captions": (record(captions=[" ", "\n\t"]), "no text"),
@@ -271,15 +270,6 @@ def test_too_many_end_the_run_with_a_summary(tmp_path):
     assert len((tmp_path / "damaged.jsonl").read_text().splitlines()) == 4
 
 
-def test_a_limit_of_one_bears_everything_that_can_be_replaced(tmp_path):
-    source = write(tmp_path)
-    for number in range(12):
-        (tmp_path / f"{number}.png").write_bytes(b"")
-    damage = Damage(None, 1.0)
-    read(source, damage, stop_batch=30)
-    assert damage.count == 12
-
-
 def test_the_count_survives_an_interruption(tmp_path):
     source, file = write(tmp_path, b""), tmp_path / "damaged.jsonl"
     read(source, Damage(file, 1.0))
@@ -334,12 +324,8 @@ def test_the_stand_in_is_of_the_same_part_of_a_mixture(tmp_path):
 
 
 def shards(folder: Path) -> Any:
-    write_folder(write(folder), folder / "shards", shard_records=8, origin={}, skip=fail)
+    convert(write(folder), folder / "shards", shard_records=8, origin={}, max_damaged=0.0)
     return make_source(config.Pairs(path=str(folder / "shards")))
-
-
-def fail(index: int, problem: Damaged) -> None:
-    raise problem
 
 
 def parquet(folder: Path) -> Any:
@@ -355,12 +341,12 @@ def parquet(folder: Path) -> Any:
 def tar(folder: Path) -> Any:
     folder.mkdir(exist_ok=True)
     for part in range(2):
-        with tarfile.open(folder / f"{part}.tar", "w") as shard:
-            for number in range(part * 12, part * 12 + 12):
-                for ending, data in (("png", encoded(noise(number))), ("txt", b"picture")):
-                    info = tarfile.TarInfo(f"{number:04d}.{ending}")
-                    info.size = len(data)
-                    shard.addfile(info, io.BytesIO(data))
+        members = [
+            (f"{number:04d}.{ending}", data)
+            for number in range(part * 12, part * 12 + 12)
+            for ending, data in (("png", encoded(noise(number))), ("txt", b"picture"))
+        ]
+        write_tar(folder / f"{part}.tar", members)
     return make_source(config.Tar(path=str(folder / "*.tar")))
 
 
@@ -398,13 +384,6 @@ def test_an_array_record_shard_cut_in_half_is_damage_of_its_records(tmp_path):
     assert not any(8 <= number < 16 for batch in found for number in batch["record"])
 
 
-def test_a_parquet_file_cut_in_half_is_refused(tmp_path):
-    parquet(tmp_path)
-    halve(tmp_path / "pairs.parquet")
-    with pytest.raises(UserError, match="no readable Parquet file"):
-        make_source(config.Pairs(path=str(tmp_path / "pairs.parquet")))
-
-
 def test_a_damaged_row_group_is_damage_of_its_rows(tmp_path):
     parquet(tmp_path)
     path = tmp_path / "pairs.parquet"
@@ -421,12 +400,11 @@ def test_a_damaged_row_group_is_damage_of_its_rows(tmp_path):
     ("make", "message"),
     [
         (lambda f: (f / "a.csv").write_text("image,captions\n0.png,a,b\n"), "none of 1 rows"),
-        (lambda f: (f / "a.csv").write_text("a,a\n1,2\n"), "2 columns 'a'"),
         (lambda f: (f / "a.csv").write_text(""), "no rows"),
         (lambda f: (f / "a.csv").write_text("image,captions\n"), "no rows"),
         (lambda f: (f / "a.jsonl").write_text(""), "no rows"),
         (lambda f: (f / "a.parquet").write_text("PAR1"), "no readable Parquet"),
-        (lambda f: (f / "a.npz").write_text("PK"), "no whole .npz file"),
+        (lambda f: (f / "a.npz").write_text("PK"), "as .npz file"),
         (lambda f: np.savez(f / "a.npz", a=np.zeros(2), b=np.zeros(3)), "one length"),
         (lambda f: np.savez(f / "a.npz", a=np.array([{}])), "plain arrays"),
     ],
@@ -461,5 +439,5 @@ def test_a_full_disk_under_the_names_of_damaged_records_is_said_once_and_they_st
     assert damage.metrics() == {"damaged": 3}
     said = capsys.readouterr().err
     assert said == (
-        "warning: damaged.jsonl is not written (No space left on device); the run goes on\n"
+        "warning: damaged.jsonl is not written (No space left on device); the run continues\n"
     )

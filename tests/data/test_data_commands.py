@@ -10,7 +10,7 @@ from PIL import Image
 from big_retrieval import config
 from big_retrieval.data import inspection
 from big_retrieval.data.build import make_source
-from big_retrieval.data.formats.shards import INDEX, write_folder
+from big_retrieval.data.formats.shards import INDEX, convert
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
@@ -29,6 +29,9 @@ def folder(tmp_path):
     (tmp_path / "7.png").write_bytes(b"")
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     return tmp_path
+
+
+KEYS = {"shard_records": 6, "origin": {}, "max_damaged": 1.0}
 
 
 def source_of(folder):
@@ -60,10 +63,7 @@ def test_the_sample_counts_what_is_there(folder):
     texts = [text for n in range(20) if n != 7 for text in source_of(folder).texts(n, "captions")]
     cut = np.mean(tokenizer.encode(texts, 500)[1].sum(1) > 12)
     assert f"the context has 12, so {cut:.1%} are cut" in text
-    inspection.draw(sample, folder / "sheet.png")
-    sheet = np.asarray(Image.open(folder / "sheet.png"))
-    assert sheet.shape == (4 * 252 + 12, 4 * 204 + 12, 3)
-    assert sheet[20, 20].tolist() == [0, 0, 0]
+    assert len(sample.examples) == 5
 
 
 def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
@@ -80,15 +80,8 @@ def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
 
 
 def test_shards_keep_order_bytes_and_columns(folder):
-    lost = []
-    index = write_folder(
-        source_of(folder),
-        folder / "out",
-        shard_records=6,
-        origin={},
-        skip=lambda index, problem: lost.append(index),
-    )
-    assert lost == [7]
+    index, damage = convert(source_of(folder), folder / "out", **KEYS)
+    assert damage.count == 1
     assert [shard["records"] for shard in index["shards"]] == [5, 4, 5, 5]
     found = make_source(config.Pairs(path=str(folder / "out")))
     kept = [i for i in range(20) if i != 7]
@@ -100,23 +93,18 @@ def test_shards_keep_order_bytes_and_columns(folder):
         assert record["id"] == f"pairs-{number:06d}"
 
 
-def test_a_folder_that_nothing_was_converted_into(tmp_path):
-    (tmp_path / "cat.txt").touch()
-    with pytest.raises(UserError, match="without array_record shards and without pictures"):
-        make_source(config.Pairs(path=str(tmp_path)))
-
-
-def test_a_conversion_that_did_not_end_is_no_data(folder):
-    def stop(done):
-        if done == 12:
+def test_a_conversion_that_did_not_end_is_no_data(folder, monkeypatch):
+    def stop(index):
+        if index == 12:
             raise KeyboardInterrupt
 
-    keys = {"shard_records": 6, "origin": {}, "skip": lambda index, problem: None}
+    source = source_of(folder)
+    monkeypatch.setattr(source, "check_index", stop)
     with pytest.raises(KeyboardInterrupt):
-        write_folder(source_of(folder), folder / "out", progress=stop, **keys)
+        convert(source, folder / "out", **KEYS)
     with pytest.raises(UserError, match="the conversion did not end"):
         make_source(config.Pairs(path=str(folder / "out")))
-    write_folder(source_of(folder), folder / "out", **keys)
+    convert(source_of(folder), folder / "out", **KEYS)
     assert len(make_source(config.Pairs(path=str(folder / "out")))) == 19
     (folder / "out" / INDEX).write_text('{"format": 9, "shards": [], "columns": []}')
     with pytest.raises(UserError, match="has format 9"):
@@ -125,7 +113,7 @@ def test_a_conversion_that_did_not_end_is_no_data(folder):
 
 def test_arrays_become_lossless_images(tmp_path):
     scenes = make_source(config.Scenes(split="colours", count=4))
-    write_folder(scenes, tmp_path / "s", shard_records=9, origin={}, skip=lambda *a: None)
+    convert(scenes, tmp_path / "s", **KEYS)
     found = make_source(config.Pairs(path=str(tmp_path / "s")))
     assert found.classes == scenes.classes
     for number in range(4):
@@ -136,12 +124,10 @@ def test_arrays_become_lossless_images(tmp_path):
 @pytest.mark.slow
 def test_commands(folder, tmp_path):
     quick = "--config=configs/quickstart.py:runlocal"
-    how = ("--limit=50", "--seconds=0.5", f"--out={tmp_path / 'sheet.png'}")
-    out = data("inspect", quick, *how, "--config.total_steps=None")
+    out = data("inspect", quick, "--limit=50", "--config.total_steps=None")
     assert out.returncode == 0, out.stderr
-    for word in ("4,000 in scenes-train", "damaged     0", "the context has 20", "records/s"):
+    for word in ("4,000 in scenes-train", "damaged     0", "the context has 20"):
         assert word in out.stdout
-    assert (tmp_path / "sheet.png").exists()
     out = data("convert", quick, "--source=evals.test", f"--out={tmp_path / 'c'}")
     assert "200 records in 1 shards" in out.stdout, out.stderr
     own = ("--config.data.type=pairs", f"--config.data.path={folder / 'pairs.jsonl'}")

@@ -4,12 +4,10 @@ import io
 import json
 import os
 import socket
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from big_retrieval import config
 from big_retrieval.data import at_hand
@@ -31,6 +29,7 @@ from big_retrieval.evals.trec import read_qrels, read_run
 from big_retrieval.interop.files import read_arrays, read_json
 from big_retrieval.io.regular import check_regular, read_bytes
 from big_retrieval.retrieval import documents
+from tests.data.files import red, write_tar
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_only_regular_files_are_read(odd, tmp_path):
     (tmp_path / "link").symlink_to("file")
     assert read_bytes(tmp_path / "link") == b"abc"
     assert check_regular(tmp_path, folders=True)
-    with pytest.raises(UserError, match="more than the 0 MiB that such a file may have"):
+    with pytest.raises(UserError, match="The limit of such files is 0 MiB"):
         read_bytes(tmp_path / "file", 2)
 
 
@@ -73,9 +72,9 @@ def test_an_image_that_is_no_regular_file_is_damage(odd, what):
 def test_an_image_file_that_is_too_large_is_damage_before_it_is_read(tmp_path):
     with (tmp_path / "huge.png").open("wb") as file:
         file.truncate(limits.MOST_FILE + 1)
-    with pytest.raises(Damaged, match=r"huge.png .*has 256 MiB, more than"):
+    with pytest.raises(Damaged, match=r"huge.png .*has 256 MiB\. The limit"):
         load_image("huge.png", tmp_path, "here")
-    with pytest.raises(UserError, match=r"huge.png .*has 256 MiB, more than"):
+    with pytest.raises(UserError, match=r"huge.png .*has 256 MiB\. The limit"):
         at_hand.read_image(tmp_path / "huge.png")
 
 
@@ -117,19 +116,10 @@ def test_a_truncated_npz_is_named(tmp_path, kept):
     path = tmp_path / "a.npz"
     data = npz(a=np.arange(3000), b=np.arange(3000) % 7)
     path.write_bytes(data[: int(len(data) * kept)])
-    with pytest.raises(UserError, match=r"a.npz is no whole .npz file"):
+    with pytest.raises(UserError, match=r"Cannot read .*a.npz as .npz file"):
         open_files.file_table(path)
-    with pytest.raises(UserError, match=r"a.npz is no whole .npz file"):
+    with pytest.raises(UserError, match=r"Cannot read .*a.npz as .npz file"):
         read_arrays(path)
-
-
-def test_an_npz_with_damaged_content_is_named(tmp_path):
-    path = tmp_path / "a.npz"
-    data = bytearray(npz(a=np.arange(3000)))
-    data[200:260] = bytes(60)
-    path.write_bytes(data)
-    with pytest.raises(UserError, match=r"a.npz is no whole .npz file"):
-        open_files.file_table(path)
 
 
 HUGE = ["1" + "0" * 400, "1e400", "-1e400"]
@@ -155,28 +145,18 @@ def test_a_judged_score_that_no_float_holds_is_named_with_its_place(tmp_path, te
         check()
 
 
-def write_tar(path: Path, words: list[str]) -> None:
-    with tarfile.open(path, "w") as shard:
-        for number, word in enumerate(words):
-            for ending, data in (("txt", word.encode()), ("png", png(number))):
-                info = tarfile.TarInfo(f"{word}.{ending}")
-                info.size = len(data)
-                shard.addfile(info, io.BytesIO(data))
+def write_words(path: Path, words: list[str]) -> None:
+    contents = [(word, (("txt", word.encode()), ("png", red(n)))) for n, word in enumerate(words)]
+    write_tar(path, [(f"{word}.{ending}", data) for word, own in contents for ending, data in own])
     os.utime(path, (1e9, 1e9))
-
-
-def png(number: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (4, 4), (number, 0, 0)).save(out, "PNG")
-    return out.getvalue()
 
 
 def test_a_tar_that_was_exchanged_for_one_of_the_same_size_and_time_is_read_again(tmp_path):
     path = tmp_path / "a.tar"
-    write_tar(path, ["aaaa", "bbb", "cc"])
+    write_words(path, ["aaaa", "bbb", "cc"])
     assert open_files.file_table(path).row(0)["txt"] == "aaaa"
     size = path.stat().st_size
-    write_tar(path, ["xx", "yyy", "zzzz"])
+    write_words(path, ["xx", "yyy", "zzzz"])
     assert path.stat().st_size == size
     store = open_store([path], TAR)
     assert [store.row(index)["txt"] for index in range(3)] == ["xx", "yyy", "zzzz"]
@@ -184,11 +164,11 @@ def test_a_tar_that_was_exchanged_for_one_of_the_same_size_and_time_is_read_agai
 
 def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tmp_path):
     path = tmp_path / "a.tar"
-    write_tar(path, ["aaaa", "bbb", "cc"])
+    write_words(path, ["aaaa", "bbb", "cc"])
     store = open_store([path], TAR)
     assert store.row(0)["png"].startswith(b"\x89PNG")
     other = tmp_path / "other.tar"
-    write_tar(other, ["xx", "yyy", "zzzz"])
+    write_words(other, ["xx", "yyy", "zzzz"])
     path.write_bytes(other.read_bytes())  # in place, as rsync --inplace does
     os.utime(path, ns=(0, 0))
     with pytest.raises((Damaged, UserError), match=r"a.tar (is not the file|was changed)"):
@@ -196,41 +176,18 @@ def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tm
 
 
 def test_a_tar_whose_names_have_several_dots_is_explained(tmp_path):
-    write_tar(tmp_path / "a.tar", [f"take (v1.{n}) of all" for n in range(70)])
+    write_words(tmp_path / "a.tar", [f"take (v1.{n}) of all" for n in range(70)])
     with pytest.raises(UserError, match=r"have several dots, such as .take .*rename the files"):
         open_store([tmp_path / "a.tar"], TAR)
 
 
 def test_a_tar_with_odd_keys_and_names_loses_one_sample(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as shard:
-        for name, data in (
-            ("0.json", b'{"\\ud83d": 1}'),
-            ("1.json", b'{"a": 1}'),
-            ("1.\udce9", b"x"),
-        ):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            shard.addfile(info, io.BytesIO(data))
+    members = [("0.json", b'{"\\ud83d": 1}'), ("1.json", b'{"a": 1}'), ("1.\udce9", b"x")]
+    write_tar(tmp_path / "a.tar", members)
     store = open_store([tmp_path / "a.tar"], TAR)
     assert (len(store), store.row(1)["json:a"], store.row(1)["?"]) == (2, 1, b"x")
     with pytest.raises(Damaged, match=r"a\.tar, sample '0': its JSON is not JSON"):
         store.row(0)
-
-
-def test_a_tar_that_cannot_be_read_is_one_damaged_row(tmp_path, said):
-    write_tar(tmp_path / "0.tar", ["aaaa", "bbb"])
-    (tmp_path / "1.tar").write_bytes(b"no tar")
-    write_tar(tmp_path / "2.tar", ["cc"])
-    store = open_store([tmp_path / f"{n}.tar" for n in range(3)], TAR)
-    assert (len(store), store.damaged) == (4, 1)
-    assert store.row(3)["txt"] == "cc"
-    with pytest.raises(Damaged, match=r"1.tar, sample 1: not a tar file"):
-        store.row(2)
-
-
-def test_a_csv_file_that_is_not_utf8_is_windows_1252(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b"caption\xe9,b\n\xe4,2\n")
-    assert open_files.file_table(tmp_path / "a.csv").row(0) == {"captioné": "ä", "b": "2"}
 
 
 def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
@@ -239,13 +196,3 @@ def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
     reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
     with pytest.raises(UserError, match="named pipe"):
         documents.open_records("documents", str(path), reader)
-
-
-def test_two_columns_of_one_name(tmp_path: Path) -> None:
-    """A spreadsheet's columns without a name are no reason; of two others, which is meant?"""
-    file = tmp_path / "a.csv"
-    file.write_text("image,text,text\n0.png,a,b\n")
-    with pytest.raises(UserError, match=r"a.csv has 2 columns 'text' in its header; rename"):
-        open_files.file_table(file)
-    file.write_text("image,text,,\n0.png,a,,\n")
-    assert open_files.file_table(file).row(0) == {"image": "0.png", "text": "a", "": ""}

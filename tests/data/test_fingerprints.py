@@ -12,7 +12,7 @@ from big_retrieval.config import Pairs, Triples
 from big_retrieval.data.formats.open_files import table_of
 from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.views import save_rows
-from big_retrieval.data.sources import fingerprint_of, make_source, texts_of
+from big_retrieval.data.sources import make_source, texts_of
 from big_retrieval.errors import UserError
 from big_retrieval.own_data.columns import DataFlags
 from big_retrieval.own_data.prepare import TrainingRequest, load_config, prepare
@@ -79,7 +79,7 @@ def test_fingerprint_of_triples_notices_a_text_of_their_documents(tmp_path: Path
             (tmp_path / "documents.tsv").write_text(f"d1\t{text}\nd2\tb\n")
             paths: Any = {name: str(tmp_path / f"{name}.tsv") for name in ("queries", "documents")}
             source = Triples(path=str(tmp_path / "triples.tsv"), by_query=by_query, **paths)
-            found.add(fingerprint_of(source.build()))
+            found.add(source.build().fingerprint)
     assert len(found) == 4
 
 

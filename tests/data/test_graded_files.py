@@ -1,6 +1,7 @@
 """Judged pairs from every kind of file: the same source, and bad files named."""
 
 import csv
+import io
 import json
 
 import numpy as np
@@ -308,3 +309,22 @@ def test_lines_of_qrels_may_end_with_a_carriage_return(tmp_path):
         {"q": "q1", "d": "d1", "s": "1"},
         {"q": "q2", "d": "d3", "s": "1"},
     ]
+
+
+def test_hub_parquet_files_with_images_inside(tmp_path) -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (5, 4), (7, 0, 0)).save(buffer, "PNG")
+    images = [{"bytes": buffer.getvalue(), "path": None}, None]
+    columns = {
+        "image": pa.array(images, pa.struct({"bytes": pa.binary(), "path": pa.string()})),
+        "query": ["a", "b"], "query_id": ["qa", "qb"], "product_id": ["1", "2"],
+        "title": ["one", None], "score_linear": [100, 99], "position": [1, 2],
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), tmp_path / "in_domain-00000.parquet")
+    path = str(tmp_path / "in_domain-*.parquet")
+    pairs = config.Graded(
+        path=path, document="product_id", score="score_linear", image="image"
+    ).build()
+    assert picture(pairs[0]["image"])[0, 0, 0] == 7
+    assert pairs[1]["image"] is None
+    assert [record["title"] for record in pairs] == ["one", None]

@@ -1,7 +1,5 @@
 """Image functions: what is decoded, cropped and resized, and when nothing is."""
 
-import io
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,12 +8,7 @@ from PIL import Image
 
 from big_retrieval.data.images import decoding, transforms
 from big_retrieval.errors import Damaged
-
-
-def encoded(image, kind="PNG", **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
+from tests.data.files import encoded
 
 
 def picture(rows, columns, seed=0):
@@ -115,7 +108,7 @@ def test_a_full_scale_means_no_crop_and_no_draw():
 def test_nothing_is_copied_where_nothing_changes():
     image = picture(8, 8)
     assert transforms.resize(image, 8, 8) is image
-    assert np.shares_memory(transforms.resize_center_crop(image, 8), image)
+    assert np.shares_memory(transforms.evaluation_view(image, 8), image)
     rng = np.random.default_rng(0)
     whole = transforms.training_view(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng)
     assert np.shares_memory(whole, image)
@@ -124,13 +117,13 @@ def test_nothing_is_copied_where_nothing_changes():
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_center_crop_squashes_both_sides(interpolation):
     image = picture(21, 64)
-    found = transforms.resize_center_crop(
+    found = transforms.evaluation_view(
         image, 10, 13, squash=True, interpolation=interpolation, margin="down"
     )
     method = Image.Resampling[interpolation.upper()]
     whole = np.asarray(Image.fromarray(image).resize((13, 13), method))
     np.testing.assert_array_equal(found, whole[1:11, 1:11])
-    even = transforms.resize_center_crop(image, 10, 13, squash=True, interpolation=interpolation)
+    even = transforms.evaluation_view(image, 10, 13, squash=True, interpolation=interpolation)
     np.testing.assert_array_equal(even, whole[2:12, 2:12])
 
 
@@ -138,7 +131,7 @@ def test_center_crop_squashes_both_sides(interpolation):
 @pytest.mark.parametrize(("rows", "columns"), [(30, 20), (20, 30), (20, 20), (21, 64), (5, 4)])
 def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns, short):
     image = picture(rows, columns)
-    found = transforms.resize_center_crop(image, 10, short)
+    found = transforms.evaluation_view(image, 10, short)
     assert found.shape == (10, 10, 3)
     scale = (short or 10) / min(rows, columns)
     whole = np.asarray(
@@ -160,9 +153,7 @@ def jpeg(rows: int, columns: int, **keys) -> bytes:
     """A smooth picture as a JPEG file."""
     coarse = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     image = Image.fromarray(coarse).resize((columns, rows), Image.Resampling.BICUBIC)
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=95, **keys)
-    return out.getvalue()
+    return encoded(image, "JPEG", quality=95, **keys)
 
 
 def view(data: bytes, **keys) -> np.ndarray:
@@ -196,7 +187,7 @@ def test_encoded_and_decoded_images_give_the_same_view():
     )
     np.testing.assert_array_equal(
         transforms.evaluation_view(decoding.Encoded(data), 32),
-        transforms.resize_center_crop(decoding.decode(data), 32),
+        transforms.evaluation_view(decoding.decode(data), 32),
     )
 
 

@@ -33,7 +33,7 @@ def test_a_file_that_changed_between_two_reads_is_an_error(tmp_path, again):
     handles._handles.clear()
     if again == "unpickled":
         file = pickle.loads(pickle.dumps(file))
-    with pytest.raises(UserError, match=r"a\.txt was changed while it was in use: run the command"):
+    with pytest.raises(UserError, match=r"a\.txt was changed while it was in use\. Run"):
         file.read(0, 9)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from big_retrieval import config
 from big_retrieval.config import recipe
-from big_retrieval.data.build import make_order, make_source
+from big_retrieval.data.build import make_source
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.sources import TextRecords, texts_of, value_of
 from big_retrieval.data.synthetic.scenes import SceneRecords
@@ -28,7 +28,7 @@ def part_of(index):
 
 
 def test_shares_hold_in_every_stretch_and_each_pass_has_all_records():
-    order = make_order(mixture(a=2.0, b=1.0, c=1.0), 3)
+    order = mixture(a=2.0, b=1.0, c=1.0).order(3)
     found = read(order, 0, 1200)
     for start in range(0, 1001, 50):
         names = [part_of(index) for _, index in found[start : start + 200]]
@@ -46,9 +46,9 @@ def test_shares_hold_in_every_stretch_and_each_pass_has_all_records():
 
 
 def test_positions_are_a_pure_function_of_the_seed():
-    one, two = (make_order(mixture(a=1.0, c=3.0), 7) for _ in range(2))
+    one, two = (mixture(a=1.0, c=3.0).order(7) for _ in range(2))
     assert read(one, 100, 150) == read(two, 0, 150)[100:]
-    assert read(make_order(mixture(a=1.0, c=3.0), 8), 0, 50) != read(one, 0, 50)
+    assert read(mixture(a=1.0, c=3.0).order(8), 0, 50) != read(one, 0, 50)
     assert one.digest(64, 64) == two.digest(64, 64)
 
 

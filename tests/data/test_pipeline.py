@@ -16,7 +16,7 @@ from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.images import has_word
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, eval_batches, train_batches
-from big_retrieval.data.sources import TextRecords
+from big_retrieval.data.sources import RecordSource, TextRecords
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
@@ -30,10 +30,10 @@ TEXT = text_reader("captions", length=18, tokenizer=TOKENIZER)
 FIELDS = {"image": IMAGE, "text": TEXT}
 
 
-class Tagged:
+class Tagged(RecordSource):
     """Images whose left half is dark; captions by turns with and without a forbidden word."""
 
-    name, classes, prompts = "tagged", {}, {}
+    name = "tagged"
 
     def __len__(self):
         return 40

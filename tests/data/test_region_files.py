@@ -2,6 +2,8 @@
 
 import base64
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,6 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
-from tests.helpers import in_process
 
 R, F, WIDTH, HEIGHT = 3, 5, 640, 480
 IDS = ["30", "7", "12"]
@@ -35,8 +36,10 @@ def tsv(path: Path, *lines: list[bytes]) -> str:
     return str(path)
 
 
-def converted(*flags: str) -> Any:
-    return in_process("data", "regions", *flags)
+def convert(data: str, out: Path, *flags: str) -> Any:
+    script = "examples/convert_regions.py"
+    command = [sys.executable, script, f"--data={data}", f"--out={out}", *flags]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def check_folder(folder: Path, order: list[int]) -> None:
@@ -54,7 +57,7 @@ def check_folder(folder: Path, order: list[int]) -> None:
 def test_tsv_files_of_bottom_up_attention(tmp_path: Path) -> None:
     first = tsv(tmp_path / "a.tsv", cells(0), cells(1), cells(0))
     second = tsv(tmp_path / "b.tsv", cells(2))
-    done = converted(f"--data={first},{second}", f"--out={tmp_path / 'out'}")
+    done = convert(f"{first},{second}", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "1 images occur a second time" in done.stdout
     assert "3 images under" in done.stdout
@@ -69,32 +72,33 @@ def test_folders_of_tern(tmp_path: Path) -> None:
         np.save(tmp_path / "box" / f"{IDS[n]}.npy", PIXELS[n])
     sizes = [{"id": int(name), "width": WIDTH, "height": HEIGHT} for name in IDS]
     (tmp_path / "captions.json").write_text(json.dumps({"images": sizes}))
-    flags = [f"--data={tmp_path / 'att'}", f"--boxes={tmp_path / 'box'}",
-             f"--sizes={tmp_path / 'captions.json'}", f"--out={tmp_path / 'out'}"]  # fmt: skip
-    assert converted(*flags).returncode == 0
+    args = [str(tmp_path / "att"), tmp_path / "out", f"--boxes={tmp_path / 'box'}",
+            f"--sizes={tmp_path / 'captions.json'}"]  # fmt: skip
+    assert convert(*args).returncode == 0
     check_folder(tmp_path / "out", [1, 2, 0])
     (tmp_path / "box" / "12.npy").unlink()
-    assert "12.npy is missing or damaged" in converted(*flags).stderr
+    assert "12.npy is missing or damaged" in convert(*args).stderr
     assert not (tmp_path / "out" / "regions.json").exists()  # a half-made folder is none
     (tmp_path / "captions.json").write_text(json.dumps({"images": sizes[:1]}))
-    assert "no file of --sizes has an image 7" in converted(*flags).stderr
-    assert "--data is a folder of <id>.npz: name one, with" in converted(flags[0], flags[3]).stderr
+    assert "no file of --sizes has an image 7" in convert(*args).stderr
+    assert "--data=FOLDER needs --boxes=FOLDER and --sizes" in convert(*args[:3]).stderr
 
 
 NAN = FEATURES[1].copy()
 NAN[2, 1] = np.nan
 CUT = [*cells(1)[:5], cells(1)[5][:-6]]
 WRONG = [
-    (CUT, "a.tsv, line 2: its features are no base64 or cut short ("),
+    (CUT, "a.tsv, line 2: its features are not base64 or cut short ("),
     ([*cells(1)[:5], cells(1)[5][:-8]], "a.tsv, line 2: its features are "),
     (cells(1)[:5], "a.tsv, line 2 has 5 cells instead of image_id, image_w"),
-    (cells(1, w="x"), "a.tsv, line 2: its sizes are no whole numbers"),
+    (cells(1, w="x"), "a.tsv, line 2: its sizes are not whole numbers"),
     (cells(1, w=0), "a.tsv, line 2: its image is 0 x 480 pixels"),
     (cells(1, w=64), "a.tsv, line 2 has boxes outside of its image of 64 x 480 pixels"),
     (cells(1, features=NAN), "a.tsv, line 2 holds a number that is not finite"),
-    (cells(1, features=FEATURES[1][:, :4]), "a.tsv, line 2 has [3, 4] numbers for features, but"),
+    (cells(1, features=FEATURES[1][:, :4]),
+     "a.tsv, line 2 has an array [3, 4], the first image [3, 5]"),
     (cells(1, n=2, features=FEATURES[1][:2], boxes=PIXELS[1][:2]),
-     "a.tsv, line 2 has [2, 5] numbers for features, but the first image has [3, 5]"),
+     "a.tsv, line 2 has an array [2, 5], the first image [3, 5]"),
     (cells(1, boxes=PIXELS[1][:, :2]), "a.tsv, line 2 has boxes [3, 2] for 3 regions"),
 ]  # fmt: skip
 
@@ -102,14 +106,12 @@ WRONG = [
 @pytest.mark.parametrize(("line", "words"), WRONG)
 def test_wrong_lines_are_named(tmp_path: Path, line: list[bytes], words: str) -> None:
     path = tsv(tmp_path / "a.tsv", cells(0), line)
-    done = converted(f"--data={path}", f"--out={tmp_path / 'out'}")
+    done = convert(path, tmp_path / "out")
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     assert not list((tmp_path / "out").glob("*.npy*"))
 
 
-def test_flags_that_do_not_go_together(tmp_path: Path) -> None:
-    assert "--data is missing: TSV files" in converted().stderr
-    flags = (f"--data={tmp_path / 'none.tsv'}", f"--out={tmp_path}")
-    assert "none.tsv is not on this machine" in converted(*flags).stderr
+def test_missing_files_are_errors(tmp_path: Path) -> None:
+    assert "none.tsv" in convert(str(tmp_path / "none.tsv"), tmp_path).stderr
     empty = tsv(tmp_path / "a.tsv")
-    assert "there are no regions in --data" in converted(f"--data={empty}", flags[1]).stderr
+    assert "there are no regions in --data" in convert(empty, tmp_path / "out").stderr

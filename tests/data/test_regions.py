@@ -271,7 +271,7 @@ def test_missing_regions_and_images_are_told(tmp_path: Path, caplog: Any) -> Non
 def test_folders_that_hold_no_regions(tmp_path: Path) -> None:
     path = split_file(tmp_path)
     source = configs.Karpathy(path=path, regions=str(tmp_path))
-    with pytest.raises(UserError, match=r"is no folder of regions, as regions\.json is missing"):
+    with pytest.raises(UserError, match=r"is not a folder of regions: regions\.json is missing"):
         make_source(source)
     regions = regions_folder(tmp_path / "regions", ["10", "11", "12", "13"], count=3)
     with pytest.raises(UserError, match=r"features\.npy has 3 rows for 4 images of regions\.json"):

@@ -14,7 +14,7 @@ from big_retrieval.config import Beir, Dpr, Graded, Triples, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.labels import number_of
-from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.negatives import NegativeSampling, draw_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.passages.collection import Collection
@@ -299,7 +299,7 @@ def folder(root: Path, relevance: str) -> str:
 def test_beir(tmp_path: Path) -> None:
     path = folder(tmp_path, "q0\td1\t2\nq0\td0\t-1\nq2\td4\t0\nq2\td3\t1\n")
     of: Any = make_source(Beir(path=path))
-    assert isinstance(of, JudgedSource)
+    assert isinstance(of, GradedPairs)
     assert (len(of), len(of.queries), len(of.documents)) == (4, 2, 5)
     assert of.qrels.score.tolist() == [2, 0, 0, 1]
     names = ("query_id", "document_id", "query", "title", "text", "score")

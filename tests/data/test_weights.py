@@ -9,7 +9,7 @@ import pytest
 
 from big_retrieval import config
 from big_retrieval.config.ranges import out_of_range
-from big_retrieval.data.judged.weights import make_weight
+from big_retrieval.data.fields.labels import make_weight
 
 BY_HAND = {
     "constant": lambda s: 1.0,

@@ -99,11 +99,12 @@ def test_blocks_of_texts_change_nothing(monkeypatch):
 def test_only_long_work_shows_its_progress(monkeypatch, capsys):
     learn_wordpiece(["low lower"] * 2, 100)
     assert not capsys.readouterr().err
-    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
     learn_wordpiece(["low lower"] * 2, 100)
     shown = capsys.readouterr().err
     assert "2 texts of the vocabulary" in shown
-    assert "4 of 90 word pieces" in shown
+    assert "/90 [" in shown
+    assert "word pieces" in shown
 
 
 def test_is_the_same_whatever_the_hash_seed():

@@ -12,10 +12,11 @@ import pytest
 from big_retrieval.data import pipeline
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, train_batches
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import reading as notes
+from big_retrieval.runtime import activity as notes
 from tests.readers import text_reader
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["word 0 1 2 3 4 5 6 7 8 9"], 60))
@@ -23,10 +24,10 @@ FIELDS = {"text": text_reader("captions", length=6, tokenizer=TOKENIZER)}
 KILLED = "Worker process was terminated unexpectedly with exit code -9. Search the logs above"
 
 
-class Words:
+class Words(RecordSource):
     """Fifty texts; reading the text of record `deadly` kills the process that reads it."""
 
-    name, classes, prompts = "words", {}, {}
+    name = "words"
 
     def __init__(self, deadly=-1):
         self.deadly = deadly
@@ -38,9 +39,6 @@ class Words:
         if index == self.deadly and multiprocessing.parent_process() is not None:
             os.kill(os.getpid(), signal.SIGKILL)
         return {"captions": (f"word {index}",)}
-
-    def captions(self):
-        return iter(())
 
 
 def batches(source, reading, stop=10):
@@ -63,7 +61,7 @@ class Mortal:
         if not self.left:
             if self.folder is not None and self.folder.exists():
                 board = notes._Board(self.folder / "12345")
-                board.write(1, ("pairs.jsonl, line 7", 0.0))
+                board.write(1, notes.Note("pairs.jsonl, line 7", 0.0))
             raise RuntimeError(KILLED)
         self.left -= 1
         return next(self.made)

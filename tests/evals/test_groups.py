@@ -1,7 +1,7 @@
 """Records that share a group are right answers to each other; against sets and loops."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.encoding import SourceEncoder
@@ -38,12 +39,10 @@ DRAWN = st.lists(
 )
 
 
-class Listed:
+class Listed(RecordSource):
     """Records at hand; the image says which one it is."""
 
     name = "listed"
-    classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    prompts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __init__(self, records: Records) -> None:
         self.records = records

@@ -15,7 +15,8 @@ from big_retrieval import parallel
 from big_retrieval.config import ImageField, Ranking, TextField
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
-from big_retrieval.data.judged.qrels import JudgedSource, Qrels
+from big_retrieval.data.judged.graded import GradedPairs
+from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals import encoding
@@ -277,7 +278,7 @@ def test_the_source_of_a_run_is_one() -> None:
     from big_retrieval.data.build import make_source
 
     of: Any = make_source(configs.GradedScenes(count=60, size=16))
-    assert isinstance(of, JudgedSource)
+    assert isinstance(of, GradedPairs)
     specs = {"image": SPECS["image"], "title": SPECS["title"]}
     item = _item(of.documents, specs, 3)
     assert item["picture"].startswith("data:image/")

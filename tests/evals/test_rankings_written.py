@@ -101,7 +101,7 @@ def test_a_run_does_without_rankings_that_cannot_be_written(
     assert evals.run(*arguments, Extras()) == whole
     assert [line for line in said if "warning" in line] == [
         f"warning: ranking/x: {tmp_path.name}/ranking-x is not written (No space left on device); "
-        "the run goes on"
+        "the run continues"
     ]
     with pytest.raises(OSError, match="No space left"):
         evals.run(*arguments)

@@ -205,6 +205,6 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path, flag: str, words: 
 
 def test_what_a_source_builds_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configs.Scenes, "build", lambda self: [1, 2])
-    words = "the source of the type 'scenes' built [1, 2], which has no captions, classes, name, pr"
+    words = "the source of the type 'scenes' built [1, 2], not a `RecordSource`"
     with pytest.raises(UserError, match=re.escape(words)):
         make_source(configs.Scenes())

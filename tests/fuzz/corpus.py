@@ -1,7 +1,6 @@
 """What the fuzzer starts from: small images of all kinds and texts of all kinds, made by code."""
 
 import functools
-import io
 import json
 import re
 import struct
@@ -10,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, PngImagePlugin
+
+from tests.data.files import encoded
 
 XMP = b"<x:xmpmeta xmlns:x='adobe:ns:meta/'><tiff:Orientation>6</tiff:Orientation></x:xmpmeta>"
 # Interlaced PNG files: top, left, and the steps down and across of each pass.
@@ -22,15 +23,6 @@ _PASSES = (
     (0, 1, 2, 2),
     (1, 0, 2, 1),
 )
-
-
-def encoded(image: Image.Image, kind: str, **keys: Any) -> bytes:
-    """The content of an image file."""
-    out = io.BytesIO()
-    if "append_images" in keys:  # a save leaves settings of its kind in an image: save copies
-        keys["append_images"] = [each.copy() for each in keys["append_images"]]
-    image.copy().save(out, kind, **keys)
-    return out.getvalue()
 
 
 @functools.cache
@@ -89,8 +81,6 @@ def images() -> dict[str, bytes]:
         "jp2": encoded(rgb, "JPEG2000"),
         "jp2-alpha": encoded(alpha, "JPEG2000"),
         "j2k-16": encoded(deep, "JPEG2000", no_jp2=True),
-        "ico": encoded(alpha, "ICO", sizes=[(16, 12), (8, 6)]),
-        "ico-bmp": encoded(alpha, "ICO", bitmap_format="bmp", sizes=[(16, 12)]),
     }
     for name in ("tiff_lzw", "tiff_deflate", "jpeg", "packbits", "tiff_adobe_deflate", "zstd"):
         made[f"tiff-{name}"] = encoded(rgb, "TIFF", compression=name)

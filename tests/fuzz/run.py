@@ -16,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-from big_retrieval.runtime import reading as notes
+from big_retrieval.runtime import activity as notes
 from tests.fuzz import cases
 
 BATCH = 100_000  # cases of a child

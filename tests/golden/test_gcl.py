@@ -17,7 +17,7 @@ import pytest
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, Contrastive, LogitScale, PairLabels, TextField
 from big_retrieval.config.topologies import topology_part
-from big_retrieval.data.judged.weights import make_weight
+from big_retrieval.data.fields.labels import make_weight
 from big_retrieval.evals.encoding import average
 from big_retrieval.evals.graded import graded_metrics, mean_metrics, order
 from big_retrieval.evals.judged import relevance_of

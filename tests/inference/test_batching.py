@@ -1,6 +1,5 @@
 """Batches of a trained model: little padding, few programs, the same embeddings."""
 
-import io
 import itertools
 import math
 from collections.abc import Iterable, Iterator
@@ -28,7 +27,6 @@ from big_retrieval.inference.batching import (
 )
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.runtime import progress
 from big_retrieval.train.build import untrained
 from tests.helpers import tiny
 
@@ -183,36 +181,6 @@ def test_the_same_call_gives_the_same_bits_whatever_came_before(dense: TrainedMo
     first = dense.encode_texts(texts)
     dense.encode_texts([text[: 3 + i % 9] for i, text in enumerate(texts)])
     np.testing.assert_array_equal(dense.encode_texts(texts), first)
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("wanted", "stream", "long", "said"),
-    [
-        (None, _Terminal, True, True),
-        (None, _Terminal, False, False),
-        (None, io.StringIO, True, False),
-        (True, io.StringIO, False, True),
-        (False, _Terminal, True, False),
-    ],
-)
-def test_progress_is_shown_of_long_work_on_terminals(
-    wanted: bool | None, stream: type, long: bool, said: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "EVERY", 0.0 if long else 1000.0)
-    out = stream()
-    with progress.ProgressCounter.of_call("texts", 3, wanted, out) as counter:
-        counter.add(2)
-        counter.add(1)
-    assert bool(out.getvalue()) == said
-    if said:
-        assert "3 texts in" in out.getvalue()
-    if said and long:
-        assert "2 of 3 texts" in out.getvalue()
 
 
 @pytest.mark.parametrize("name", ["text", "image"])

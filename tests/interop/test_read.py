@@ -51,7 +51,7 @@ def test_code_in_a_torch_file_is_not_run(tmp_path: Path) -> None:
 
 def test_pickled_arrays_in_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "model.npz", weight=np.array([{"a": 1}], object))
-    with pytest.raises(UserError, match=r"no whole .npz file of plain arrays"):
+    with pytest.raises(UserError, match=r"as .npz file of plain arrays"):
         read(str(tmp_path / "model.npz"))
 
 

@@ -14,6 +14,7 @@ import pytest
 from big_retrieval import launch
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks, processes
+from big_retrieval.runtime.lease import process_status
 from tests.launch.running import SCRIPT, wait_for
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux only")
@@ -48,13 +49,10 @@ def test_a_dry_run_prints_commands_that_a_shell_understands(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_process_finds_others_by_itself() -> None:
+def test_variables_of_one_process_and_of_gpus() -> None:
     options = launch.parse(["--processes=1", "--", "--distributed", "--workdir", "w"])
     assert options.logs == Path("w/logs")
     assert not any(name.startswith("JAX") for name in processes.variables(options, 0, 1, {}))
-
-
-def test_gpus_are_shared_out() -> None:
     options = launch.parse(["--gpus=2", "--", "--workdir=w"])
     shares = [processes.variables(options, k, 1, {})["JAX_LOCAL_DEVICE_IDS"] for k in (0, 1)]
     assert shares == ["0,1", "2,3"]
@@ -67,8 +65,8 @@ def test_gpus_are_shared_out() -> None:
         (["--devices=four", "--", "--workdir=w"], "--devices"),
         (["--proceses=2", "--", "--workdir=w"], "--proceses=2"),
         (["--config=x.py", "--workdir=w"], "--config=x.py"),
-        ([], "no command"),
-        (["--", "--config=x.py"], "--workdir=DIR is missing behind --"),
+        ([], "No command"),
+        (["--", "--config=x.py"], "Add --workdir=DIR after --"),
     ],
 )
 def test_mistakes_are_one_sentence(argv: list[str], words: str) -> None:
@@ -198,8 +196,8 @@ if start:
     sys.exit()
 if number == "0":
     os.kill(os.getpid(), signal.SIGSTOP)
-stat = Path(f"/proc/{other.read_text()}/stat")
-while stat.read_text().rpartition(")")[2].split()[0] != "T":
+from big_retrieval.runtime.lease import process_status
+while process_status(int(other.read_text()))[0] != "T":
     time.sleep(0.01)
 sys.exit(75)
 """
@@ -275,10 +273,7 @@ def test_no_process_outlives_a_killed_launcher(
 
 
 def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return process_status(pid)[0] not in ("", "Z")
 
 
 def logs(workdir: Path, number: int) -> str:

@@ -173,7 +173,7 @@ def test_an_error_in_one_process_ends_all_and_is_repeated_only_so_often(
     output = finish(process, status=1)
     assert "RuntimeError: a mistake in the code" in output
     assert output.count("process 1 ended with status 1") == 2
-    assert "giving up after 1 restart(s)" in output
+    assert "giving up after 1 restarts" in output
 
 
 @pytest.mark.slow

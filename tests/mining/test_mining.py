@@ -433,5 +433,5 @@ def test_mistakes_of_the_command(
 
 def test_further_documents_are_not_for_judged_pairs(command: Any, tmp_path: Path) -> None:
     flags = {"BM25": True, "DATA": folder(tmp_path / "d"), "OUT": str(tmp_path / "x")}
-    with pytest.raises(UserError, match="--documents is not for judged pairs"):
+    with pytest.raises(UserError, match="Remove --documents"):
         command(**flags, DOCUMENTS="all.tsv")

@@ -1,13 +1,64 @@
+"""Bytes and operations of a step against hand counts."""
+
 import dataclasses
 from typing import Any
 
+import jax
 import pytest
 
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.config import recipe
 from big_retrieval.plan import cost
 from big_retrieval.runtime import chips
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.step_figures import step_times
-from tests.helpers import lexical_texts
-from tests.plan.test_memory import VOCAB, sized
+from tests.examples.helpers import example
+from tests.helpers import ema, lexical_texts, tiny
+
+VOCAB = 128
+SIZE = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
+
+
+_sized: dict[str, BuiltModel] = {}  # they take a second each, and nothing in them changes
+
+
+def sized(
+    devices: int = 1, vocab_size: int = VOCAB, tower: Any = None, **changes: Any
+) -> BuiltModel:
+    """Parts of a config whose activations outweigh its parameters."""
+    towers = {
+        f"towers__{name}__{key}": value
+        for name in ("image", "text")
+        for key, value in {**SIZE, **(tower or {})}.items()
+    }
+    config = tiny(**{"batch_size": 64, **towers, **changes})
+    key = repr((config, devices, vocab_size))
+    if key not in _sized:
+        mesh = parallel.make_mesh(config, jax.devices()[:devices])
+        _sized[key] = build_model(config, mesh, vocab_size=vocab_size, total_steps=10)
+    return _sized[key]
+
+
+def test_state_and_batch_are_exact() -> None:
+    found = cost.state_bytes(sized())
+    count = sum(sized().parameters.values())
+    assert found["parameters"] == 4 * count
+    assert found["optimizer"] == pytest.approx(8 * count, abs=64)  # two moments, counters
+    config = sized().config
+    pixels, length = config.fields["image"], config.fields["text"]
+    row = 3 * getattr(pixels, "size") ** 2 + 5 * getattr(length, "length") + 1 + 4  # noqa: B009
+    assert found["batch"] == 64 * row
+
+
+def test_averages_and_fsdp_change_the_state() -> None:
+    plain, averaged = sized(), sized(optimizer__averaging=ema(0.9))
+    grown = cost.state_bytes(averaged)["optimizer"] - cost.state_bytes(plain)["optimizer"]
+    assert grown == cost.state_bytes(plain)["parameters"]
+    sharded = cost.state_bytes(sized(8, mesh__data=1, mesh__fsdp=8))
+    whole = cost.state_bytes(plain)
+    assert sharded["batch"] == whole["batch"] / 8
+    assert whole["parameters"] / 8 <= sharded["parameters"] < whole["parameters"] / 6
 
 
 def changed(config: Any, **changes: Any) -> Any:
@@ -77,3 +128,61 @@ def test_time_without_cycles_is_only_bounded() -> None:
     alone = step_times(chip, 8, OPERATIONS, None)
     assert alone["bound"] == pytest.approx(197 / 989)
     assert set(step_times(chips.cpu(), 8, OPERATIONS, PROGRAM).values()) == {None}
+
+
+# ---- Losses
+
+
+def lossy(loss: Any, **changes: Any) -> configs.Config:
+    return tiny(batch_size=64, losses__main=recipe.entry(loss), **changes)
+
+
+def operations(config: configs.Config) -> int:
+    return cost.loss_flops(config, "main", 128)
+
+
+def test_operations_by_hand() -> None:
+    """Of a contrastive loss: 4 products of all rows, of 2 class tokens of 4 numbers."""
+    assert operations(lossy(configs.Contrastive(block=16))) == 4 * 2 * 64**2 * 2 * 4
+
+
+def test_a_wrapped_loss_costs_its_prefixes() -> None:
+    config = lossy(example("matryoshka").Matryoshka(dims=(4, 2), factors=(1.0, 1.0)))
+    assert operations(config) == 1.5 * operations(lossy(configs.Contrastive()))
+
+
+def test_hard_negatives_are_there_as_in_a_step() -> None:
+    """Of other numbers of them in one process, too."""
+    fields = {
+        name: recipe.entry(
+            configs.TextField(), side=name, tower="text", length=20, head=configs.Projection(dim=4)
+        )
+        for name in ("query", "document")
+    }
+    for count in (0, 3):
+        changes = {"fields": fields, "negatives__count": count}
+        config = lossy(configs.Contrastive(block=16), **changes)
+        assert operations(config) == 4 * 2 * 64**2 * (1 + count) * 2 * 4, count
+
+
+def test_a_decoder_is_counted_with_its_loss() -> None:
+    latent = configs.LatentTarget(hidden=8)
+    target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
+    config = lossy(latent, fields__target=target)
+    found = cost.loss_flops(config, "main", 128)
+    inputs = 2 * 4  # class tokens x dimensions of a text
+    products = inputs * 8 + 8 * 8 + 8 * 6
+    assert found == 64 * 2 * (3 * products)
+    words = configs.InputTarget(words=5)  # a GRU of the width of the inputs, and the words
+    products = 20 * (3 * inputs * 5 + 3 * inputs * inputs + inputs * 128)
+    found = cost.loss_flops(lossy(words), "main", 128)
+    assert found == 64 * 2 * (3 * products)
+
+
+def test_a_decoder_of_a_lexical_field_reads_its_tower() -> None:
+    target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
+    changes = lexical_texts() | {"fields__target": target, "batch_size": 64}
+    latent = recipe.entry(configs.LatentTarget(), hidden=8, field="query")
+    found = cost.loss_flops(tiny(**changes, losses__latent=latent), "latent", 128)
+    pooled = 3 * (16 * 8 + 8 * 8 + 8 * 6) + 2 * 20 * 16  # and the mean over 20 positions, twice
+    assert found == pytest.approx(64 * 2 * pooled, rel=0.05)

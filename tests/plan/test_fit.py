@@ -3,11 +3,9 @@
 import dataclasses
 from typing import Any
 
-import jax
-
 from big_retrieval.config import Config
 from big_retrieval.plan import fit
-from tests.plan.test_memory import sized
+from tests.plan.test_cost import sized
 
 ROWS = 8
 
@@ -81,17 +79,3 @@ def test_parameters_are_sharded_only_if_nothing_else_fits() -> None:
     found = search(compilers)
     assert {"--config.mesh.data=1", "--config.mesh.fsdp=8"} < set(found[0].flags)
     assert search(Compilers(limit=5.0)) == []
-
-
-def test_a_prediction_by_two_points() -> None:
-    def trial(size: int, total: float) -> fit.Trial:
-        config = dataclasses.replace(sized().config, microbatch=size)
-        return fit.Trial(
-            config, [], {"total_bytes": total, "argument_bytes": 20}, {}, {}, total <= 100
-        )
-
-    points = {64: trial(64, 180.0), 32: trial(32, 116.0)}  # 52 + 2 for a row
-    assert fit._next(points, [64, 32, 16, 8], 100) == 16
-    points[16] = trial(16, 84.0)
-    assert fit._next(points, [64, 32, 16, 8], 100) is None
-    assert jax.device_count() >= ROWS

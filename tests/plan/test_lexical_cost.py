@@ -18,7 +18,7 @@ from big_retrieval.plan import cost
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import lexical_texts
-from tests.plan.test_memory import sized
+from tests.plan.test_cost import sized
 
 ROWS, WIDTH, LENGTH, TOP = 64, 2000, 20, 16
 
@@ -38,13 +38,10 @@ def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[BuiltModel, Co
     return parts, with_vocabulary(parts.config, WIDTH)
 
 
-MASK = TermMask("gated", "gate")
 CODE = TermMask("both", "bag", 0.5, True)
 LOSSES = {
     "paper": Vdr(top_k=TOP),
     "ring": Vdr(top_k=TOP, exchange="ring"),
-    "mask": Vdr(top_k=TOP, mask=MASK),
-    "four terms": Vdr(top_k=TOP, symmetric=True),
     "code": Vdr(top_k=TOP, symmetric=True, mask=CODE),
     "wide": Vdr(top_k=WIDTH // 2),
     "splade": Contrastive(sparsity=Sparsity(query=1e-3, document=1e-3)),

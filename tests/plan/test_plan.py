@@ -13,13 +13,13 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import Config, registry
 from big_retrieval.errors import UserError
-from big_retrieval.plan import compiling, memory, report
+from big_retrieval.plan import compiling, cost, report
 from big_retrieval.plan.plan import Target, make, run, target
 from big_retrieval.plan.vocabulary import vocabulary
 from big_retrieval.runtime import chips
 from tests.helpers import ROOT, command, in_process, tiny
 from tests.helpers import environment as clean
-from tests.plan.test_memory import sized
+from tests.plan.test_cost import sized
 from tests.plan.test_plan_targets import install
 
 
@@ -72,7 +72,7 @@ def test_the_compiler_decides(planned: Any) -> None:
 def test_the_table_explains_itself(planned: Any) -> None:
     text = report.text(planned)
     assert max(map(len, text.splitlines())) <= 100
-    for name in (*memory.PARTS, "temporaries", "total"):
+    for name in (*cost.PARTS, "temporaries", "total"):
         assert re.search(rf"^  {name} .*(GiB|MiB)", text, re.MULTILINE)
     assert "nothing was measured" in text
     assert "largest arrays" in text
@@ -160,11 +160,7 @@ def test_plan_json_is_all_that_is_written(tmp_path: Path, monkeypatch: pytest.Mo
     ("name", "size"),
     [
         ("bert-base-uncased", 30_522),
-        ("bert-base-cased", 28_996),
-        ("google-bert/bert-base-multilingual-cased", 119_547),
         ("FacebookAI/xlm-roberta-base", 250_002),
-        ("roberta-large", 50_265),
-        ("openai/clip-vit-base-patch32", 49_408),
         ("my/own", 8192),
     ],
 )
@@ -183,7 +179,7 @@ def test_vocabularies_that_are_here() -> None:
 
 
 def test_fewer_devices_than_asked_for() -> None:
-    with pytest.raises(UserError, match="asks for 16 devices"):
+    with pytest.raises(UserError, match="needs 16 devices"):
         target(chips.parse("cpu-16"))
 
 
@@ -198,7 +194,7 @@ def cli(tmp_path: Path, *flags: str, config: str = "configs/oblique_b16.py") -> 
     ("flags", "sentence"),
     [
         (["--topology=h200-1"], "--topology is for --plan"),
-        (["--plan", "--topology=z9-1"], "it must be NAME-COUNT"),
+        (["--plan", "--topology=z9-1"], "Use NAME-COUNT"),
         (["--plan", "--topology=h100-7"], "does not divide over"),
         (["--plan", "--topology=v5e-512"], "Use v5e-256."),
         (["--suggest"], "--suggest is for --plan"),

@@ -31,13 +31,10 @@ def install(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
         ("v5e-1", "v5e:1x1", (1, 1, 1)),
         ("v6e-2", "v6e:1x2", (1, 2, 1)),
         ("v5e-4", "v5e:2x2", None),
-        ("v5e-8", "v5e:2x4", None),
-        ("v6e-64", "v6e:8x8", None),
         ("v5e-256", "v5e:16x16", None),
         ("v5p-1", "v5p:1x1x1", (1, 1, 1)),
         ("v5p-4", "v5p:2x2x1", None),
         ("v5p-16", "v5p:2x2x4", None),
-        ("v5p-64", "v5p:4x4x4", None),
         ("v5p-256", "v5p:4x8x8", None),
     ],
 )

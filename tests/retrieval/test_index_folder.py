@@ -127,7 +127,7 @@ def test_file_that_changes_under_its_reader_is_an_error(folder: Path, name: str)
             lambda: index.row(0),
         ]
     for read in reads:
-        with pytest.raises(UserError, match=rf"{name} was changed while it was in use: run the"):
+        with pytest.raises(UserError, match=rf"{name} was changed while it was in use. Run the"):
             read()
 
 

@@ -227,7 +227,7 @@ def test_of_two_processes_one_is_killed_and_repeated(tmp_path: Path, kind: str) 
     again, single = index(f"--out={out}", "--part=2/2"), index(f"--out={whole}")
     said = again.communicate()[0]
     assert again.returncode == 0, said
-    assert "was left by process" in said
+    assert "taking over" in said
     assert "9,000 documents" in said
     assert single.communicate()[0]
     assert single.returncode == 0

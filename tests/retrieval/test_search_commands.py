@@ -384,7 +384,7 @@ def test_the_commands(place: Path, lexical: Path) -> None:
     assert len(found["q1"]) == 3
     again = in_process("index", *flags, f"--out={place / 'asked'}")
     assert again.returncode == 2
-    message = f"--out {place / 'asked'} exists and is not empty; give a new folder."
+    message = f"--out {place / 'asked'} exists and is not empty. Choose a new folder."
     assert again.stderr == f"error: {message}\n"
 
 

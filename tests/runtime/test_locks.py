@@ -62,7 +62,7 @@ def write(path: Path, **changes: Any) -> Owner:
 def dead(path: Path) -> Owner:
     """The lease of a process of this machine that has ended."""
     child = subprocess.Popen(["sleep", "60"])
-    began = lease._status(child.pid)[1]
+    began = lease.process_status(child.pid)[1]
     child.kill()
     child.wait()
     return write(path, boot=lease.this_process().boot, pid=child.pid, began=began, host="here")
@@ -76,24 +76,19 @@ def test_an_owner_is_named_and_the_second_is_refused(tmp_path: Path) -> None:
             lock(path, flag="--workdir").acquire()
         assert re.fullmatch(
             rf"runs/a is in use by process {os.getpid()} on \S+ \(since \d{{4}}-\S+ \S+, last "
-            r"heartbeat \d+ s ago\): wait for it with --wait, or give another --workdir\.",
+            r"heartbeat \d+ s ago\)\. Wait for it with --wait, or choose another --workdir\.",
             str(problem.value),
         )
     assert list(tmp_path.iterdir()) == []  # neither the lock nor the folders made for it stay
 
 
-def test_a_folder_that_something_was_written_to_stays(tmp_path: Path) -> None:
+def test_an_error_releases_the_lock_and_keeps_written_files(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path / "a")
-    with locks.Lock(path, of="a"):
-        (tmp_path / "a" / "file").touch()
-    assert [each.name for each in (tmp_path / "a").iterdir()] == ["file"]
-
-
-def test_an_error_releases_the_lock(tmp_path: Path) -> None:
-    path = tmp_path / "x.lock"
-    with pytest.raises(ZeroDivisionError), locks.Lock(path, of="x"):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").touch()
+    with pytest.raises(ZeroDivisionError), locks.Lock(path, of="a"):
         assert 1 / 0
-    assert not path.exists()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["file"]
 
 
 @LINUX
@@ -105,13 +100,14 @@ def test_the_lock_of_a_dead_process_of_this_machine_is_taken_over_at_once(
     taken.acquire()
     assert clock.now == 1000.0
     said = capsys.readouterr().out
-    assert f"runs/a was left by process {owner.pid} on here (since " in said
-    assert "takes it over" in said
+    assert said.startswith(f"taking over runs/a from process {owner.pid} on here (since ")
     taken.release()
 
 
 @LINUX
-def test_a_process_id_that_was_given_out_again_is_not_the_owner() -> None:
+def test_a_process_id_that_was_given_out_again_is_not_the_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     mine = lease.this_process()
     assert lease.liveness(mine) == "alive"
     assert lease.liveness(replace(mine, began="1")) == "gone"
@@ -119,27 +115,23 @@ def test_a_process_id_that_was_given_out_again_is_not_the_owner() -> None:
     assert lease.liveness(replace(mine, boot="another")) == "unknown"
     assert lease.liveness(replace(mine, boot="")) == "unknown"
     assert lease.liveness(None) == "unknown"
+    monkeypatch.setattr(lease, "process_status", lambda pid: ("", ""))  # /proc hides processes
+    assert lease.liveness(mine) == "unknown"
 
 
 @LINUX
 def test_a_zombie_is_gone_and_a_stopped_process_is_not() -> None:
     child = subprocess.Popen(["sleep", "60"])
-    owner = replace(lease.this_process(), pid=child.pid, began=lease._status(child.pid)[1])
+    owner = replace(lease.this_process(), pid=child.pid, began=lease.process_status(child.pid)[1])
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
     assert lease.liveness(owner) == "alive"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert lease._status(child.pid)[0] == "Z"
+    assert lease.process_status(child.pid)[0] == "Z"
     assert lease.liveness(owner) == "gone"
     child.wait()
     assert lease.liveness(owner) == "gone"
-
-
-def test_processes_that_proc_hides_may_be_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = lease.this_process()
-    monkeypatch.setattr(lease, "_status", lambda pid: ("", ""))
-    assert lease.liveness(mine) == "unknown"
 
 
 def test_another_machines_owner_that_renews_is_refused_at_once(
@@ -156,7 +148,7 @@ def test_another_machines_owner_that_renews_is_refused_at_once(
     with pytest.raises(UserError, match="in use by process"):
         lock(path, clock).acquire()
     assert clock.now == 1005.0
-    assert "waiting up to 60 s to see whether it is still alive" in capsys.readouterr().out
+    assert "waiting up to 60 s to see if it is alive" in capsys.readouterr().out
 
 
 def test_another_machines_owner_that_does_not_renew_is_gone(
@@ -167,7 +159,7 @@ def test_another_machines_owner_that_does_not_renew_is_gone(
     taken.acquire()
     assert clock.now == 1000 + locks.LEASE
     said = capsys.readouterr().out.splitlines()
-    assert [line.split(" ", 2)[1] for line in said] == ["belongs", "was"]
+    assert [line.split(" ", 2)[1] for line in said] == ["belongs", "over"]
     assert "node7" in said[1]
     taken.release()
 
@@ -216,7 +208,7 @@ def test_waiting_for_another_machine_ends_when_it_dies(
     taken.acquire()
     assert 1100 + locks.LEASE <= clock.now <= 1105 + locks.LEASE
     said = [line.split(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
-    assert said == [["runs/a", "belongs"], ["waiting", "for"], ["runs/a", "was"]]
+    assert said == [["runs/a", "belongs"], ["waiting", "for"], ["taking", "over"]]
     taken.release()
 
 
@@ -317,7 +309,8 @@ def test_the_heartbeat_notices_a_lost_lock_by_itself(
         time.sleep(0.005)
     assert len(path.read_bytes()) == lease.SIZE
     content = replace(mine._lease.owner, token="another").encode()
-    os.replace(_written(tmp_path / "new", content), path)
+    (tmp_path / "new").write_bytes(content)
+    os.replace(tmp_path / "new", path)
     assert told.wait(10)
     assert path.read_bytes() == content  # not renewed
     mine.release()
@@ -338,14 +331,9 @@ def test_a_heartbeat_that_keeps_failing_is_said_once(
     mine._verify(renew=True)
     mine._verify(renew=True)
     said = capsys.readouterr().err
-    assert re.fullmatch(r"warning: the lock .*x.lock has not .* \(Disk quota .*\); .*\n", said)
+    assert re.fullmatch(r"warning: .*x.lock was not renewed .* \(Disk quota .*\); .*\n", said)
     mine.check()
     mine.release()
-
-
-def _written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
 
 
 def test_a_removed_lock_is_put_back_as_long_as_nobody_can_have_had_it(tmp_path: Path) -> None:
@@ -376,19 +364,18 @@ def test_a_forked_child_neither_checks_nor_releases(
         assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-def test_a_disk_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+def test_a_disk_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **keys: Any) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", fail)
     monkeypatch.setattr(lease.os, "open", fail)
     with pytest.raises(UserError) as problem:
         lock(tmp_path / "a" / "x.lock", flag="--workdir").acquire()
-    why = os.strerror(number)
-    assert str(problem.value) == f"--workdir runs/a cannot be written: {why}; choose another."
+    why = os.strerror(errno.ENOSPC)
+    assert str(problem.value) == f"Cannot write --workdir runs/a: {why}. Choose another."
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
 
@@ -412,30 +399,9 @@ def test_a_lock_that_another_machine_removes_while_it_is_read_is_free(
 
 def test_an_output_below_a_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder, words in (("file", "is a file; name a"), ("file/below", "cannot be written")):
+    for folder, words in (("file", "is a file"), ("file/below", "Cannot write")):
         with pytest.raises(UserError, match=words):
             lock(locks.in_folder(tmp_path / folder)).acquire()
-
-
-def test_no_flock_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import fcntl
-
-    def fail(*args: Any) -> None:
-        raise AssertionError
-
-    for name in ("flock", "lockf", "fcntl"):
-        monkeypatch.setattr(fcntl, name, fail)
-    with locks.Lock(tmp_path / "x.lock", of="x") as mine:
-        mine.check()
-
-
-def test_a_long_command_with_odd_characters_still_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease.sys, "argv", ["\udc80ä\n\\" * 1000, '"' * 1000])
-    content = lease.this_process().encode()
-    assert len(content) == lease.SIZE
-    assert lease.parse(content) is not None
 
 
 # ---- Several processes of one run

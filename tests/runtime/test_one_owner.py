@@ -98,7 +98,7 @@ def test_a_run_that_lost_its_folder_writes_no_more_rows(tmp_path: Path) -> None:
         metrics = Metrics(tmp_path, restored_step=None)
         metrics.write(1, {"loss": 1.0})
         path.write_text("another's")
-        with pytest.raises(UserError, match="this process writes nothing more"):
+        with pytest.raises(UserError, match="writes nothing more"):
             metrics.write(2, {"loss": 2.0})
         metrics.close()
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1

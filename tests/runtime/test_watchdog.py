@@ -17,8 +17,8 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
-from big_retrieval.runtime import heartbeat, watchdog
-from big_retrieval.runtime.reading import reading
+from big_retrieval.runtime import activity, watchdog
+from big_retrieval.runtime.activity import reading
 from big_retrieval.runtime.watchdog import Heartbeat, Watchdog, describe, read
 from big_retrieval.train.loop import train
 from tests.helpers import ROOT, tiny
@@ -39,7 +39,7 @@ class Fired(list[str]):
 @pytest.fixture(autouse=True)
 def _own_count() -> Iterator[None]:
     yield
-    heartbeat.reset()
+    activity.reset()
 
 
 def beating(seconds: float, every: float) -> None:
@@ -48,21 +48,23 @@ def beating(seconds: float, every: float) -> None:
     for step in itertools.count(1):
         if time.monotonic() - begin > seconds:
             return
-        heartbeat.beat(step)
+        activity.beat(step)
         time.sleep(every)
 
 
 def test_it_fires_when_nothing_moves(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     fired = Fired()
     with Watchdog(tmp_path, 0.3, end=fired):
-        heartbeat.beat(7)
+        activity.beat(7)
         assert watchdog._within(60, fired.event.wait)
     assert len(fired) == 1
     assert fired[0].startswith(
         "process 0: no progress for 0 s since step 7; in runtime/watchdog.py:"
     )
     assert "config.hang_after" in fired[0]
-    assert "_within" in capfd.readouterr().err  # the stacks
+    shown = capfd.readouterr().err
+    assert shown.count("warning: process 0: no progress for 0 s since step 7") == 1
+    assert "_within" in shown  # the stacks
 
 
 def test_it_does_not_fire_while_something_moves(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_it_waits_longer_for_the_first_step(
     with Watchdog(tmp_path, 0.1, end=fired):
         time.sleep(0.6)
         assert fired == []
-        heartbeat.beat(1)
+        activity.beat(1)
         assert fired.event.wait(60)
     monkeypatch.setattr(watchdog, "START", 0.3)
     with Watchdog(tmp_path, 0.1, end=(again := Fired())):
@@ -102,23 +104,17 @@ def test_it_waits_longer_for_a_compilation(tmp_path: Path, monkeypatch: pytest.M
     slow = type(slow)(code, slow.__globals__, closure=slow.__closure__)
     fired = Fired()
     with Watchdog(tmp_path, 0.2, end=fired):
-        heartbeat.beat(1)
+        activity.beat(1)
         slow()
-        heartbeat.beat(2)
+        activity.beat(2)
         assert compiled
         assert fired == []
         assert fired.event.wait(60)
     monkeypatch.setattr(watchdog, "START", 0.4)
     with Watchdog(tmp_path, 0.2, end=(again := Fired())):
-        heartbeat.beat(1)
+        activity.beat(1)
         slow()
     assert len(again) == 1
-
-
-def test_zero_is_never(tmp_path: Path) -> None:
-    before = threading.active_count()
-    with Watchdog(tmp_path, 0.0):
-        assert threading.active_count() == before
 
 
 def test_time_in_which_the_process_stood_still_does_not_count(
@@ -138,7 +134,7 @@ def test_time_in_which_the_process_stood_still_does_not_count(
     fired = Fired()
     with Watchdog(tmp_path, 100.0, end=fired) as dog:
         dog._closed = Impatient()  # type: ignore[assignment]
-        heartbeat.beat(1)
+        activity.beat(1)
         while clock.looks < 8:
             time.sleep(0.01)
     assert fired == []
@@ -151,25 +147,17 @@ class Impatient(threading.Event):
         return super().wait(0.02)
 
 
-def test_a_warning_comes_first_and_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    fired = Fired()
-    with Watchdog(tmp_path, 1.5, end=fired):
-        heartbeat.beat(1)
-        assert fired.event.wait(60)
-    assert capfd.readouterr().err.count("warning: process 0: no progress for 1 s since step 1") == 1
-
-
 CHILD = """
 import re, sys, time
 from pathlib import Path
-from big_retrieval.runtime import heartbeat, messages
-from big_retrieval.runtime.reading import reading
+from big_retrieval.runtime import activity, messages
+from big_retrieval.runtime.activity import reading
 from big_retrieval.runtime import watchdog
 
 messages.show()
 watchdog.STUCK = 0.5
 with watchdog.Watchdog(Path(sys.argv[1]), 0.5):
-    heartbeat.beat(3)
+    activity.beat(3)
     if sys.argv[2] == "sleep":
         time.sleep(600)
     time.sleep(0.3)
@@ -213,12 +201,6 @@ def test_who_is_late(beats: list[Heartbeat], words: str) -> None:
     assert describe({beat.process: beat for beat in beats}, 2, fresh=30).startswith(words)
 
 
-def test_a_message_stays_readable_with_many_processes() -> None:
-    text = describe({0: of(0, 1)}, 256, fresh=30)
-    assert text.endswith(", 247 more")
-    assert len(text) < 500
-
-
 def test_heartbeats_come_after_the_first_step_and_go_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +210,7 @@ def test_heartbeats_come_after_the_first_step_and_go_at_the_end(
     with Watchdog(run, 900.0, process=1, processes=2) as dog:
         time.sleep(0.3)
         assert list(run.iterdir()) == []  # the folder may belong to another run
-        heartbeat.beat(5)
+        activity.beat(5)
         until(lambda: 1 in read(run / "heartbeats"))
         assert read(run / "heartbeats")[1].step == 5
         assert dog.late() == "late: process 0 (no sign of life since its start)"
@@ -250,11 +232,11 @@ def test_a_host_whose_clock_is_wrong_is_not_taken_for_late(tmp_path: Path, wrong
     other = Heartbeat(1, 2, 2, "a.py:1 f", time.time() + wrong)
     (folder / "process_1.json").write_text(json.dumps(vars(other)))
     dog = Watchdog(tmp_path, 900.0, process=0, processes=2)
-    heartbeat.reset()
+    activity.reset()
     for step in (1, 2):
-        heartbeat.beat(step)
+        activity.beat(step)
     assert dog.late().startswith("no process is behind the others (process 0 in ")
-    heartbeat.beat(3)
+    activity.beat(3)
     assert dog.late() == "late: process 1 (at step 2 in a.py:1 f)"
 
 
@@ -282,7 +264,7 @@ def test_what_others_must_read_stays_after_a_failure(
 
     def fail() -> None:
         with Watchdog(tmp_path, 900.0, processes=2):
-            heartbeat.beat(1)
+            activity.beat(1)
             until(lambda: 0 in read(tmp_path / "heartbeats"))
             raise RuntimeError
 
@@ -304,7 +286,7 @@ def test_a_folder_that_does_not_answer_stops_nothing(
     monkeypatch.setattr(watchdog, "TICK", 0.02)
     fired = Fired()
     with Watchdog(tmp_path, 0.2, processes=2, end=fired):
-        heartbeat.beat(1)
+        activity.beat(1)
         assert fired.event.wait(60)
     assert "late: process 1" in fired[0]
 
@@ -318,11 +300,11 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 def test_steps_and_evaluated_batches_beat(tmp_path: Path) -> None:
-    heartbeat.reset()
+    activity.reset()
     train(tiny(total_steps=2), tmp_path / "bare", jax.devices()[:1])
-    assert (heartbeat.PROGRESS.beats, heartbeat.PROGRESS.step) == (2, 2)
+    assert (activity.PROGRESS.beats, activity.PROGRESS.step) == (2, 2)
     test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20))
-    heartbeat.reset()
+    activity.reset()
     train(tiny(total_steps=2, evals={"test": test}), tmp_path / "run", jax.devices()[:1])
     # 20 images are 2 batches of 16, their 100 captions 7; ranks are made in between.
-    assert heartbeat.PROGRESS.beats >= 2 + 2 + 7
+    assert activity.PROGRESS.beats >= 2 + 2 + 7

@@ -235,7 +235,7 @@ def test_a_file_on_bad_blocks_is_damage_and_a_file_without_permission_is_a_sente
     monkeypatch.setattr(manifest, "sha256_file", read)
     assert manifest.damage(bad.parent) == "meta.json cannot be read (Input/output error)"
     code = errno.EACCES
-    with pytest.raises(UserError, match=r"2/meta\.json cannot be read: Permission denied"):
+    with pytest.raises(UserError, match=r"Cannot read .*2/meta\.json: Permission denied"):
         checkpoints.newest()
     assert manifest.complete_steps(checkpoints.root) == [1, 2]  # nothing is moved aside
     bad.unlink()

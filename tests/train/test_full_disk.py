@@ -18,7 +18,7 @@ from big_retrieval import cli
 from big_retrieval.cli import levels
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable, manifest
-from big_retrieval.io.space import free_space, is_full, no_space, reason, remedy
+from big_retrieval.io.space import free_space, is_full, no_space, reason, write_error
 from big_retrieval.runtime import locks
 from big_retrieval.train import checkpoint
 from big_retrieval.train.build import untrained
@@ -48,8 +48,8 @@ def test_a_failed_save_names_folder_and_space_and_leaves_the_older_checkpoint(
         with pytest.raises(UserError) as problem:
             checkpoints.wait()
     assert re.fullmatch(
-        rf"{tmp_path}/checkpoints cannot be written: No space left on device \(.* are free\); make "
-        "room for a checkpoint, then repeat the same command: it goes on from checkpoint 1.",
+        rf"Cannot write {tmp_path}/checkpoints: No space left on device \(.* are free\)\. Make "
+        r"room for a checkpoint, then repeat the same command, which resumes from checkpoint 1\.",
         str(problem.value),
     )
     assert [path.name for path in checkpoints.root.iterdir()] == ["1"]
@@ -98,16 +98,16 @@ def test_reasons_are_short_and_space_is_known_before_a_file_exists(tmp_path: Pat
 @pytest.mark.parametrize(
     ("problem", "words"),
     [
-        (OSError(28, "full"), "make room for it"),
-        (OSError(122, "quota"), "make room for it"),
-        (ValueError(FULL), "make room for it"),
-        (OSError(30, "Read-only file system"), "put that right"),
-        (ValueError(FULL.replace("28", "30")), "put that right"),
-        (KeyError("a"), "put that right"),
+        (OSError(28, "full"), "Make room for it"),
+        (OSError(122, "quota"), "Make room for it"),
+        (ValueError(FULL), "Make room for it"),
+        (OSError(30, "Read-only file system"), "Correct that"),
+        (ValueError(FULL.replace("28", "30")), "Correct that"),
+        (KeyError("a"), "Correct that"),
     ],
 )
-def test_the_remedy_is_more_room_where_room_is_what_lacks(problem: Exception, words: str) -> None:
-    assert remedy("it", problem) == words
+def test_the_remedy_depends_on_the_error(problem: Exception, words: str) -> None:
+    assert f"{words}, then repeat" in str(write_error(Path("a"), problem))
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_the_remedy_is_more_room_where_room_is_what_lacks(problem: Exception, wo
 def test_a_command_whose_output_does_not_fit_names_it(tmp_path: Path, problem: Exception) -> None:
     out = tmp_path / "out"
     words = "Disk quota exceeded" if "quota" in str(problem) else "No space left on device"
-    sentence = rf"{out} cannot be written: {words} \(.* are free\); make room for it, then repeat "
+    sentence = rf"Cannot write {out}: {words} \(.* are free\)\. Make room for it, then repeat "
     with pytest.raises(UserError, match=sentence), cli.owning(locks.beside(out), out):
         raise problem
     copying = OSError(28, "No space left on device", "/from", None, "/to")
-    with pytest.raises(UserError, match=r"^/to cannot be written: No space left on device"):
+    with pytest.raises(UserError, match=r"^Cannot write /to: No space left on device"):
         raise no_space(copying, out)
     with pytest.raises(ValueError, match="a bug"), cli.owning(locks.beside(out), out):
         raise ValueError("a bug")
@@ -177,9 +177,9 @@ def test_a_run_on_a_full_disk_ends_with_one_sentence_and_goes_on_with_more_space
     found = start()
     assert found.returncode == 2, found.stderr
     [line] = found.stderr.splitlines()
-    assert line.startswith(f"error: {small / 'run'}")
-    assert " cannot be written: No space left on device (" in line
-    assert " of 1.5 MiB are free); make room for " in line
+    assert line.startswith(f"error: Cannot write {small / 'run'}")
+    assert ": No space left on device (" in line
+    assert " of 1.5 MiB are free). Make room for " in line
     for step in manifest.complete_steps(small / "run" / "checkpoints"):
         assert manifest.damage(small / "run" / "checkpoints" / str(step)) is None
     subprocess.run(["mount", "-o", "remount,size=100m", str(small)], check=True)
@@ -203,7 +203,7 @@ def test_commands_on_a_full_disk_end_with_one_sentence(
         cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert found.returncode == 2
-    told = f"error: {small / 'out'} cannot be written: No space left on device ("
+    told = f"error: Cannot write {small / 'out'}: No space left on device ("
     assert found.stderr.splitlines()[-1].startswith(told), found.stderr
 
 

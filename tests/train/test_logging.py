@@ -82,9 +82,9 @@ def test_a_full_disk_ends_the_run_with_a_sentence_that_names_metrics_and_free_sp
     with pytest.raises(UserError) as problem:
         metrics.write(2, {"loss": 1.0})
     assert str(problem.value).startswith(
-        f"{tmp_path / 'metrics.jsonl'} cannot be written: No space left on device ("
+        f"Cannot write {tmp_path / 'metrics.jsonl'}: No space left on device ("
     )
-    assert " are free); make room for it, then repeat the same command" in str(problem.value)
+    assert " are free). Make room for it, then repeat the same command" in str(problem.value)
 
 
 def test_curves_of_a_long_run_are_rewritten_only_where_a_tenth_is_new(
@@ -123,4 +123,6 @@ def test_curves_that_cannot_be_written_as_a_table_are_said_once(
         metrics.write_curves()
     metrics.close()
     said = capsys.readouterr().err.splitlines()
-    assert said == ["warning: curves.csv is not written (No space left on device); the run goes on"]
+    assert said == [
+        "warning: curves.csv is not written (No space left on device); the run continues"
+    ]

@@ -16,7 +16,7 @@ from PIL import Image
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.data import build
-from big_retrieval.data.formats.shards import write_folder
+from big_retrieval.data.formats.shards import convert
 from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.errors import UserError
 from big_retrieval.evals.systems import model_system
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     info.size = len(data)
                     shard.addfile(info, io.BytesIO(data))
     source = build.make_source(configs.Pairs(path=str(place / "pairs.jsonl")))
-    write_folder(source, place / "shards", shard_records=9, origin={}, skip=lambda *a: None)
+    convert(source, place / "shards", shard_records=9, origin={}, max_damaged=0.0)
     return place
 
 

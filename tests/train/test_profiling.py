@@ -68,7 +68,7 @@ def test_a_trace_that_fails_is_a_warning(
         tracer.after(step, None)
     tracer.close()
     assert said == [
-        "warning: the profile is not written (No space left on device); the run goes on"
+        "warning: the profile is not written (No space left on device); the run continues"
     ]
 
 

@@ -188,6 +188,6 @@ def test_what_a_run_can_do_without_is_said_once_for_each_name(said: list[str]) -
     with extras("rankings"):
         pass
     assert said == [
-        "warning: curves.csv is not written (No space left on device); the run goes on",
-        "warning: the report is not written (ValueError: a bug); the run goes on",
+        "warning: curves.csv is not written (No space left on device); the run continues",
+        "warning: the report is not written (ValueError: a bug); the run continues",
     ]

@@ -19,7 +19,6 @@ from big_retrieval.data.sources import (
     RecordSource,
     column_of,
     is_absent,
-    place_of,
     value_of,
 )
 from big_retrieval.errors import Damaged, UserError
@@ -104,7 +103,6 @@ class ArrayField(EncodedField):
         return (values.astype(dtype) if self.dtype in FLOATS else values,)
 
     def runlocal(self) -> "ArrayField":
-        """Returns a field with random values of the same shape; generated records have none."""
         small: Any = self.shrunk()
         return dataclasses.replace(small, file="", generated=True)
 
@@ -126,7 +124,6 @@ class ArrayReader(FieldReader):
     texts: str = ""
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        """Checks the shape, type and number of the file's rows."""
         store = self.check_store(f"{path}.file", f"{path}.shape and dtype to what it holds")
         if store is None or self.field.column:
             return
@@ -168,7 +165,6 @@ class ArrayReader(FieldReader):
         return store
 
     def fingerprint(self) -> str:
-        """Returns a digest of the file's rows, and of the texts that rows follow."""
         if not self.field.file:
             return ""
         store = open_store(self.field.file, again=True)
@@ -181,7 +177,6 @@ class ArrayReader(FieldReader):
         return digest.hexdigest()
 
     def lacks(self, record: Record) -> bool:
-        """Returns True if the column is empty, unless values are generated or rows go in order."""
         return bool(self.field.column) and not self._is_generated(record) and super().lacks(record)
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray | None:
@@ -211,12 +206,10 @@ class ArrayReader(FieldReader):
         return {"values": out}
 
     def count(self, source: RecordSource, index: int) -> int:
-        """Returns 1, or the number of the record's texts."""
         return 1 if self.aligned is None else self.aligned.count(source, index)
 
     def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
-        """Returns the array of a record, or of one of its texts."""
-        place, given = place_of(source, index), None
+        place, given = source.place(index), None
         if self.field.generated and not self.field.column:
             return self.generate(index, number)
         if self.field.column:

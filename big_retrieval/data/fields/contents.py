@@ -27,8 +27,6 @@ class ContentIds:
     """Ids of training rows by their contents; see `row_ids`.
 
     Attributes:
-      query: fields of queries.
-      document: fields of documents.
       queries: number of query ids per row, for the drawn query and others of the record; at least
         1.
       documents: number of document ids per row.
@@ -96,10 +94,6 @@ def row_ids(
     values. A side with several fields has one id, for all drawn values together.
 
     Args:
-      ids: the ids to compute.
-      readers: field name -> reader.
-      record: the record from the source.
-      drawing: the texts that were drawn.
       negatives: at most `ids.count` hard negatives.
 
     Returns:

@@ -21,7 +21,6 @@ from big_retrieval.data.sources import (
     cell_of,
     column_of,
     is_absent,
-    place_of,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +150,6 @@ class ImageReader(FieldReader):
         return {"pixels": pixels}
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        """Returns the digest of the image's bytes or pixels; reads a file that the cell names."""
         value = cell_of(source, index, self.field.column)
         if value is not None and not isinstance(value, bytes | np.ndarray):
             value = source[index].get(self.field.column)
@@ -159,20 +157,18 @@ class ImageReader(FieldReader):
         return () if key is None else (key,)
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
-        """Returns the digest of the image's bytes or pixels."""
         del drawing
         key = of_image(record.get(self.field.column))
         return () if key is None else (key,)
 
     def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
-        """Returns the image of an evaluation: resized, and cropped centrally."""
         del number
         record = source[index]
         if self.field.optional and is_absent(record.get(self.field.column)):
             return None
         value = column_of(record, self.field.column, source.name)
         return transforms.evaluation_view(
-            value, self.field.size, place=place_of(source, index), **self.field.evaluation_view()
+            value, self.field.size, place=source.place(index), **self.field.evaluation_view()
         )
 
 

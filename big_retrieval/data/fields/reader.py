@@ -13,7 +13,7 @@ import numpy as np
 
 from big_retrieval.config.data import Loader
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.sources import Record, RecordSource, is_absent, place_of
+from big_retrieval.data.sources import Record, RecordSource, is_absent
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import Damaged
 
@@ -41,10 +41,6 @@ class Drawing:
     """State of a training example while its fields are drawn.
 
     Attributes:
-      source: name of the source.
-      place: location of the record, for messages.
-      index: index of the record.
-      rng: random numbers of the record.
       texts: text field -> the text that was drawn.
       said: all texts that were drawn, including titles.
     """
@@ -62,10 +58,6 @@ class FieldReader:
 
     Threads share it and worker processes get a pickled copy, so it must never change. Any exception
     about a record marks the record as damaged; `errors.Damaged` carries the reason.
-
-    Attributes:
-      field: the field's config.
-      tokenizer: tokenizer of a text field.
     """
 
     field: Any
@@ -86,7 +78,6 @@ class FieldReader:
 
         Args:
           path: path of the field, such as `config.fields.text`, for messages.
-          source: the training records.
 
         Raises:
           UserError: they do not fit.
@@ -173,7 +164,7 @@ def counts(reader: FieldReader, source: RecordSource) -> np.ndarray:
 
 def _count(reader: FieldReader, source: RecordSource, index: int) -> int:
     try:
-        with record_at(place_of(source, index)):
+        with record_at(source.place(index)):
             return reader.count(source, index)
     except Damaged:
         return 0

@@ -100,7 +100,6 @@ class RegionField(EncodedField):
         return dict(zip((self.column, self.boxes), value, strict=True))
 
     def runlocal(self) -> "RegionField":
-        """Returns a field with few small regions of random values; generated records have none."""
         small: Any = self.shrunk()
         return dataclasses.replace(
             small,
@@ -121,7 +120,6 @@ class RegionReader(FieldReader):
     readers: Mapping[str, ArrayReader]
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        """Checks the shapes of the files' rows."""
         keys = {
             "features": ("file", "regions and dim to what it holds"),
             "boxes": ("boxes_file", "regions to as many boxes as a row has"),
@@ -130,15 +128,12 @@ class RegionReader(FieldReader):
             reader.check_store(f"{path}.{keys[name][0]}", f"{path}.{keys[name][1]}")
 
     def fingerprint(self) -> str:
-        """Returns digests of the rows of both files."""
         return "".join(reader.fingerprint() for reader in self.readers.values())
 
     def lacks(self, record: Record) -> bool:
-        """Returns True if a record has no features."""
         return self.readers["features"].lacks(record)
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> dict[str, Any]:
-        """Returns the record's features and boxes."""
         return {key: x.draw(name, record, drawing) for key, x in self.readers.items()}
 
     def stack(self, values: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -153,7 +148,6 @@ class RegionReader(FieldReader):
         return out
 
     def value(self, source: RecordSource, index: int, number: int) -> dict[str, Any] | None:
-        """Returns the features and boxes of a record."""
         values = {}
         for key, reader in self.readers.items():  # the features first
             values[key] = reader.value(source, index, number)
@@ -166,16 +160,10 @@ class BoxReader(ArrayReader):
     """Reads boxes [R, 4]: x1, y1, x2, y2, divided by the width and the height of the image."""
 
     def generate(self, index: int, number: int) -> np.ndarray:
-        """Returns random boxes that depend on the index of the record alone."""
         corners = np.random.default_rng((index, number, 4)).random((self.field.shape[0], 2, 2))
         return np.sort(corners, axis=1).reshape(self.field.shape).astype(np.float32)  # [R, 4]
 
     def array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
-        """Returns the boxes of a record.
-
-        Raises:
-          Damaged: a box exceeds the image.
-        """
         boxes = super().array(given, index, number, count, place)
         if boxes.min() < -ROUNDING or boxes.max() > 1 + ROUNDING:
             raise Damaged(

@@ -23,7 +23,6 @@ def open_store(file: str, *, again: bool = False) -> np.ndarray:
     Call it before each read: reading a file that was cut would end the process.
 
     Args:
-      file: the path.
       again: True opens a changed file again; at the start of a run.
 
     Raises:
@@ -81,8 +80,6 @@ def save_texts(file: str | Path, texts: Sequence[Text], **about: Any) -> None:
     """Writes the hash of the texts next to an existing store; see `save_store`.
 
     Args:
-      file: the .npy file.
-      texts: texts of all training records, in order.
       **about: more facts about the store, for JSON.
     """
     info = {"count": len(texts), "sha256": texts_sha256(texts), **about}

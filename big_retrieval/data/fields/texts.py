@@ -20,12 +20,9 @@ from big_retrieval.data.sources import (
     as_utf8,
     column_of,
     is_absent,
-    place_of,
     texts_of,
-    title_of,
 )
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
-from big_retrieval.data.text.word_dropout import drop_words
 from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
@@ -110,7 +107,6 @@ class TextReader(FieldReader):
     tokenizer: FixedLengthTokenizer | None = None
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        """Checks that the tokenizer has an unknown token if `word_dropout` needs one."""
         del source
         if self.field.word_dropout and self.tokenizer and not self.tokenizer.unknown_token:
             raise UserError(
@@ -119,7 +115,6 @@ class TextReader(FieldReader):
             )
 
     def lacks(self, record: Record) -> bool:
-        """Returns True if a record has neither a text nor a title."""
         return is_absent(record.get(self.field.column)) and is_absent(record.get(self.field.title))
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> Text:
@@ -157,11 +152,9 @@ class TextReader(FieldReader):
         return {"ids": ids, "mask": mask}
 
     def count(self, source: RecordSource, index: int) -> int:
-        """Returns the number of the record's texts."""
         return len(source_texts(source, index, self))
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        """Returns the keys of all texts of the record."""
         return tuple(of_text(text) for text in source_texts(source, index, self))
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
@@ -169,8 +162,31 @@ class TextReader(FieldReader):
         return tuple(of_text(text) for text in texts)
 
     def value(self, source: RecordSource, index: int, number: int) -> Text:
-        """Returns one of the record's texts."""
         return source_texts(source, index, self)[number]
+
+
+def drop_words(
+    text: str,
+    dropout: float,
+    deletion: float,
+    tokenizer: FixedLengthTokenizer,
+    rng: np.random.Generator,
+) -> str:
+    """A text some of whose words are the unknown token or missing; special tokens stay.
+
+    Args:
+      deletion: share of the words that are deleted afterwards; their number is rounded down.
+      rng: random numbers; none is drawn for a share of 0.
+    """
+    words, special = tokenizer.words(text), tokenizer.special_tokens
+    places = np.array([n for n, word in enumerate(words) if word not in special], int)
+    gone = set()
+    if dropout:
+        for place in places[rng.random(len(places)) < dropout].tolist():
+            words[place] = tokenizer.unknown_token
+    if count := int(deletion * len(places)):
+        gone = set(rng.choice(places, count, replace=False).tolist())
+    return tokenizer.joined([word for n, word in enumerate(words) if n not in gone])
 
 
 def record_texts(record: Record, field: TextField, name: str, place: str) -> tuple[Text, ...]:
@@ -198,7 +214,7 @@ def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple
     field = reader.field
     if not field.title:
         return texts_of(source, index, field.column)
-    titles = title_of(source, index, field.title)
+    titles = source.title(index, field.title)
     try:
         texts: tuple[str, ...] | None = texts_of(source, index, field.column)
     except Damaged:
@@ -207,7 +223,7 @@ def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple
         texts = None
     if texts is not None and is_absent(titles):
         return texts  # including empty texts of `TextRecords`
-    return _titled(texts, titles, field, place_of(source, index))
+    return _titled(texts, titles, field, source.place(index))
 
 
 def all_texts(source: RecordSource, reader: FieldReader) -> tuple[list[int], list[Text]]:
@@ -215,7 +231,7 @@ def all_texts(source: RecordSource, reader: FieldReader) -> tuple[list[int], lis
     counts, texts = [], list[Text]()
     for index in range(len(source)):
         try:
-            with record_at(place_of(source, index)):
+            with record_at(source.place(index)):
                 values = source_texts(source, index, reader)
         except Damaged:
             values = ()

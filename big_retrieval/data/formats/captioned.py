@@ -38,7 +38,7 @@ class Karpathy(Source):
     path: str = ""  # dataset_flickr30k.json or dataset_coco.json
     # folder; empty: that of the file, or one in it; with `regions`: no images
     images: str = ""
-    regions: str = ""  # folder that `big-retrieval data regions` wrote; empty: no regions
+    regions: str = ""  # folder that `examples/convert_regions.py` wrote; empty: no regions
     split: str = "train"  # several: "train+restval", as published models for COCO are trained
     captions: int = 5  # of an image, at most; 0: all
     each: Each = "images"
@@ -49,12 +49,6 @@ class Karpathy(Source):
         yield from not_empty(self, path, "split file")
 
     def build(self) -> RecordSource:
-        """Reads the split file.
-
-        Raises:
-          UserError: the file is missing or of another kind, or has no image of the split; images or
-            their regions are missing.
-        """
         path = files_of(self.path, self.how_to_get)[0]
         wanted = set(self.split.split("+"))
         try:
@@ -119,11 +113,6 @@ class Precomputed(Source):
         yield from not_empty(self, path, "folder with <split>_ims.npy and <split>_caps.txt")
 
     def build(self) -> RecordSource:
-        """Opens both files of the split.
-
-        Raises:
-          UserError: a file is missing or damaged, or the numbers of rows and captions do not fit.
-        """
         folder, count = files_of(self.path, self.how_to_get)[0], self.captions
         images, texts = folder / f"{self.split}_ims.npy", folder / f"{self.split}_caps.txt"
         try:

@@ -30,7 +30,6 @@ class Scan:
     Attributes:
       texts: name -> Arrow texts [n]; null where a row has nothing there (`sources.is_absent`).
       numbers: name -> float64 [n]; NaN where a row has nothing there.
-      columns: all columns that rows have.
     """
 
     texts: dict[str, pa.Array]
@@ -42,7 +41,6 @@ def scan(table: Table, texts: Collection[str], numbers: Collection[str] = ()) ->
     """Reads columns of all rows of a table.
 
     Args:
-      table: the rows.
       texts: columns that are read as texts; numbers are written out, 5.0 as "5".
       numbers: columns that are read as numbers, which may be written as texts.
 
@@ -119,8 +117,6 @@ def check_ids(
 
     Args:
       ids: Arrow texts [n], null where a row has none.
-      column: of the ids, for messages.
-      place: where a row stands.
       remedy: what to do about an id that two rows have.
 
     Raises:
@@ -163,12 +159,6 @@ class Keys:
 
 def as_number(value: Any, name: str, place: Callable[[int], str], index: int) -> float:
     """A number, perhaps written as text; NaN where there is none.
-
-    Args:
-      value: what a row has.
-      name: the column, for messages.
-      place: where a row stands, for messages.
-      index: the row.
 
     Raises:
       UserError: it is something else.

@@ -64,12 +64,6 @@ class Pairs(Source):
         yield from check_terms(self, path, "where")
 
     def build(self) -> RecordSource:
-        """Opens the files.
-
-        Raises:
-          UserError: files are missing, of another kind or damaged as a whole; they lack a column,
-            or no row meets a condition.
-        """
         paths = files_of(self.path, self.how_to_get)
         table, classes = table_of(paths, image="" if self.root else self.image)
         if self.where:
@@ -160,11 +154,6 @@ class Tfds(Source):
             yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
 
     def build(self) -> Records:
-        """Opens the prepared data set.
-
-        Raises:
-          UserError: it is not on this machine, or lacks the split or a feature.
-        """
         from big_retrieval.data.formats.prepared import Prepared  # TFDS takes a second to import
 
         try:

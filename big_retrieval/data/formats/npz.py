@@ -39,17 +39,14 @@ class Arrays(Table):
         return len(next(iter(self._columns.values())))
 
     def place(self, index: int) -> str:
-        """The file and the number of the row, from 1."""
         return f"{self._path}, row {index + 1}"
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The values of a row; numbers and strings are Python's."""
         wanted = self._columns.keys() & (self._columns if columns is None else columns)
         found = {key: self._columns[key][index] for key in wanted}
         return {k: v.item() if isinstance(v, np.generic) else v for k, v in found.items()}
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """See `Table`: columns of numbers or texts."""
         found = self._columns.get(name)
         if found is None or found.ndim != 1 or found.dtype.kind not in "iufUb":
             return None
@@ -57,5 +54,4 @@ class Arrays(Table):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """See `Table`."""
         return digest_of(sorted(self._columns.items(), key=lambda pair: pair[0]))

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.formats.folders import is_folder_of_shards
 from big_retrieval.data.formats.npz import Arrays
-from big_retrieval.data.formats.pictures import open_pictures
+from big_retrieval.data.formats.pictures import is_folder_of_shards, open_pictures
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.views import InFolder
 from big_retrieval.data.stores.blocks import Reader
@@ -120,17 +119,8 @@ def _advice(problem: str, how_to_get: str) -> str:
     return f"{problem}, or {how}; or {TRY}."
 
 
-def terms_of(
-    terms: Sequence[str], key: str = "where", example: str = "split=train"
-) -> dict[str, str]:
-    """Column -> what stands behind the = of terms such as "split=train".
-
-    Raises:
-      UserError: a term that is none.
-    """
-    for term in terms:
-        if not term.partition("=")[0] or "=" not in term:
-            raise UserError(f"{key} has {term!r}; write column=value, such as {example}.")
+def terms_of(terms: Sequence[str]) -> dict[str, str]:
+    """Returns column -> value of terms such as "split=train"."""
     return {column: value for column, _, value in (term.partition("=") for term in terms)}
 
 
@@ -164,7 +154,7 @@ def table_of(
             table = form
         if not len(table):
             raise UserError(f"{path} has no rows; give a file with at least one record.")
-        tables.append(InFolder(table, folder, (image,)) if several and image else table)
+        tables.append(InFolder(table, folder, image) if several and image else table)
     if len(tables) == 1:
         return tables[0], classes
     return Chain(tables, paths[0].parent.name), classes

@@ -10,9 +10,7 @@ from big_retrieval.data.formats.shards import plain
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import UserError
 
-LIGHT, HEAVY = 16384, 256  # rows of a group; heavy ones may hold images, which one row needs whole
-
-Columns = dict[str, pa.Array | pa.ChunkedArray]
+LIGHT, HEAVY = 16384, 256  # rows of a group; heavy rows may hold images
 
 
 def write_parquet(
@@ -21,68 +19,60 @@ def write_parquet(
     columns: Mapping[str, str],
     added: Mapping[str, pa.Array],
 ) -> None:
-    """Writes columns of a table, and others beside them.
+    """Writes columns of a table, and other columns.
 
     Args:
-      path: the file to write.
-      table: the rows; None: there are `added` columns only.
-      columns: of the table -> their names in the file.
+      table: the rows; None if there are only `added` columns.
+      columns: column of the table -> its name in the file.
       added: further columns, an entry for each row; at least one.
 
     Raises:
       UserError: a column holds values of different types, or a row cannot be read.
     """
-    rows = len(next(iter(added.values())))
-    held: Columns = dict(added)
-    read: dict[str, str] = {}
-    for own, name in columns.items():
-        found = None if table is None else table.column(own)
-        if found is None:
-            read[own] = name
+    arrays: dict[str, pa.Array | pa.ChunkedArray] = dict(added)
+    by_row: dict[str, str] = {}  # columns that the table does not hold as arrays
+    for column, name in columns.items():
+        values = None if table is None else table.column(column)
+        if values is None:
+            by_row[column] = name
         else:
-            held[name] = found
-    types = _types(table, read, rows, path)
-    schema = pa.schema({name: values.type for name, values in held.items()} | types)
-    heavy = any(map(_is_heavy, schema.types))
+            arrays[name] = values
+    rows = len(next(iter(added.values())))
+    schema = pa.schema({name: values.type for name, values in arrays.items()})
+    size = LIGHT
+    if table is not None and by_row:
+        size = HEAVY
+        schema = pa.unify_schemas([schema, _schema(table, by_row, rows, path)])
     with pq.ParquetWriter(path, schema) as writer:
-        for start in range(0, rows, HEAVY if heavy else LIGHT):
-            stop = min(start + (HEAVY if heavy else LIGHT), rows)
-            block = {name: values[start:stop] for name, values in held.items()}
-            for name, values in _values(table, read, start, stop).items():
-                block[name] = pa.array(values, types[name])
+        for start in range(0, rows, size):
+            stop = min(start + size, rows)
+            block = {name: values[start:stop] for name, values in arrays.items()}
+            if table is not None and by_row:
+                read = pa.Table.from_pylist(_rows(table, by_row, start, stop), schema)
+                block |= {name: read[name] for name in by_row.values()}
             writer.write_table(pa.table(block, schema=schema))
 
 
-def _types(
-    table: Table | None, read: Mapping[str, str], rows: int, path: Path
-) -> dict[str, pa.DataType]:
-    """The types of columns that must be read row by row: name in the file -> type."""
-    whole = {name: pa.schema([pa.field(name, pa.null())]) for name in read.values()}
-    for start in range(0, rows if read else 0, HEAVY):
-        for name, values in _values(table, read, start, min(start + HEAVY, rows)).items():
+def _schema(table: Table, names: Mapping[str, str], rows: int, path: Path) -> pa.Schema:
+    """Returns the types of columns that are read row by row, under their names in the file."""
+    schemas = {name: pa.schema({name: pa.null()}) for name in names.values()}
+    for start in range(0, rows, HEAVY):
+        block = _rows(table, names, start, min(start + HEAVY, rows))
+        for name, schema in schemas.items():
             try:
-                here = pa.schema([pa.field(name, pa.array(values).type)])
-                whole[name] = pa.unify_schemas([whole[name], here], promote_options="permissive")
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
-                why = str(problem).split("\n")[0].rstrip(".")
+                found = pa.schema({name: pa.array([row[name] for row in block]).type})
+                schemas[name] = pa.unify_schemas([schema, found], promote_options="permissive")
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                reason = str(error).split("\n")[0].rstrip(".")
                 raise UserError(
-                    f"{path.name}: the column {name!r} holds values of different types ({why}); "
+                    f"{path.name}: the column {name!r} holds values of different types ({reason}); "
                     "make them one type."
                 ) from None
-    found = {name: schema.field(name).type for name, schema in whole.items()}
-    return {name: pa.string() if pa.types.is_null(kind) else kind for name, kind in found.items()}
+    kinds = {name: schema.field(name).type for name, schema in schemas.items()}
+    return pa.schema({x: pa.string() if pa.types.is_null(y) else y for x, y in kinds.items()})
 
 
-def _values(table: Table | None, read: Mapping[str, str], start: int, stop: int) -> dict[str, list]:
-    """Values of some rows: name in the file -> one for each row, None where a row has none."""
-    if table is None or not read:
-        return {}
-    block = [table.row(index, tuple(read)) for index in range(start, stop)]
-    return {name: [plain(row.get(own)) for row in block] for own, name in read.items()}
-
-
-def _is_heavy(kind: pa.DataType) -> bool:
-    """Whether cells are or hold bytes, such as images."""
-    if pa.types.is_nested(kind):
-        return any(_is_heavy(kind.field(i).type) for i in range(kind.num_fields))
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+def _rows(table: Table, names: Mapping[str, str], start: int, stop: int) -> list[dict[str, object]]:
+    """Returns some rows under the names in the file; None for a value that a row lacks."""
+    rows = (table.row(index, tuple(names)) for index in range(start, stop))
+    return [{name: plain(row.get(own)) for own, name in names.items()} for row in rows]

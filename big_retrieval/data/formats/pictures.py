@@ -1,17 +1,45 @@
-"""A folder of pictures, perhaps with captions in text files of the same name, as rows."""
+"""Folders of pictures, with captions in text files of the same name, or one folder per class."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from big_retrieval.data.formats.folders import IMAGES, walk
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source, not_empty
+from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 
+IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".ppm")
+RUN_FILE = "metrics.jsonl"  # a folder with it is a run, whose pictures are no data
 CAPTIONS = (".txt", ".caption", ".json")
 KEYS = ("captions", "caption", "text")  # of a JSON file beside a picture
 MOST_CAPTION = 2**16  # bytes of a text file; longer ones are no captions
+
+
+def is_folder_of_shards(folder: Path) -> bool:
+    """Returns True if `convert` has written shards into a folder, or begun to.
+
+    A file called dataset.json alone may be a Karpathy split file.
+    """
+    return any(folder.glob("part-*.array_record*"))
+
+
+def walk(folder: Path, leave_out: Path | None = None) -> list[Path]:
+    """All files below a folder in order, without hidden ones and without those of runs."""
+    out = []
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        if RUN_FILE in names or (leave_out is not None and here == leave_out.absolute()):
+            folders[:] = []
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        out += [here / name for name in sorted(names) if not name.startswith(".")]
+    return out
 
 
 def open_pictures(folder: Path) -> Rows:
@@ -102,3 +130,39 @@ def _of_json(text: str) -> list[str]:
     value = next((found[key] for key in KEYS if key in found), "") if type(found) is dict else ""
     several = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return [each.strip() for each in several if isinstance(each, str) and each.strip()]
+
+
+@register("source")
+@dataclass(frozen=True)
+class ClassFolders(Source):
+    """Images in one folder for each class: `<path>/<class>/<image>.jpg`, nothing deeper.
+
+    Records have the column `label`, the name of the folder: a name or id of a class, or its number
+    if the names of all folders are numbers, such as 0, 1, ...
+    """
+
+    has_negatives: ClassVar[bool] = False
+    type: Literal["class_folders"] = "class_folders"
+    path: str = ""  # the folder of the classes' folders, such as data/imagenet/val
+    how_to_get: str = ""
+
+    def check(self, path: str) -> Iterator[str]:
+        yield from not_empty(self, path, "folder with a folder for each class")
+
+    def build(self) -> Records:
+        folder = Path(self.path).expanduser()
+        how = f": {self.how_to_get}" if self.how_to_get else ""
+        if not folder.is_dir():
+            raise UserError(f"{folder} is no folder; it must hold a folder for each class{how}.")
+        rows: list[Record] = [
+            {"image": str(file.relative_to(folder)), "label": inside.name}
+            for inside in sorted(folder.iterdir())
+            if inside.is_dir()
+            for file in sorted(inside.iterdir())
+            if file.suffix.lower() in IMAGES
+        ]
+        if all(row["label"].isdecimal() for row in rows):
+            rows = [{**row, "label": int(row["label"])} for row in rows]
+        if not rows:
+            raise UserError(f"{folder} has no images in folders, such as <class>/<image>.jpg{how}.")
+        return Records(Rows(rows, folder.name), text="", root=folder)

@@ -17,7 +17,6 @@ from big_retrieval.io.handles import ends_digest, open_reader, reopen, stamp_of
 
 HINT = "prepare it once with `tfds build {} --file_format=array_record` (needs the network)"
 INFO = "dataset_info.json"  # TFDS writes it into every prepared data set
-SCHEME = "tfds:"
 
 
 class Prepared(Table):
@@ -76,11 +75,9 @@ class Prepared(Table):
         return len(self._source)
 
     def place(self, index: int) -> str:
-        """The data set and the number of the example, from 0."""
         return f"{self.name}, example {index}"
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """All features of an example, flat; texts as str."""
         try:
             example = self._source[index]
         except UserError:
@@ -92,7 +89,6 @@ class Prepared(Table):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the split, and of its files' sizes and ends."""
         files = map(os.fspath, self._source.data_source._paths)
         ends = [(os.stat(file).st_size, ends_digest(file)) for file in files]
         return digest_of([self.name, len(self), *ends])
@@ -108,32 +104,8 @@ class _Readers:
         return reopen(open_reader, *self._files[index])
 
 
-def open_prepared(path: str, image: str = "") -> Prepared:
-    """The split that a path such as `tfds:marqo_gs_10m/in_domain` names.
-
-    Args:
-      path: `tfds:NAME/SPLIT` below TFDS's default folder, `tfds:NAME:VERSION/SPLIT`, or
-        `tfds:FOLDER/SPLIT`, where FOLDER is that of a data set or of several, with a name behind.
-      image: the image feature, which is not decoded; "": none.
-
-    Raises:
-      UserError: no split is named, or as `Prepared`.
-    """
-    place, _, split = path.removeprefix(SCHEME).rpartition("/")
-    if not place or not split:
-        raise UserError(f"{path} needs a data set and a split, such as {SCHEME}marqo_gs_10m/train.")
-    folder, name = Path(place).expanduser(), ""
-    if not (folder / INFO).is_file():
-        folder, name = folder.parent, folder.name
-    return Prepared(name, split, "" if folder == Path() else str(folder), image)
-
-
 def _find(name: str, root: Path) -> Path:
-    """The folder of a prepared data set; of several versions the newest.
-
-    Raises:
-      UserError: it is not there, or there in several configurations.
-    """
+    """The folder of a prepared data set; of several versions the newest."""
     name, _, version = name.partition(":")
     if (root / INFO).is_file():
         return root

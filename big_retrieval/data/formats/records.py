@@ -12,14 +12,11 @@ from big_retrieval.data.formats.tables import Table, check_columns
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.images.limits import MOST_FILE
 from big_retrieval.data.sources import (
-    BaseSource,
     Record,
     RecordSource,
     as_texts,
     cell_of,
-    fingerprint_of,
     is_absent,
-    place_of,
     texts_of,
     value_of,
 )
@@ -32,23 +29,19 @@ Each = Literal["images", "captions"]
 IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
 
 
-class Records(BaseSource):
+class Records(RecordSource):
     """Records of a table: `image` (pixels or `Encoded`), `captions` (texts), all else as it is.
 
     The image of a row that has nothing in its column is None.
 
     Args:
-      table: the rows.
       image: columns that may hold the image, the first one there counts: a path, the content of an
         image file, an array of pixels, or {"bytes": ..., "path": ...}; empty: no images.
       text: the column of one text or several; "": no texts.
       separator: between several texts in one; "": one is one.
-      root: the folder that image paths start from.
       classes: label column -> names of its classes.
-      name: the source's; "": the table's.
 
     Attributes:
-      table: the rows.
       root: the folder that image paths start from, absolute.
 
     Raises:
@@ -95,16 +88,13 @@ class Records(BaseSource):
         return row | found | ({TEXT: texts} if texts else {})
 
     def place(self, index: int) -> str:
-        """Where a record stands, for messages."""
         return self.table.place(index)
 
     @property
     def fingerprint(self) -> str:
-        """That of the table."""
         return self.table.fingerprint
 
     def captions(self) -> Iterator[str]:
-        """All texts of the text column, in order; opens no image, skips damaged records."""
         for index in range(len(self) if self._text else 0):
             try:
                 yield from texts_of(self, index, TEXT)
@@ -122,7 +112,6 @@ class Records(BaseSource):
         return self._column(self.table.row(index, (column,)), index, column)
 
     def cell(self, index: int, column: str) -> Any:
-        """See `sources.cell_of`; None, too, where the row has no image."""
         if column != IMAGE or not self._image:
             return None
         row = self.table.row(index, self._image)
@@ -158,7 +147,7 @@ def _missing(column: str, present: Iterable[str]) -> str:
     return f"there is no {column!r}; it has {', '.join(sorted(present))}"
 
 
-class EachCaption(BaseSource):
+class EachCaption(RecordSource):
     """Every caption of a source as a record of its own, in the order of the source.
 
     Two captions of one image are two records, so that a batch may hold both, each a negative of the
@@ -189,28 +178,23 @@ class EachCaption(BaseSource):
         return {**found, TEXT: (texts_of(self._source, record, TEXT)[number],)}
 
     def value(self, index: int, column: str) -> Any:
-        """One value of the record; of its captions one."""
         record, number = self._find(index)
         if column == TEXT:
             return (texts_of(self._source, record, TEXT)[number],)
         return value_of(self._source, record, column)
 
     def cell(self, index: int, column: str) -> Any:
-        """That of the whole record."""
         return cell_of(self._source, self._find(index)[0], column)
 
     def place(self, index: int) -> str:
-        """That of the whole record, and the number of the caption."""
         record, number = self._find(index)
-        return f"{place_of(self._source, record)}, caption {number + 1}"
+        return f"{self._source.place(record)}, caption {number + 1}"
 
     @property
     def fingerprint(self) -> str:
-        """That of the source."""
-        return fingerprint_of(self._source)
+        return self._source.fingerprint
 
     def captions(self) -> Iterator[str]:
-        """All captions."""
         return self._source.captions()
 
 
@@ -227,8 +211,6 @@ def load_image(value: Any, root: Path, place: str) -> Any:
     Args:
       value: a path, the content of an image file, an array or nested lists of pixels, or
         {"bytes": ..., "path": ...}.
-      root: the folder that paths start from.
-      place: where the cell is, for messages.
 
     Raises:
       Damaged: it holds none, or the file cannot be read.

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.fields.stores import open_store
-from big_retrieval.data.formats.tables import Table, combined_digest
+from big_retrieval.data.formats.tables import Derived, Table, combined_digest
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
@@ -18,38 +18,31 @@ FEATURES, BOXES, INDEX = "features.npy", "boxes.npy", "regions.json"  # of a fol
 COLUMNS = {FEATURES: "regions", BOXES: "boxes"}  # file of the folder -> column of the records
 
 
-class WithRegions(Table):
-    """A table with the columns `regions` [R, F] and perhaps `boxes` [R, 4] besides.
+class WithRegions(Derived):
+    """A table with the additional columns `regions` [R, F] and, if there are boxes, `boxes` [R, 4].
 
     Args:
-      table: the other columns.
-      rows: of the files, for each row of the table, int64 [n].
+      rows: row in the files of each row of the table, int64 [n].
       files: column -> its memory-mapped .npy file.
     """
 
     def __init__(self, table: Table, rows: np.ndarray, files: dict[str, str]):
-        self._table, self._rows, self._files, self.name = table, rows, files, table.name
+        super().__init__(table)
+        self._rows, self._files = rows, files
         if table.columns is not None:
             self.columns = table.columns | files.keys()
 
-    def __len__(self) -> int:
-        return len(self._table)
-
     def place(self, index: int) -> str:
-        """Where the row stands, and where its regions do."""
-        file = self._files["regions"]
-        return f"{self._table.place(index)} ({file}, row {self._rows[index]})"
+        return f"{self._table.place(index)} ({self._files['regions']}, row {self._rows[index]})"
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """A row; its arrays are parts of the files, which are read when they are used."""
-        found = self._table.row(index, columns)
+        row = self._table.row(index, columns)
         for column, file in self._files.items():
             if columns is None or column in columns:
-                found[column] = open_store(file)[self._rows[index]]
-        return found
+                row[column] = open_store(file)[self._rows[index]]
+        return row
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """See `Table`."""
         return None if name in self._files else self._table.column(name)
 
     @functools.cached_property
@@ -59,14 +52,13 @@ class WithRegions(Table):
 
 
 def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray, dict[str, str]]:
-    """The rows of images in a folder of regions.
+    """Finds images in a folder that `examples/convert_regions.py` wrote.
 
     Args:
-      folder: that `big-retrieval data regions` wrote.
       images: the names that each image may have there.
 
     Returns:
-      int64 [n], -1 where the folder has no row, and column -> file.
+      Rows int64 [n], -1 for an image that the folder lacks, and column -> file.
 
     Raises:
       UserError: it is no such folder, or its files do not fit each other.
@@ -75,15 +67,15 @@ def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray
         ids = json.loads(read_text(folder / INDEX))["ids"]
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
-            f"{folder} is no folder of regions, as {INDEX} is missing there or unreadable: make "
-            "it with big-retrieval data regions."
+            f"{folder} is not a folder of regions: {INDEX} is missing or unreadable. Write it with "
+            "examples/convert_regions.py."
         ) from None
     files = {column: str(folder / name) for name, column in COLUMNS.items()}
     for file in files.values():
         if len(open_store(file, again=True)) != len(ids):
             raise UserError(
                 f"{file} has {len(open_store(file)):,} rows for {len(ids):,} images of {INDEX}: "
-                "make the folder anew with big-retrieval data regions."
+                "write the folder again with examples/convert_regions.py."
             )
     known = {name: row for row, name in enumerate(ids)}
     found = [next((known[x] for x in names if x in known), -1) for names in images]

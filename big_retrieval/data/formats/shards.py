@@ -10,9 +10,9 @@ shards are those from the source. Nothing is pickled.
 import functools
 import io
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import numpy as np
@@ -20,29 +20,26 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 
 from big_retrieval.data.damage import Damage, first_line, note, record_at
-from big_retrieval.data.formats.folders import INDEX
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Chain, Table, digest_of
 from big_retrieval.data.images.decoding import Encoded, picture
-from big_retrieval.data.sources import Record, RecordSource, place_of
+from big_retrieval.data.sources import Record, RecordSource
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
 from big_retrieval.io.handles import ends_digest, open_reader, reopen, stamp_of
 from big_retrieval.io.manifest import to_json
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+INDEX = "dataset.json"  # written last
 SKIPPED = "skipped.jsonl"  # names the damaged records
 FORMAT = 1
 
 
 class Shard(Table):
-    """One ArrayRecord file; a shard that cannot be opened makes each of its records damaged.
-
-    Args:
-      path: the file.
-      count: its records, as the folder's index says.
-      columns: those of every row.
-    """
+    """One ArrayRecord file; if it cannot be opened, each of its `count` records is damaged."""
 
     def __init__(self, path: Path, count: int, columns: Collection[str]):
         self._path, self._count, self.name = path, count, path.stem
@@ -63,11 +60,9 @@ class Shard(Table):
         return self._count
 
     def place(self, index: int) -> str:
-        """The shard and the record's number in it, from 0."""
         return f"{self._path}, record {index}"
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """All columns of a record."""
         if self._broken:
             raise Damaged(self.place(index), self._broken)
         try:
@@ -119,89 +114,44 @@ def convert(
     origin: dict[str, Any],
     max_damaged: float,
 ) -> tuple[dict[str, Any], Damage]:
-    """`write_folder` with its progress on the screen; a file names the records that were skipped.
+    """Writes all records of a source as shards; damaged ones are skipped, and named in a file.
+
+    Every image is decoded once, to leave out images that cannot be decoded.
 
     Args:
-      source: as `write_folder`.
-      folder: as `write_folder`.
-      shard_records: as `write_folder`.
-      origin: as `write_folder`.
+      shard_records: maximum number of records per shard.
+      origin: configuration of the source, kept in dataset.json.
       max_damaged: `config.loader.max_damaged`.
 
     Returns:
-      What dataset.json holds, and the damaged records.
+      The content of dataset.json, and the damaged records.
 
     Raises:
-      UserError: too many records are damaged, or as `write_folder`.
-    """
-    (folder / SKIPPED).unlink(missing_ok=True)
-    damage = Damage(folder / SKIPPED, max_damaged)
-    counter = ProgressCounter("records", len(source))
-
-    def progress(done: int) -> None:
-        damage.saw(1, ())
-        counter.add(1)
-
-    def skip(index: int, problem: Damaged) -> None:
-        damage.saw(0, [note(index, problem)])
-
-    index = write_folder(
-        source, folder, shard_records=shard_records, origin=origin, skip=skip, progress=progress
-    )
-    counter.close()
-    return index, damage
-
-
-def write_folder(
-    source: RecordSource,
-    folder: Path,
-    *,
-    shard_records: int,
-    origin: dict[str, Any],
-    skip: Callable[[int, Damaged], None],
-    progress: Callable[[int], None] = lambda done: None,
-    verify: bool = True,
-) -> dict[str, Any]:
-    """Writes all records of a source as shards; damaged ones are skipped.
-
-    Args:
-      source: the records.
-      folder: made where it is missing.
-      shard_records: records of a shard.
-      origin: the configuration of the source, kept in the index.
-      skip: hears of every record that is skipped.
-      progress: hears how many records were looked at.
-      verify: whether every image is decoded once, to leave out those that cannot be.
-
-    Returns:
-      What dataset.json holds.
-
-    Raises:
-      UserError: no record could be read, or the records have different columns.
+      UserError: no record can be read, too many are damaged, or the records have different columns.
     """
     durable.make_folder(folder)
     (folder / INDEX).unlink(missing_ok=True)
+    (folder / SKIPPED).unlink(missing_ok=True)
     durable.sync_folder(folder)  # an old index must not come back for new shards
+    damage = Damage(folder / SKIPPED, max_damaged)
     total = max(1, -(-len(source) // shard_records))
     shards, columns = [], set()
-    rows = _rows(source, skip, progress, verify)
-    for number in range(total):
-        name, count = f"part-{number:05d}-of-{total:05d}.array_record", 0
-        writer = ArrayRecordWriter(str(folder / f"{name}.partial"), "group_size:1")
-        for _, row in zip(range(_size(number, total, len(source))), rows, strict=False):
-            if row is None:
-                continue
-            if not shards and not count:
-                columns = set(row)
-            columns &= set(row)
-            writer.write(msgpack.packb(row))
-            count += 1
-        writer.close()
-        durable.publish(folder / f"{name}.partial", folder / name)
-        shards.append({"file": name, "records": count})
+    with progress_bar("records", len(source)) as progress:
+        for number in range(total):
+            name, count = f"part-{number:05d}-of-{total:05d}.array_record", 0
+            writer = ArrayRecordWriter(str(folder / f"{name}.partial"), "group_size:1")
+            # All shards have the same number of records, give or take one.
+            start, stop = (len(source) * n // total for n in (number, number + 1))
+            for row in _rows(source, range(start, stop), damage, progress):
+                columns = columns & set(row) if shards or count else set(row)
+                writer.write(msgpack.packb(row))
+                count += 1
+            writer.close()
+            durable.publish(folder / f"{name}.partial", folder / name)
+            shards.append({"file": name, "records": count})
     records = sum(shard["records"] for shard in shards)
     if not records:
-        raise UserError(f"{source.name}: not one of {len(source):,} records can be read.")
+        raise UserError(f"{source.name}: none of {len(source):,} records can be read.")
     index = {
         "format": FORMAT,
         "records": records,
@@ -211,33 +161,25 @@ def write_folder(
         "origin": origin,
     }
     durable.write_bytes(folder / INDEX, to_json(index))
-    return index
-
-
-def _size(number: int, total: int, records: int) -> int:
-    """Records of shard `number` where all have as many, give or take one."""
-    return records * (number + 1) // total - records * number // total
+    return index, damage
 
 
 def _rows(
-    source: RecordSource,
-    skip: Callable[[int, Damaged], None],
-    progress: Callable[[int], None],
-    verify: bool,
-) -> Iterator[Record | None]:
-    """The rows to write; None for a damaged one."""
-    for index in range(len(source)):
+    source: RecordSource, indices: range, damage: Damage, progress: "tqdm[Any]"
+) -> Iterator[Record]:
+    """Yields the rows to write."""
+    for index in indices:
         try:
-            with record_at(place_of(source, index)) as place:
+            with record_at(source.place(index)) as place:
                 record = source[index]
-                if verify and IMAGE in record:
+                if IMAGE in record:
                     picture(record[IMAGE], place)
                 row = {key: plain(value) for key, value in record.items()}
+            damage.saw(1, ())
             yield row
         except Damaged as problem:
-            skip(index, problem)
-            yield None
-        progress(index + 1)
+            damage.saw(1, [note(index, problem)])
+        progress.update(1)
 
 
 def plain(value: Any) -> Any:

@@ -93,13 +93,24 @@ def _as_json(value: Any) -> Any:
     raise TypeError(type(value))
 
 
-class Rows(Table):
-    """Rows in memory, as Python objects.
+class Derived(Table):
+    """Base class of tables made of another table; by default its rows as they are."""
 
-    Args:
-      rows: the rows; all have the first one's columns.
-      name: of the table.
-    """
+    def __init__(self, table: Table):
+        self._table, self.name, self.columns = table, table.name, table.columns
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def place(self, index: int) -> str:
+        return self._table.place(index)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        return self._table.row(index, columns)
+
+
+class Rows(Table):
+    """Rows in memory, as Python objects."""
 
     def __init__(self, rows: Sequence[Record], name: str):
         self._rows, self.name = rows, name
@@ -109,23 +120,16 @@ class Rows(Table):
         return len(self._rows)
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """A copy of a row."""
         return dict(self._rows[index])
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """See `Table`."""
         starts = range(0, len(self), DIGESTED)
         return digest_of(list(self._rows[start : start + DIGESTED]) for start in starts)
 
 
 class Chain(Table):
-    """Several tables as one, such as shards.
-
-    Args:
-      tables: at least one.
-      name: of all.
-    """
+    """Several tables as one, such as shards."""
 
     def __init__(self, tables: Sequence[Table], name: str):
         self.name, self._tables = name, list(tables)
@@ -142,12 +146,10 @@ class Chain(Table):
         return self._ends[-1]
 
     def place(self, index: int) -> str:
-        """That of the table that has the row."""
         table, own = self._find(index)
         return table.place(own)
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The row of the table that has it."""
         table, own = self._find(index)
         return table.row(own, columns)
 
@@ -163,7 +165,6 @@ class Chain(Table):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """See `Table`."""
         return combined_digest(table.fingerprint for table in self._tables)
 
 
@@ -171,8 +172,6 @@ def check_columns(table: Table, columns: Collection[str], key: str = "", remedy:
     """Raises a UserError for the first column that a table with fixed columns lacks.
 
     Args:
-      table: the rows.
-      columns: that it must have.
       key: of the data's configuration, which names these columns; "": not to be told.
       remedy: what else to do about it.
     """
@@ -183,15 +182,7 @@ def check_columns(table: Table, columns: Collection[str], key: str = "", remedy:
 def check_known(
     name: str, columns: Collection[str], wanted: Collection[str], key: str = "", remedy: str = ""
 ) -> None:
-    """Raises a UserError for the first wanted column that something lacks.
-
-    Args:
-      name: of what has the columns.
-      columns: that it has.
-      wanted: those that it must have.
-      key: see `check_columns`.
-      remedy: see `check_columns`.
-    """
+    """Raises a UserError for the first wanted column that something lacks."""
     for column in wanted:
         if column not in columns:
             known = ", ".join(sorted(columns))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from big_retrieval.data.formats.columns import TEXT, Keys, as_text, check_ids, scan
-from big_retrieval.data.formats.tables import Table, check_columns, combined_digest
+from big_retrieval.data.formats.tables import Derived, Table, check_columns, combined_digest
 from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.errors import Damaged, UserError
@@ -19,21 +19,20 @@ from big_retrieval.io.npy import read_npz
 _compute: Any = pc  # its functions are made when it is imported, which types cannot see
 
 
-class View(Table):
+class View(Derived):
     """Some rows of a table, or its columns under other names.
 
     Args:
-      table: all rows.
-      rows: which ones, int64 [n]; None: all.
+      rows: indices of the rows, int64 [n]; None for all.
       names: column -> its new name.
     """
 
     def __init__(
         self, table: Table, rows: np.ndarray | None = None, names: Mapping[str, str] | None = None
     ):
-        self._table, self.name = table, table.name
+        super().__init__(table)
         self._rows, self._new = rows, dict(names or {})
-        self._own = {new: own for own, new in self._new.items()}
+        self._original = {new: original for original, new in self._new.items()}
         if table.columns is not None:
             self.columns = frozenset(self._new.get(x, x) for x in table.columns)
 
@@ -44,27 +43,23 @@ class View(Table):
         return index if self._rows is None else int(self._rows[index])
 
     def place(self, index: int) -> str:
-        """That of the whole table."""
         return self._table.place(self._at(index))
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The row of the whole table, under the new names."""
-        own = None if columns is None else {self._own.get(x, x) for x in columns}
-        row = self._table.row(self._at(index), own)
+        names = None if columns is None else {self._original.get(x, x) for x in columns}
+        row = self._table.row(self._at(index), names)
         return {self._new.get(x, x): value for x, value in row.items()} if self._new else row
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """See `Table`."""
-        found = self._table.column(self._own.get(name, name))
-        if found is None or self._rows is None:
-            return found
-        if pa.types.is_string(found.type):
-            found = found.cast(TEXT)  # Arrow takes rows of no more than 2 GiB of `pa.string`
-        return found.take(pa.array(self._rows))
+        values = self._table.column(self._original.get(name, name))
+        if values is None or self._rows is None:
+            return values
+        if pa.types.is_string(values.type):
+            values = values.cast(TEXT)  # Arrow takes rows of no more than 2 GiB of `pa.string`
+        return values.take(pa.array(self._rows))
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """See `Table`."""
         return combined_digest([self._table.fingerprint], self._rows, self._new)
 
 
@@ -72,9 +67,7 @@ def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> Vie
     """The rows of a table in which columns have certain values.
 
     Args:
-      table: all rows.
       wanted: column -> value, compared as text.
-      key: of the configuration, for messages.
 
     Raises:
       UserError: no row has them.
@@ -92,9 +85,7 @@ def save_rows(path: Path, rows: np.ndarray, table: Table) -> None:
     """Writes row indices with the fingerprint of their table, as `numbered` reads them.
 
     Args:
-      path: the file, .npz.
       rows: the indices, from 0, int64 [n].
-      table: all rows.
     """
     np.savez(path, rows=rows, fingerprint=np.array(table.fingerprint), rules=VERSION)
 
@@ -103,9 +94,7 @@ def numbered(table: Table, file: str, data: str) -> View:
     """Returns the rows of a table whose indices a file holds.
 
     Args:
-      table: all rows.
       file: .npz that `save_rows` wrote, or .npy of integers from 0, [n].
-      data: path of the table's files, for messages.
 
     Raises:
       UserError: the file cannot be read, is empty, or was made for other rows.
@@ -158,11 +147,7 @@ def _equal(table: Table, name: str, value: str) -> np.ndarray:
 
 
 def renamed(table: Table, names: Mapping[str, str]) -> Table:
-    """A table some of whose columns are called otherwise; one that is called so already may be.
-
-    Args:
-      table: the rows.
-      names: column -> its new name.
+    """Returns a table with new names of columns; a column may have its new name already.
 
     Raises:
       UserError: the table has neither the column nor the new name, or has both.
@@ -178,59 +163,40 @@ def renamed(table: Table, names: Mapping[str, str]) -> Table:
     return View(table, names=names) if names else table
 
 
-class InFolder(Table):
-    """A table whose image paths start from a folder of its own; they are made whole.
+class InFolder(Derived):
+    """A table whose image paths become absolute; they start from the folder of its file."""
 
-    Args:
-      table: the rows.
-      folder: the folder.
-      images: the columns of image paths.
-    """
-
-    def __init__(self, table: Table, folder: Path, images: Collection[str]):
-        self._table, self._folder, self._images = table, folder.absolute(), images
-        self.name, self.columns = table.name, table.columns
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def place(self, index: int) -> str:
-        """That of the table."""
-        return self._table.place(index)
+    def __init__(self, table: Table, folder: Path, image: str):
+        super().__init__(table)
+        self._folder, self._image = folder.absolute(), image
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The row of the table, with whole paths."""
         row = self._table.row(index, columns)
-        for name in self._images:
-            if name in row:
-                row[name] = self._whole(row[name])
+        if self._image in row:
+            row[self._image] = self._absolute(row[self._image])
         return row
 
-    def _whole(self, value: Any) -> Any:
-        """What a cell holds, with whole paths where it holds one or several."""
+    def _absolute(self, value: Any) -> Any:
         if isinstance(value, Mapping) and not value.get("bytes"):
-            return {**value, "path": self._whole(value.get("path"))}
+            return {**value, "path": self._absolute(value.get("path"))}
         if isinstance(value, list):
-            return [self._whole(each) if isinstance(each, str) else each for each in value]
+            return [self._absolute(x) if isinstance(x, str) else x for x in value]
         if isinstance(value, str) and value and "://" not in value:
             return str(self._folder / value)
         return value
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """See `Table`."""
-        return None if name in self._images else self._table.column(name)
+        return None if name == self._image else self._table.column(name)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """That of the table, wherever its folder is."""
-        return self._table.fingerprint
+        return self._table.fingerprint  # wherever its folder is
 
 
-class Joined(Table):
+class Joined(Derived):
     """A table with the columns that another one has for the same value of a shared column.
 
     Args:
-      table: its rows and columns are kept.
       other: adds the columns that `table` lacks.
       on: the shared column, whose values are compared as texts.
 
@@ -239,39 +205,31 @@ class Joined(Table):
     """
 
     def __init__(self, table: Table, other: Table, on: str):
-        self._table, self._other, self._on, self.name = table, other, on, table.name
+        super().__init__(table)
+        self._other, self._on = other, on
         check_columns(table, (on,))
         check_columns(other, (on,))
         values = scan(other, (on,)).texts[on]
         check_ids(values, on, other.place, "join on a column without duplicates")
         self._rows = Keys(values)
-        if table.columns is not None and other.columns is not None:
-            self.columns = table.columns | other.columns
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def place(self, index: int) -> str:
-        """That of the first table."""
-        return self._table.place(index)
+        if self.columns is not None:
+            self.columns = None if other.columns is None else self.columns | other.columns
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """A row with what the other table adds."""
         row = self._table.row(index, None if columns is None else {*columns, self._on})
         if columns is not None and set(columns) <= set(row):
             return row
         value = as_text(row.get(self._on))
         if value is None:
             raise Damaged(self.place(index), f"there is no {self._on!r}")
-        found = self._rows.find(value)
-        if found is None:
-            why = f"{self._other.name} has no row with {self._on} {row[self._on]!r}"
-            raise Damaged(self.place(index), why)
-        own = self._table.columns or row.keys()
-        added = self._other.row(found, columns)
-        return {name: value for name, value in added.items() if name not in own} | row
+        match = self._rows.find(value)
+        if match is None:
+            reason = f"{self._other.name} has no row with {self._on} {row[self._on]!r}"
+            raise Damaged(self.place(index), reason)
+        original = self._table.columns or row.keys()
+        added = self._other.row(match, columns)
+        return {name: value for name, value in added.items() if name not in original} | row
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """See `Table`."""
         return combined_digest([self._table.fingerprint, self._other.fingerprint], self._on)

@@ -34,7 +34,6 @@ def part_of(image: Image.Image, edges: Box) -> Image.Image:
     """A part of a loaded image, upright and in RGB.
 
     Args:
-      image: the image.
       edges: top, left, bottom and right of the part in the upright image.
     """
     top, left, bottom, right = edges
@@ -66,10 +65,6 @@ def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
 
     Only a band at a time is turned and converted: as a whole, Pillow would hold the pixels up to
     four times.
-
-    Args:
-      image: the image.
-      edges: top, left, bottom and right of the part in the upright image.
     """
     orientation = _orientation(image)
     turn, scale = _TURN.get(orientation), _grey_scale(image)
@@ -95,9 +90,6 @@ def _grey_scale(image: Image.Image) -> float:
     """Returns the factor from the values of a deep grey image to 0 .. 255.
 
     Modes "I" and "F" do not say how many bits count: it follows from the largest value.
-
-    Raises:
-      ValueError: the values have more than 16 bits.
     """
     if image.mode not in ("I", "F"):
         return 255.0 / 65535.0 if image.mode.startswith("I;16") else 1.0

@@ -25,14 +25,13 @@ from big_retrieval.data.images.bands import Box, from_pil, part_of, upright_size
 from big_retrieval.data.images.limits import (
     LARGEST,
     Unreasonable,
-    check_icon,
     check_size,
 )
 from big_retrieval.errors import Damaged
 
 Decoder = Literal["pillow", "opencv"]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open` refuses those sizes
 # Pillow and libtiff warn of every odd tag of a file; what matters is an exception, and a crawl of
 # the web has millions of such tags.
@@ -46,7 +45,6 @@ class Encoded:
 
     Attributes:
       data: the file's content.
-      place: where it comes from, for messages.
       path: absolute path of the file; empty for the content of another file.
     """
 
@@ -60,7 +58,6 @@ class OneOf:
     """Several images of the same thing: training draws one, evaluation takes the first.
 
     Attributes:
-      count: how many, at least two.
       load: reads one by its number, as `Encoded` or an array.
     """
 
@@ -73,9 +70,6 @@ def decode(data: bytes) -> np.ndarray:
 
     The EXIF orientation is applied, transparency is laid over white, 16-bit grey and
     floats from 0 to 1 are scaled to 8 bits, and of an animation the first frame is taken.
-
-    Args:
-      data: the file's content.
 
     Returns:
       uint8 [H, W, 3].
@@ -98,7 +92,6 @@ def decode_part(
     """Reads a part of an encoded image, of JPEG files at a smaller scale where that is enough.
 
     Args:
-      data: the file's content.
       choose: (height, width) of the upright image -> the part, in its pixels.
       min_side: the part keeps at least so many pixels on both sides, where it has them.
       reduced: whether JPEG files may be decoded at 1/2, 1/4 or 1/8.
@@ -187,7 +180,6 @@ def _open(data: bytes) -> Iterator[Image.Image]:
     if data.lstrip()[:1] == b"<" and b"<html" in data[:1024].lower():
         raise ValueError("an HTML page")
     try:
-        check_icon(data)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             check_size(image, data)
             yield image

@@ -5,7 +5,6 @@ estimated from the header, before anything is decoded. The numbers of bytes a pi
 decoders in Pillow: what they hold beside the image, and the conversions to upright RGB.
 """
 
-import struct
 from typing import Any
 
 from PIL import Image
@@ -18,11 +17,10 @@ LONGEST = 100  # times the short side: resizing the short side would fill the me
 ORIENTATION = 274  # the tag of EXIF and TIFF
 TURNED = (5, 6, 7, 8)  # its values that swap height and width
 # Bytes a pixel that decoders hold beside the image: planes, a canvas, a copy of all.
-_BESIDE = {"WEBP": 16, "AVIF": 16, "PPM": 8, "ICO": 8, "BMP": 4}
+_BESIDE = {"WEBP": 16, "AVIF": 16, "PPM": 8, "BMP": 4}
 _RESULT = 4  # bytes a pixel of the upright part in RGB
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}  # others: 4
 _PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)  # JPEG markers: frames whose scans refine each other
-_ICON = b"\0\0\1\0"
 _TILE_WIDTH, _TILE_LENGTH, _BITS = 322, 323, 258  # TIFF tags
 
 
@@ -32,10 +30,6 @@ class Unreasonable(Exception):
 
 def check_size(image: Image.Image, data: bytes) -> None:
     """Refuses an open image that is too large or too small, before it is decoded.
-
-    Args:
-      image: opened and not yet decoded.
-      data: the content of its file.
 
     Raises:
       Unreasonable: it is; in words that follow "the image is".
@@ -90,32 +84,6 @@ def _several_scans(data: bytes, components: int) -> bool:
         else:
             at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return True
-
-
-def check_icon(data: bytes) -> None:
-    """Refuses an icon by the sizes of the pictures in it, whatever its directory says.
-
-    Pillow decodes an icon while it opens it, so that this comes first.
-
-    Raises:
-      Unreasonable: as `check_size`.
-    """
-    if not data.startswith(_ICON):
-        return
-    (count,) = struct.unpack_from("<H", data.ljust(6, b"\0"), 4)
-    for number in range(min(count, len(data) // 16)):
-        (offset,) = struct.unpack_from("<I", data.ljust(22 + 16 * number, b"\0"), 18 + 16 * number)
-        head = data[offset : offset + 24]
-        if len(head) < 24:
-            continue
-        if head.startswith(b"\x89PNG"):
-            width, height = struct.unpack(">II", head[16:])
-        else:
-            width, height = struct.unpack("<ii", head[4:12])  # of colours and of the mask
-            width, height = abs(width), abs(height) // 2
-        if width * height > SMALLEST:  # others are refused where they are decoded
-            _check_sides(width, height)
-            _check_bytes(f"{width:,} x {height:,} pixels in an icon", width * height * 12)
 
 
 def _check_bytes(what: str, needed: int) -> None:

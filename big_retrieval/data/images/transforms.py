@@ -45,10 +45,7 @@ def resize(
 
     Args:
       image: uint8 [H, W, 3], or a Pillow image in RGB.
-      height: rows of the result.
-      width: columns of the result.
       decoder: whose filter: Pillow's, or OpenCV's area average (bicubic to enlarge).
-      interpolation: Pillow's filter, with antialiasing.
 
     Returns:
       uint8 [height, width, 3].
@@ -93,10 +90,8 @@ def training_view(
       size: side of the result.
       scale: smallest and largest share of the area, in (0, 1]; (1, 1): no crop.
       ratio: smallest and largest width / height.
-      rng: where the draws come from.
       reduced: whether JPEG files may be decoded at a smaller scale that is still large enough.
       decoder: what decodes and resizes.
-      place: where it comes from, for messages.
 
     Returns:
       uint8 [size, size, 3].
@@ -125,40 +120,39 @@ def training_view(
 def evaluation_view(
     image: Any,
     size: int,
-    *,
     short: int = 0,
+    *,
     squash: bool = False,
     interpolation: Interpolation = "bicubic",
     margin: Margin = "even",
     place: str = "an image",
 ) -> np.ndarray:
-    """The short side resized, then the central square: with `size` CLIP's evaluation view.
+    """Resizes the short side and cuts the central square: by default CLIP's evaluation view.
 
-    Always the exact pixels of CLIP's preprocessing, whatever decodes the training images.
+    The pixels are exactly those of CLIP's preprocessing, whatever decodes the training images.
 
     Args:
       image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which the first is taken.
-      size: side of the result.
-      short: what the short side is resized to; 0: to `size`.
-      squash: True if both sides are resized to that.
+      short: length of the resized short side, `size` or more; 0 for `size`.
+      squash: True to resize both sides to that length.
       interpolation: filter of the resizing.
       margin: rounding of half a pixel of margin: to even as torchvision, or down as transformers.
-      place: where it comes from, for messages.
 
     Returns:
-      uint8 [size, size, 3].
+      uint8 [size, size, 3]; the same array if nothing changes.
 
     Raises:
-      Damaged: it is no image that can be read.
+      Damaged: the image cannot be read.
     """
-    return resize_center_crop(
-        picture(image, place),
-        size,
-        short,
-        squash=squash,
-        interpolation=interpolation,
-        margin=margin,
-    )
+    image = picture(image, place)
+    (rows, columns), target = image.shape[:2], short or size
+    least = min(rows, columns)
+    rows, columns = int(target * rows / least), int(target * columns / least)
+    rows, columns = (target, target) if squash else (rows, columns)
+    image = resize(image, rows, columns, interpolation=interpolation)  # [rows, columns, 3]
+    whole = round if margin == "even" else math.floor
+    top, left = whole((rows - size) / 2), whole((columns - size) / 2)
+    return image[top : top + size, left : left + size]  # [size, size, 3]
 
 
 def crop_box(
@@ -211,7 +205,6 @@ def erase(
     Args:
       image: uint8 [H, W, 3].
       colour: of the rectangle, in [0, 1].
-      rng: random numbers.
 
     Returns:
       A changed copy; the same array where no rectangle that was drawn fits.
@@ -224,38 +217,6 @@ def erase(
     out = image.copy()
     out[top : top + height, left : left + width] = np.round(np.multiply(colour, 255))
     return out
-
-
-def resize_center_crop(
-    image: np.ndarray,
-    size: int,
-    short: int = 0,
-    *,
-    squash: bool = False,
-    interpolation: Interpolation = "bicubic",
-    margin: Margin = "even",
-) -> np.ndarray:
-    """Resizes the short side, or both, and cuts the central square.
-
-    Args:
-      image: uint8 [H, W, 3].
-      size: side of the result.
-      short: what the short side is resized to, `size` or more; 0: to `size`.
-      squash: True if both sides are resized to that.
-      interpolation: filter of the resizing.
-      margin: rounding of half a pixel of margin: to even, or down.
-
-    Returns:
-      uint8 [size, size, 3]; the same array if nothing changes.
-    """
-    (rows, columns), target = image.shape[:2], short or size
-    least = min(rows, columns)
-    rows, columns = int(target * rows / least), int(target * columns / least)
-    rows, columns = (target, target) if squash else (rows, columns)
-    image = resize(image, rows, columns, interpolation=interpolation)  # [rows, columns, 3]
-    whole = round if margin == "even" else math.floor
-    top, left = whole((rows - size) / 2), whole((columns - size) / 2)
-    return image[top : top + size, left : left + size]  # [size, size, 3]
 
 
 def flip(image: np.ndarray) -> np.ndarray:

@@ -57,11 +57,6 @@ def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions
 def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np.ndarray:
     """The split of each pair, as its place in `SPLITS`.
 
-    Args:
-      query: numbers of queries, [n].
-      document: numbers of documents, [n].
-      parts: the split of queries and documents.
-
     Returns:
       int8 [n].
     """

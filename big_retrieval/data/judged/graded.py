@@ -8,7 +8,6 @@ the pairs' file shares a column with one of these, the pairs' column becomes `pa
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from big_retrieval.data.formats.tables import Table, combined_digest
 from big_retrieval.data.formats.views import View
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
-from big_retrieval.data.sources import BaseSource, Record, column_of
+from big_retrieval.data.sources import Record, RecordSource, column_of
 from big_retrieval.errors import Damaged, UserError
 
 
@@ -39,7 +38,7 @@ class Names:
     document: Mapping[str, str] = field(default_factory=dict)
 
 
-class SideRecords(BaseSource):
+class SideRecords(RecordSource):
     """The queries, or the documents, of judged pairs: a source with a record for each.
 
     Records have the columns of the file under their own names, and under their names in the records
@@ -47,14 +46,12 @@ class SideRecords(BaseSource):
     image is None.
 
     Args:
-      table: has a row for each query or document.
       rows: the rows of the records, int64 [n].
       key: the table's column of ids.
       id_column: its name in records.
       columns: the table's columns that records have -> their names in the records of the pairs.
       texts: the columns that hold texts; the id may be one of them.
       image: the column of images; None: there are none.
-      name: the source's.
     """
 
     def __init__(
@@ -89,7 +86,6 @@ class SideRecords(BaseSource):
         """Columns of a record, its id, and its image where there are images.
 
         Args:
-          index: of the record.
           names: name -> column of the file; {}: no other columns are read.
 
         Raises:
@@ -113,11 +109,6 @@ class SideRecords(BaseSource):
         return scan(self.file, (self._key,)).texts[self._key]
 
     def value(self, index: int, column: str) -> Any:
-        """One value of a record; opens no image. None where the record lacks it.
-
-        Raises:
-          UserError: no record has such a column.
-        """
         self.check_index(index)
         if column == self.id_column or (column == "id" and column not in self._columns):
             return self.id(index)
@@ -125,16 +116,13 @@ class SideRecords(BaseSource):
         return self.file.row(index, (own,)).get(own)
 
     def place(self, index: int) -> str:
-        """Where a record stands, for messages."""
         return self.file.place(index)
 
     @property
     def fingerprint(self) -> str:
-        """That of the rows."""
         return self.file.fingerprint
 
     def captions(self) -> Iterator[str]:
-        """The texts of all records, in order; opens no image."""
         for index in range(len(self) if self.text_columns else 0):
             for column in self.text_columns:
                 try:
@@ -143,7 +131,7 @@ class SideRecords(BaseSource):
                     continue
 
 
-class GradedPairs(BaseSource):
+class GradedPairs(RecordSource):
     """Judged pairs.
 
     Records have the columns of the pair's row, of its query and of its document; the ids, as texts,
@@ -153,9 +141,6 @@ class GradedPairs(BaseSource):
       queries: a record for each judged query.
       documents: a record for each document, judged or not.
       qrels: the pairs, by the numbers of both.
-      names: of the columns.
-      score: name of the score.
-      name: the source's.
       file: the rows of the pairs' file that records are made of; None: pairs have no columns of
         their own.
       notes: what was skipped, with its number, a sentence each.
@@ -196,11 +181,6 @@ class GradedPairs(BaseSource):
         return record
 
     def value(self, index: int, column: str) -> Any:
-        """One value of a pair; opens no image. None where the pair lacks it.
-
-        Raises:
-          UserError: no pair has such a column.
-        """
         query, document = self._numbers(index)
         pair_columns, query_columns, document_columns = self._by_name
         if column == self._score:
@@ -216,18 +196,15 @@ class GradedPairs(BaseSource):
         raise UserError(f"{self.name}: pairs have no column {column!r}; they have {known}.")
 
     def place(self, index: int) -> str:
-        """Where a pair stands, for messages."""
         return f"{self.name}, pair {index}" if self.file is None else self.file.place(index)
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """Digest of queries, documents and judged pairs."""
         files = (self.queries.file, self.documents.file, self.file)
         pairs = (self.qrels.query, self.qrels.document, self.qrels.score, *self.qrels.missing)
         return combined_digest((x.fingerprint for x in files if x is not None), *pairs)
 
     def captions(self) -> Iterator[str]:
-        """The texts of all queries, then of all documents; opens no image."""
         yield from self.queries.captions()
         yield from self.documents.captions()
 

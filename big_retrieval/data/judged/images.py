@@ -9,7 +9,6 @@ import numpy as np
 
 from big_retrieval.data.formats.columns import Keys, as_text, check_ids, scan
 from big_retrieval.data.formats.open_files import files_of, table_of
-from big_retrieval.data.formats.prepared import SCHEME
 from big_retrieval.data.formats.records import load_image
 from big_retrieval.data.formats.tables import Table, check_known
 from big_retrieval.data.images.decoding import OneOf
@@ -24,10 +23,8 @@ class Gallery:
     """Images of a file by their keys.
 
     Args:
-      table: a row for each image.
       key: its column of keys.
       value: its column of images.
-      root: the folder that image paths start from.
 
     Raises:
       UserError: it lacks a column, a row has no key, or two rows have the same.
@@ -44,10 +41,6 @@ class Gallery:
     def load(self, key: Any, place: str) -> Any:
         """An image, not decoded: `Encoded` or an array.
 
-        Args:
-          key: of the image.
-          place: the record that has the key, for messages.
-
         Raises:
           Damaged: no image has this key, or the image cannot be read.
         """
@@ -62,7 +55,6 @@ class ImageColumn:
     """Loads the images that the cells of a column name or hold.
 
     Args:
-      column: the column's name.
       root: the folder that paths start from; an image that is not there may lie in its folder
         `images`.
       gallery: has the images if cells hold keys; None: cells hold paths or images.
@@ -115,10 +107,7 @@ def images_of(config: "Graded") -> ImageColumn | None:
     if not config.image:
         return None
     where = place_of_images(config)
-    if config.root or where.startswith(SCHEME):  # a prepared data set holds its images
-        root = Path(config.root)
-    else:
-        root = files_of(where, config.how_to_get)[0].parent
+    root = Path(config.root) if config.root else files_of(where, config.how_to_get)[0].parent
     if not config.images:
         return ImageColumn(config.image, root)
     value = "" if config.root else config.image_value

@@ -13,7 +13,6 @@ from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
 from big_retrieval.data.formats.open_files import by_ending, files_of, table_of, terms_of
-from big_retrieval.data.formats.prepared import SCHEME, open_prepared
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
 from big_retrieval.data.formats.views import View, renamed, selected
@@ -47,8 +46,7 @@ class Graded(Source):
 
     graded: ClassVar[bool] = True
     type: Literal["graded"] = "graded"
-    # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, qrels, or a prepared
-    # data set: "tfds:marqo_gs_10m/in_domain"; `queries` and `documents` can be one, too
+    # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, or qrels
     path: str = ""
     query: str = "query_id"  # column of the query's id in the pairs; or of the text itself
     document: str = "document_id"  # column of the document's id in the pairs
@@ -126,12 +124,6 @@ class Graded(Source):
                 )
 
     def build(self) -> GradedPairs:
-        """Opens the files and numbers the pairs; warns of what it skips.
-
-        Raises:
-          UserError: a file is missing or of another kind, or lacks a column; an id is missing,
-            repeated or unknown; a score is no number from 0 on; a pair has two scores.
-        """
         ids = (self.query, self.document, self.score)
         table = _open(self, "pairs", self.path)
         queries = _file(self, "queries", self.query_key or self.query, self.query)
@@ -189,15 +181,8 @@ def _names(
     """Names of columns in the records of pairs: of all, of the queries' and of the documents'.
 
     Args:
-      config: names the ids, the score, the image and the texts.
-      columns: of the pairs' file.
-      queries: the file of queries.
-      documents: the file of documents.
       whose: column of the pairs' file -> the side that it describes: "query", "document", or ""
         for both.
-
-    Raises:
-      UserError: no file has the column of the image or of a text.
     """
     ids, image = {config.query, config.document, config.score}, {config.image} - {""}
     query = queries.columns if queries else frozenset()
@@ -231,11 +216,7 @@ def _names(
 
 
 def _file(config: Graded, part: str, key: str, id_column: str) -> JudgedFile | None:
-    """Opens the file of queries or documents; None: there is none.
-
-    Raises:
-      UserError: a row without an id, or two with the same.
-    """
+    """Opens the file of queries or documents; None: there is none."""
     path = getattr(config, part)
     if not path:
         return None
@@ -251,17 +232,11 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     """The rows of the files of pairs, queries or documents that the configuration chooses.
 
     Args:
-      config: names the files, the rows to keep and the columns.
       part: "pairs", "queries" or "documents".
-      path: a file, a pattern, or a split of a prepared data set.
       key: the column that the ids of a JSON object get; pairs have theirs under `config`'s names.
-
-    Raises:
-      UserError: a file is missing or of another kind, no row is chosen, or a column to rename is
-        missing.
     """
     mine = [x.removeprefix(f"{part}.") for x in config.rename if x.startswith(f"{part}.")]
-    names = terms_of(mine, "rename", "queries.text=query")
+    names = terms_of(mine)
 
     def form_of(file: Path) -> Table | Reader:
         ending, keys = file.suffix.lower(), (config.query, config.document, config.score)
@@ -271,32 +246,20 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
             return by_ending(file)
         return qrels_reader(file, keys)
 
-    if path.startswith(SCHEME):
-        image = config.image if path == place_of_images(config) else ""
-        try:
-            table: Table = open_prepared(path, image)
-        except UserError as problem:
-            hint = f"; {config.how_to_get}" if config.how_to_get else ""
-            raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
-    else:
-        advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
-        here = path == place_of_images(config) and not config.root and not config.images
-        image = next((own for own, new in names.items() if new == config.image), config.image)
-        table, _ = table_of(files_of(path, advice), form_of, image if here else "")
+    advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
+    here = path == place_of_images(config) and not config.root and not config.images
+    image = next((own for own, new in names.items() if new == config.image), config.image)
+    table, _ = table_of(files_of(path, advice), form_of, image if here else "")
     wheres = {"pairs": "where", "documents": "where_documents"}
     if part in wheres and (where := getattr(config, wheres[part])):
-        table = selected(table, terms_of(where, wheres[part]), wheres[part])
+        table = selected(table, terms_of(where), wheres[part])
     return renamed(table, names)
 
 
 def _scan(
     table: Table, texts: Sequence[str], numbers: Sequence[str] = (), perhaps: Sequence[str] = ()
 ) -> Scan:
-    """Columns of all rows; those in `perhaps` where the table has them.
-
-    Raises:
-      UserError: the table lacks a column of `texts` or `numbers`.
-    """
+    """Columns of all rows; those in `perhaps` where the table has them."""
     check_columns(table, (*texts, *numbers))
     more = [x for x in perhaps if table.columns is None or x in table.columns]
     found = scan(table, (*texts, *more), numbers)

@@ -25,8 +25,6 @@ class JudgedFile:
     """A file of queries or documents, with its ids.
 
     Attributes:
-      table: a row for each.
-      key: the file's column of ids.
       ids: of the rows, without duplicates.
       columns: the file's columns; without the column of ids if records have it under its name.
     """
@@ -42,7 +40,6 @@ class PairedRows:
     """Which rows the pairs, queries and documents stand in.
 
     Attributes:
-      qrels: the pairs that count.
       pairs: the row of each pair whose document exists, int64 [n].
       queries: the row of each query, int64 [Q]; without a file of queries, in the pairs' file.
       documents: the row of each document, int64 [D]; likewise.
@@ -61,8 +58,6 @@ class Pairing:
 
     Args:
       found: the ids and scores of all pairs, as texts and numbers.
-      config: names the columns, and says what becomes of bad pairs.
-      place: where a pair stands.
 
     Raises:
       UserError: a pair without an id (unless `skip_unknown_ids`), or with a bad score or rank; a

@@ -7,11 +7,10 @@ s = s_max + 1 - rank, so that of a hundred ranks the first one scores 100 (GCL, 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 
-from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 
 # For a pair with different scores: an error, or which score counts.
@@ -75,9 +74,6 @@ class Qrels:
 
         For many queries take `blocks` of them: one may have a long list.
 
-        Args:
-          queries: their numbers, [q].
-
         Returns:
           The documents, int32 [q, J], and their scores, float64 [q, J]. Documents that the
           collection lacks have the index -1; padding has the score 0, too.
@@ -92,33 +88,11 @@ class Qrels:
         return documents, np.where(present, score[pairs], 0.0)
 
 
-@runtime_checkable
-class JudgedSource(RecordSource, Protocol):
-    """A source whose records are judged pairs, with their queries and documents as sources."""
-
-    @property
-    def queries(self) -> RecordSource:
-        """A record for each judged query."""
-        ...
-
-    @property
-    def documents(self) -> RecordSource:
-        """A record for each document that is ranked, judged or not."""
-        ...
-
-    @property
-    def qrels(self) -> Qrels:
-        """Which documents were judged for which queries, by their numbers in these sources."""
-        ...
-
-
 def check_scores(score: np.ndarray, column: str, place: Place) -> None:
     """Raises for the first score that is missing, negative or infinite.
 
     Args:
       score: [n].
-      column: its name, for messages.
-      place: where a pair stands.
 
     Raises:
       UserError: names the place and the value.
@@ -147,7 +121,6 @@ def distinct(
       query: a number for each query, [n].
       document: a number for each document, [n].
       score: [n].
-      place: where a pair stands.
       duplicates: which of a pair's different scores counts, or their mean; "refuse": an error.
 
     Returns:
@@ -195,7 +168,6 @@ def scores_of_ranks(rank: np.ndarray, s_max: float, place: Place) -> np.ndarray:
     Args:
       rank: from 1, the best, [n].
       s_max: the score of rank 1.
-      place: where a pair stands.
 
     Returns:
       float64 [n].

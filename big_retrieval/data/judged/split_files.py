@@ -18,7 +18,6 @@ import pyarrow as pa
 from big_retrieval.config import schema
 from big_retrieval.data.formats.columns import as_text, scan
 from big_retrieval.data.formats.parquet import write_parquet
-from big_retrieval.data.formats.prepared import SCHEME
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged.four_way import (
     SPLITS,
@@ -45,12 +44,6 @@ def split_files(
     source: GradedPairs, config: Graded, options: SplitOptions, folder: Path
 ) -> dict[str, Any]:
     """Draws the four-way split of a source and writes it.
-
-    Args:
-      source: what `config` describes.
-      config: of the source.
-      options: how to split.
-      folder: made where it is missing.
 
     Returns:
       What split.json holds.
@@ -109,11 +102,7 @@ def _text_of(side: SideRecords, index: int) -> str:
 
 
 def _groups(documents: SideRecords, ids: list[str], column: str) -> list[str]:
-    """What keeps documents together: the value of a column, else their ids.
-
-    Raises:
-      UserError: documents have no such column.
-    """
+    """What keeps documents together: the value of a column, else their ids."""
     if not column:
         return ids
     values = [as_text(documents.value(index, column)) for index in range(len(documents))]
@@ -149,8 +138,7 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
     """The configuration that reads one split of the files that were written."""
     part = SIDES[split in ("in_domain", "novel_query")]
     where = config.images or config.documents or config.path
-    in_files = config.image and not where.startswith(SCHEME)
-    root = config.root or (str(Path(where).parent.absolute()) if in_files else "")
+    root = config.root or (str(Path(where).parent.absolute()) if config.image else "")
     return dataclasses.replace(
         config,
         path=str(folder / PAIRS),
@@ -222,14 +210,7 @@ def _own_columns(side: SideRecords, other: SideRecords, has_file: bool) -> list[
 
 
 def _same(source: GradedPairs, side: SideRecords, numbers: pa.Array, column: str) -> bool:
-    """Whether a column of the pairs' file says of every pair what it says of its query (document).
-
-    Args:
-      source: the pairs.
-      side: made from the same file.
-      numbers: of the pairs' queries (documents), [n].
-      column: the file's.
-    """
+    """Returns True if a column has one value for all pairs of each query, or of each document."""
     if source.file is None:
         return True
     own, whole = (scan(x, (column,)).texts[column].fill_null("") for x in (side.file, source.file))

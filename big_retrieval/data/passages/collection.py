@@ -25,7 +25,6 @@ class Collection:
     The sorted ids and the place of every line are in memory; texts are read when needed.
 
     Args:
-      path: the file.
       how_to_get: what the error says if the file is missing.
 
     Raises:
@@ -48,10 +47,6 @@ class Collection:
 
     def find(self, number: str, place: str) -> dict[str, str]:
         """Title and text of an id.
-
-        Args:
-          number: the id.
-          place: the record that names the id, for messages.
 
         Raises:
           Damaged: there is no such id, or it has no text.

@@ -14,7 +14,7 @@ from big_retrieval.data.formats.tables import Table, combined_digest
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.negatives import read_negatives
-from big_retrieval.data.sources import BaseSource, Record, as_texts, as_utf8, is_absent
+from big_retrieval.data.sources import Record, RecordSource, as_texts, as_utf8, is_absent
 from big_retrieval.data.stores.json_files import json_reader
 from big_retrieval.data.synthetic.graded_scenes import GradedScenes
 from big_retrieval.data.text.normalize import normalize_text
@@ -55,11 +55,10 @@ class TextSource(Source):
         return GradedScenes()
 
 
-class Passages(BaseSource):
+class Passages(RecordSource):
     """Records with queries, documents and negatives; a function makes them from a file's rows.
 
     Args:
-      table: the rows.
       read: makes a record from a row and its place, or raises `Damaged`; can be pickled.
       others: further tables that `read` takes texts from.
     """
@@ -78,16 +77,13 @@ class Passages(BaseSource):
         return {"id": f"{self.name}-{index:06d}", **record}
 
     def place(self, index: int) -> str:
-        """Where a record stands, for messages."""
         return self._table.place(index)
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all tables."""
         return combined_digest(table.fingerprint for table in (self._table, *self._others))
 
     def captions(self) -> Iterator[str]:
-        """All texts, in order; skips damaged records."""
         for index in range(len(self)):
             try:
                 record = self[index]
@@ -151,11 +147,6 @@ class Dpr(TextSource):
             )
 
     def build(self) -> Passages:
-        """Opens the files.
-
-        Raises:
-          UserError: the files are missing, or hold no list of objects.
-        """
         table, _ = table_of(files_of(self.path, self.how_to_get or DPR_ADVICE), json_reader)
         return Passages(table, partial(dpr_record, self))
 

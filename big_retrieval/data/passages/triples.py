@@ -1,16 +1,22 @@
 """MS MARCO's triples: queries with positives and negatives, as texts or ids."""
 
+import collections.abc as abc
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeGuard
 
+import numpy as np
+import pyarrow.compute as pc
+
 from big_retrieval.config.ranges import AtLeast0
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import not_empty
+from big_retrieval.data.formats.columns import encode
 from big_retrieval.data.formats.open_files import files_of, table_of
-from big_retrieval.data.formats.tables import Table, check_columns
+from big_retrieval.data.formats.tables import Table, check_columns, combined_digest
 from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.passages.published import (
     COLUMNS,
@@ -19,14 +25,15 @@ from big_retrieval.data.passages.published import (
     TextSource,
     right_ones,
 )
-from big_retrieval.data.passages.query_lines import QueryLines
 from big_retrieval.data.sources import Record, is_absent
 from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.data.stores.headerless import tab_reader
 from big_retrieval.data.stores.json_files import json_reader
+from big_retrieval.data.stores.store import Store
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
 
+_compute: Any = pc  # its functions are made when it is imported, which types cannot see
 TRIPLE = {"query": "qid", "pos": "positive", "neg": "negative"}  # with names that others give them
 TRIPLES_ADVICE = "write a query, a right document and a wrong one a line, separated by tabs"
 
@@ -71,11 +78,6 @@ class Triples(TextSource):
             )
 
     def build(self) -> Passages:
-        """Opens the files.
-
-        Raises:
-          UserError: a file is missing, or an id is repeated.
-        """
 
         def reader_of(path: Path) -> Reader:
             if path.suffix.lower() not in (".jsonl", ".ndjson", ".json"):
@@ -97,6 +99,54 @@ class Triples(TextSource):
         by_id = [Collection(path, self.how_to_get) for path in paths if path]
         reader = TripleReader(self.positive, self.lists, *by_id)
         return Passages(table, reader, [collection.table for collection in by_id])
+
+
+class QueryLines(Table):
+    """Rows {query, pos, neg} of the different queries of a table, in the order of their first line.
+
+    `pos` and `neg` list the documents of the query's lines, each once. The line numbers are in
+    memory, 8 bytes per line. Grouping takes about 0.2 microseconds and 15 bytes per line.
+
+    Args:
+      limit: maximum number of lines of a query that are read, evenly spread over its lines.
+
+    Raises:
+      UserError: queries are not texts in all files, or lines of several stores are damaged.
+    """
+
+    def __init__(self, table: Table, limit: int):
+        column: Any = table.values("query") if isinstance(table, Store) else table.column("query")
+        if column is None:
+            raise UserError(
+                f"{table.name}: lines that cannot be read can be grouped by query only in files of "
+                "one folder and one form; correct them, or set `by_query` to 0."
+            )
+        if column.null_count:
+            column = _compute.fill_null(column, "")  # records of an empty query are damaged
+        codes, queries = encode(_compute.utf8_trim_whitespace(column))
+        self.name, self.columns = table.name, table.columns
+        self._table, self._limit = table, limit
+        self._lines = np.argsort(codes, kind="stable")  # [lines], those of a query together
+        counts = np.bincount(codes, minlength=len(queries))
+        self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])  # [queries + 1]
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def place(self, index: int) -> str:
+        return self._table.place(int(self._lines[self._starts[index]]))
+
+    def row(self, index: int, columns: abc.Collection[str] | None = None) -> Record:
+        start, stop = self._starts[index : index + 2].tolist()
+        count = min(stop - start, self._limit)
+        lines = self._lines[start + np.arange(count) * (stop - start) // count]
+        rows = [self._table.row(line) for line in lines.tolist()]
+        lists = {name: list(dict.fromkeys(row[name] for row in rows)) for name in ("pos", "neg")}
+        return {"query": rows[0]["query"], **lists}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        return combined_digest([self._table.fingerprint], self._limit)
 
 
 def check_lists(table: Table, names: Sequence[str]) -> None:
@@ -125,7 +175,6 @@ class TripleReader:
     """Makes records of rows with `query`, `pos` and `neg`.
 
     Attributes:
-      positive: see `right_ones`.
       lists: names of the lists of `neg` that are read; empty for all lists.
       queries: the texts of the queries' ids; None: the rows have texts.
       documents: the texts of the documents' ids; likewise.

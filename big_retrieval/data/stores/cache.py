@@ -30,10 +30,7 @@ class CachedStore:
     """A folder of the cache.
 
     Attributes:
-      size: bytes of its files.
       rows: number of rows; 0 if the folder is incomplete.
-      damaged: number of rows that cannot be read.
-      sources: paths of the files that were read.
       used: time of the last use, in seconds since the epoch.
       reason: why it is not needed; empty if it may be.
     """

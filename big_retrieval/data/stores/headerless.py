@@ -86,7 +86,6 @@ def split_columns(line: str, counts: Collection[int]) -> list[str]:
     trec_eval: an id may contain other blanks.
 
     Args:
-      line: of the file.
       counts: expected numbers of cells.
     """
     if line.count("\t") + 1 in counts:

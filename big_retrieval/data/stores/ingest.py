@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from big_retrieval.data.stores.blocks import Reader, RowBlock, check_names
 from big_retrieval.data.stores.cache import stores_folder, temporary_folder
@@ -30,7 +30,10 @@ from big_retrieval.io import durable
 from big_retrieval.io.handles import END_BYTES, ends_digest, stamp_of
 from big_retrieval.io.space import lacks_space, no_space
 from big_retrieval.runtime import locks
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 VERSION = 4  # raise it when a reader gives other rows for the same file
 LANE_BYTES = 2**28  # a lane ends with the file that reaches this size
@@ -110,8 +113,10 @@ def _ingest(folder: Path, files: Sequence[File], reader: Reader) -> None:
     if size > ANNOUNCED:
         log.info(f"reading {size / MIB:,.0f} MiB into {folder}, which later runs open at once")
     try:
-        progress = _Progress(size)
-        with _no_garbage_collection():
+        with (
+            progress_bar("bytes", size, shown=size > ANNOUNCED) as progress,
+            _no_garbage_collection(),
+        ):
             lanes = [
                 _lane(partial, number, lane, files, reader, progress)
                 for number, lane in enumerate(_lanes(files))
@@ -171,7 +176,7 @@ def _lane(
     lane: Sequence[int],
     files: Sequence[File],
     reader: Reader,
-    progress: "_Progress",
+    progress: "tqdm[Any]",
 ) -> dict[str, Any]:
     """Writes the parts of a lane; returns the results of `write_part`, and notes."""
     mark = folder / f"{number:05d}.json"
@@ -195,7 +200,7 @@ def _parts(
     lane: Sequence[int],
     files: Sequence[File],
     reader: Reader,
-    progress: "_Progress",
+    progress: "tqdm[Any]",
     notes: list[str],
 ) -> Iterator[list[tuple[int, RowBlock]]]:
     """Yields the blocks of each part with the indices of their files; adds to `notes`.
@@ -215,7 +220,7 @@ def _parts(
                 blocks, rows, size = [], 0, 0
             blocks.append((index, block))
             rows, size = rows + len(block.places), size + block.bytes_held
-            progress.add(block.size)
+            progress.update(block.size)
             if rows >= PART_ROWS or size >= PART_BYTES:
                 yield blocks
                 blocks, rows, size = [], 0, 0
@@ -223,26 +228,6 @@ def _parts(
             notes.append(f"{files[index][0]} has no rows")
     if rows:
         yield blocks
-
-
-class _Progress:
-    """Counts bytes and shows MiB, for files that are worth a message.
-
-    Args:
-      size: bytes of all files.
-    """
-
-    def __init__(self, size: int):
-        self._bytes = self._shown = 0
-        self._counter = ProgressCounter("MiB", round(size / MIB)) if size > ANNOUNCED else None
-
-    def add(self, size: int) -> None:
-        """Counts more bytes."""
-        self._bytes += size
-        more = self._bytes // MIB - self._shown
-        if self._counter is not None and more:
-            self._shown += more
-            self._counter.add(more)
 
 
 def _finish(

@@ -162,11 +162,7 @@ def _parsed(content: str | bytes) -> Any:
 
 
 def _entries(file: IO[str]) -> Iterator[tuple[Any, int]]:
-    """Yields the values of a JSON list, and the number of characters of each.
-
-    Raises:
-      ValueError: the text is not a list.
-    """
+    """Yields the values of a JSON list, and the number of characters of each."""
     decode = json.JSONDecoder(strict=False).raw_decode
     text = file.read(WINDOW)
     start, separator = text.index("[") + 1, "["
@@ -200,11 +196,7 @@ def _after_blanks(text: str, start: int) -> int:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Returns a JSON object without duplicate keys.
-
-    Raises:
-      UserError: the file is something else.
-    """
+    """Returns a JSON object without duplicate keys."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Python would take the last one
         entries = dict(pairs)

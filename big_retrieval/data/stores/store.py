@@ -28,8 +28,6 @@ class Store(Table):
     Attributes:
       folder: with store.json and the parts.
       columns: all columns that at least one row has.
-      damaged: number of rows that cannot be read.
-      notes: messages about the files, such as their encodings.
 
     Raises:
       UserError: the folder is not a store.

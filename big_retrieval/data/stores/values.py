@@ -51,8 +51,6 @@ class Pointer(NamedTuple):
     """Bytes of the file that the row comes from.
 
     Attributes:
-      start: first byte.
-      length: number of bytes.
       check: `header_digest` of the 512 bytes before, which are a member's header in a tar file.
     """
 

@@ -23,7 +23,6 @@ def write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]], unit: str) ->
 
     Args:
       blocks: blocks with the indices of their files.
-      unit: as in `Reader`.
 
     Returns:
       Name, numbers of rows and of damaged ones, the first of these, and the digest of the values.
@@ -87,7 +86,6 @@ class StoreWriter:
     """Writes rows that come from no file into a folder, which may have other files.
 
     Args:
-      folder: the folder.
       unit: what rows are in messages, such as "document".
     """
 

@@ -124,7 +124,6 @@ class Query:
       number: index of the query, equal in all splits.
       objects: (size or `_ANY`, kind) of one object or two.
       relation: relation of the first object to the second; -1 for one object.
-      text: the query in words.
     """
 
     number: int
@@ -138,9 +137,7 @@ class SceneTable(Table):
 
     Args:
       half: 0 or 1, by the pair of kinds.
-      size: side of the images in pixels.
       count: number of scenes.
-      seed: seed of the scenes.
     """
 
     columns = frozenset({"document_id", "title", "image"})
@@ -161,12 +158,10 @@ class SceneTable(Table):
         return len(self._rows)
 
     def place(self, index: int) -> str:
-        """Returns the table and the index of the scene."""
         return f"{self.name}, scene {index}"
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the objects, without their images."""
         return digest_of([self.name, self.objects])
 
     def named(self) -> np.ndarray:
@@ -174,7 +169,6 @@ class SceneTable(Table):
         return self._rows % 2
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """Returns a scene; its image is drawn only on request."""
         scene = int(self._rows[index])
         which = int(self.named()[index])
         first, second, *sizes, _ = self.objects[index].tolist()

@@ -21,7 +21,7 @@ import numpy as np
 from big_retrieval.config.ranges import Range, Seed
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source
-from big_retrieval.data.sources import BaseSource, Record
+from big_retrieval.data.sources import Record, RecordSource
 from big_retrieval.data.synthetic import shapes
 from big_retrieval.data.synthetic.scene_parameters import (
     COLOURS,
@@ -31,7 +31,6 @@ from big_retrieval.data.synthetic.scene_parameters import (
     draw_parameters,
     stream_of,
 )
-from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -108,7 +107,7 @@ def _prompts(label: str) -> tuple[str, ...]:
     return tuple(prompts)
 
 
-class SceneRecords(BaseSource):
+class SceneRecords(RecordSource):
     """Records of one split.
 
     Columns: `image` uint8 [size, size, 3], `captions` (5 texts), `id`, `relation`, `background`,
@@ -123,21 +122,13 @@ class SceneRecords(BaseSource):
       seed: another seed gives other scenes, with the same held-out pairs.
 
     Raises:
-      UserError: an unknown split, a size below 16, or a count above the number of unique scenes.
+      UserError: a count above the number of unique scenes.
     """
 
     def __init__(self, split: str, *, size: int = 32, count: int | None = None, seed: int = 0):
-        if split not in COUNTS:
-            raise UserError(f"scenes: split {split!r} is unknown; known: {', '.join(COUNTS)}.")
-        if size < 16:
-            raise UserError(f"scenes: size {size} is too small to tell shapes apart; use >= 16.")
-        if not 0 <= seed < 2**64:
-            raise UserError(f"scenes: seed {seed} is out of range; use 0 or more.")
         self.name = f"scenes-{split}"
         self.split, self.size, self.seed = split, size, seed
         self._count = COUNTS[split] if count is None else count
-        if self._count < 1:
-            raise UserError(f"scenes: count {count} leaves no records; use 1 or more.")
         self._objects, self._floats = draw_parameters(split, self._count, seed)
         label, names = LABELS.get(split, ("", ()))
         self.classes = {label: names} if label else {}
@@ -197,16 +188,10 @@ class SceneRecords(BaseSource):
         return _phrase(first, first_size), _phrase(second, second_size)
 
     def captions(self) -> Iterator[str]:
-        """Yields all captions in the order of the records."""
         for index in range(self._count):
             yield from self._captions(index)
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """Returns the texts of one record; draws no image for captions.
-
-        Raises:
-          UserError: there is no such column of texts.
-        """
         return self._captions(index) if column == "captions" else super().texts(index, column)
 
     def _noise(self, index: int) -> np.random.Generator:

@@ -80,7 +80,6 @@ def background(kind: int, size: int) -> Array:
 
     Args:
       kind: index into `BACKGROUNDS`.
-      size: side in pixels.
 
     Returns:
       float32 [size, size, 3]; read-only, shared by all callers.
@@ -133,10 +132,8 @@ def draw(size: int, kind: int, objects: Sequence[Object], rng: np.random.Generat
     """Draws a scene.
 
     Args:
-      size: side in pixels.
       kind: index into `BACKGROUNDS`.
       objects: objects from back to front.
-      rng: random numbers of the noise.
 
     Returns:
       uint8 [size, size, 3].

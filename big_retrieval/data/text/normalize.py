@@ -20,7 +20,6 @@ def normalize_text(text: str, *, ignore_case: bool = False) -> str:
     white space around it, and with one blank for each run of white space.
 
     Args:
-      text: any text.
       ignore_case: whether capitals make no difference, as where nothing may leak or be mined twice.
     """
     if not text.isascii() or not text.isprintable():
@@ -33,7 +32,6 @@ def find_words(text: str, pattern: str = WORD) -> list[str]:
     """The words of a text in lower case, composed (NFC).
 
     Args:
-      text: any text.
       pattern: of a word, in the syntax of the library tokenizers.
     """
     if pattern == WORD and text.isascii():

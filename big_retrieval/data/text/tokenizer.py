@@ -151,7 +151,6 @@ class FixedLengthTokenizer:
         of the two that is empty is left out with what would stand between them.
 
         Args:
-          texts: n texts.
           length: ids per text, start and end token included.
           titles: of the texts, "" where one has none; (): no text has.
 
@@ -184,11 +183,7 @@ class FixedLengthTokenizer:
         return ids, mask
 
     def _joined(self, title: list[int], text: list[int]) -> list[int]:
-        """The ids of a title and a text without start and end token.
-
-        Raises:
-          UserError: the tokenizer has no form for pairs.
-        """
+        """The ids of a title and a text without start and end token."""
         if not title or not text:
             return title or text
         if self._between is None:
@@ -250,7 +245,6 @@ class FixedLengthTokenizer:
         """The tokenizer of the content of a `tokenizer.json`.
 
         Args:
-          text: the content.
           pad_id: None: the content's, else the id of a token that is named so, else 0.
 
         Raises:

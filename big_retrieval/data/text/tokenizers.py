@@ -64,7 +64,6 @@ def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> F
     SimpleTokenizer.
 
     Args:
-      path: the file.
       merges: how many it has; lines behind them are left out.
 
     Raises:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from tokenizers import normalizers, pre_tokenizers
 
 from big_retrieval.errors import UserError
-from big_retrieval.runtime.progress import ProgressCounter
+from big_retrieval.runtime.progress import progress_bar
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"  # of a piece that does not start a word
@@ -36,7 +36,6 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     rarest characters are left out, and words with one of them take part in no merge.
 
     Args:
-      texts: any number of texts; read once.
       vocab_size: the most entries that the result has; fewer when no pair occurs twice any more.
       lowercase: lower-case the texts and strip their accents.
 
@@ -67,9 +66,9 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     vocab = [*SPECIALS, *ordered][:vocab_size]
     spelt, counts = _spell(words, vocab)
     merged = _Words(spelt, counts, vocab)
-    with ProgressCounter("word pieces", vocab_size - len(vocab)) as progress:
+    with progress_bar("word pieces", vocab_size - len(vocab)) as progress:
         for _ in merged.merge(vocab_size):
-            progress.add(1)
+            progress.update(1)
     return merged.names
 
 
@@ -77,17 +76,17 @@ def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     words: Counter[str] = Counter()
     chunks: Counter[str] = Counter()  # a space always splits, so that equal chunks split alike
     read = size = 0
-    with ProgressCounter("texts of the vocabulary") as progress:
+    with progress_bar("texts of the vocabulary") as progress:
         for text in texts:
             chunks.update(text.split(" "))
             read, size = read + 1, size + len(text)
             if size >= _BLOCK:
                 _split(chunks, lowercase, words)
-                progress.add(read)
+                progress.update(read)
                 chunks.clear()
                 read = size = 0
         _split(chunks, lowercase, words)
-        progress.add(read)
+        progress.update(read)
     return words
 
 

@@ -16,7 +16,6 @@ def learn_words(texts: Iterable[str], threshold: int = 0) -> list[str]:
     """The vocabulary of texts: four special entries, then the words as they first occur.
 
     Args:
-      texts: any number of texts; read once.
       threshold: words that occur less often are left out.
 
     Returns:

@@ -14,7 +14,6 @@ from big_retrieval.config import Config
 from big_retrieval.data.build import (
     make_labels,
     make_negatives,
-    make_order,
     make_readers,
     make_tokenizer,
 )
@@ -113,7 +112,7 @@ def digest_batches(config: Config, source: Any, held_out: Any) -> dict[str, str]
     batches = train_batches(
         source,
         fields=readers,
-        order=make_order(source, config.seed),
+        order=source.order(config.seed),
         batch_size=config.batch_size,
         rows=np.arange(config.batch_size),
         start_batch=0,

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from big_retrieval.runtime import reading as notes
-from big_retrieval.runtime.reading import current, reading
+from big_retrieval.runtime import activity
+from big_retrieval.runtime.activity import current, reading
 
 
 @pytest.fixture(autouse=True)
 def _unpublished(monkeypatch):
-    monkeypatch.setattr(notes, "_board", None)
+    monkeypatch.setattr(activity, "_board", None)
 
 
 def test_the_innermost_place_counts_and_the_outer_one_comes_back():
@@ -50,16 +50,17 @@ def test_the_thread_that_reads_the_longest_comes_first():
 
 
 def test_a_note_says_for_how_long():
-    note = notes.Note("a.jpg", time.monotonic() - 62)
+    note = activity.Note("a.jpg", time.monotonic() - 62)
     assert str(note) == "a.jpg (for 62 s)"
 
 
 def test_published_notes_are_read_by_another_process(tmp_path):
     long = "ü" * 1000
-    with notes.workers() as folder:
-        notes.publish(folder / "worker_0")
+    with activity.workers() as folder:
+        assert folder is not None
+        activity.publish(folder / "worker_0")
         with reading("pairs.jsonl, line 7"), reading(long):
-            notes._notes.clear()  # what another process sees is the file alone
+            activity._notes.clear()  # what another process sees is the file alone
             (note,) = current()
             assert note.place.startswith("ü" * 200)
             assert long.startswith(note.place.rstrip("�"))
@@ -73,23 +74,23 @@ def test_notes_without_a_temporary_folder_stay_unknown(monkeypatch):
     def full(*args, **keys):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(notes.tempfile, "mkdtemp", full)
-    with notes.workers() as folder:
+    monkeypatch.setattr(activity.tempfile, "mkdtemp", full)
+    with activity.workers() as folder:
         assert folder is None
-    assert notes._folders == []
+    assert activity._folders == []
 
 
 def test_a_published_file_takes_its_room_before_it_is_mapped(tmp_path):
-    notes.publish(tmp_path / "worker_0")  # else a full disk kills the process at its first note
-    assert (tmp_path / "worker_0").stat().st_blocks * 512 >= notes.SLOTS * notes.SLOT
+    activity.publish(tmp_path / "worker_0")  # else a full disk kills the process at its first note
+    assert (tmp_path / "worker_0").stat().st_blocks * 512 >= activity.SLOTS * activity.SLOT
 
 
 @pytest.mark.slow
 def test_what_a_killed_process_was_reading_stays_known(tmp_path):
     code = (
-        "import os, signal; from big_retrieval.runtime import reading as notes;"
-        f"notes.publish({str(tmp_path / 'worker_0')!r});"
-        "notes.reading('bad.tiff').__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal; from big_retrieval.runtime import activity;"
+        f"activity.publish({str(tmp_path / 'worker_0')!r});"
+        "activity.reading('bad.tiff').__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    assert [note.place for note in notes.published(tmp_path / "worker_0")] == ["bad.tiff"]
+    assert [note.place for note in activity.published(tmp_path / "worker_0")] == ["bad.tiff"]

@@ -1,0 +1,175 @@
+"""Activity of this process, for the watchdog: finished work, and the records being read.
+
+All processes of a run count work at the same places, so the others wait for the process with the
+lowest count. If a file system hangs or a decoder never ends, code that reads a record has noted
+where it reads:
+
+    with reading("pairs.jsonl, line 7"):
+        ...
+
+A count or a note costs less than a microsecond. Data workers are separate processes: each one also
+writes its notes into a small file (`publish`), which the process that started the worker reads.
+"""
+
+import contextlib
+import mmap
+import os
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+SLOTS, SLOT = 64, 512  # maximum number of threads in a published file, and bytes of each
+_HEAD = struct.Struct("<dH")  # start time, and bytes of the place
+_notes: dict[int, "Note"] = {}  # thread -> its innermost note
+_board: "_Board | None" = None  # file that this process publishes its notes in
+_folders: list[Path] = []  # folders that the worker processes of this process publish in
+
+
+@dataclass
+class Progress:
+    """Finished work of this process.
+
+    Attributes:
+      beats: number of finished pieces of work: training steps and encoded batches.
+      step: the last training step.
+    """
+
+    beats: int = 0
+    step: int = 0
+
+
+PROGRESS = Progress()
+
+
+def beat(step: int | None = None) -> None:
+    """Counts a training step, or an encoded batch if `step` is None."""
+    if step is not None:
+        PROGRESS.step = step
+    PROGRESS.beats += 1
+
+
+def reset() -> None:
+    """Sets the counts to 0, for a new run in this process."""
+    PROGRESS.beats = PROGRESS.step = 0
+
+
+class Note(NamedTuple):
+    """What one thread is reading.
+
+    Attributes:
+      place: record or file, such as `pairs.jsonl, line 7`.
+      since: start by `time.monotonic()`, which all processes of a machine share.
+    """
+
+    place: str
+    since: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the thread began to read."""
+        return max(0.0, time.monotonic() - self.since)
+
+    def __str__(self) -> str:
+        return f"{self.place} (for {self.seconds:.0f} s)"
+
+
+class reading:
+    """A context in which this thread reads `place`; in nested contexts, the innermost counts."""
+
+    __slots__ = ("_outer", "_place", "_thread")
+
+    def __init__(self, place: str):
+        self._place = place
+
+    def __enter__(self) -> str:
+        self._thread = threading.get_ident()
+        self._outer = _notes.get(self._thread)
+        _set(self._thread, Note(self._place, time.monotonic()))
+        return self._place
+
+    def __exit__(self, *exc: object) -> None:
+        _set(self._thread, self._outer)
+
+
+def current() -> list[Note]:
+    """Returns the notes of this process and of its workers, the oldest first."""
+    notes = [*_notes.copy().values()]
+    for folder in [*_folders]:
+        with contextlib.suppress(OSError):
+            for path in folder.iterdir():
+                notes += published(path)
+    return sorted(notes, key=lambda note: note.since)
+
+
+@contextlib.contextmanager
+def workers() -> Iterator[Path | None]:
+    """A folder in which worker processes `publish`, for `current`; None if none can be made."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix="reading-", ignore_cleanup_errors=True)
+    except OSError:  # such as a full disk; the notes of workers then stay unknown
+        yield None
+        return
+    with made as name:
+        folder = Path(name)
+        _folders.append(folder)
+        try:
+            yield folder
+        finally:
+            _folders.remove(folder)
+
+
+def publish(path: str | os.PathLike[str]) -> None:
+    """From now on, also writes every note of this process into a new file.
+
+    The file is mapped into memory, so that its content outlives a process that is killed.
+    """
+    global _board
+    _board = _Board(path)
+
+
+def published(path: Path) -> list[Note]:
+    """Returns the notes of a process that publishes, or published until it was killed."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return []
+    notes = []
+    for start in range(0, len(content) - SLOT + 1, SLOT):
+        since, length = _HEAD.unpack_from(content, start)
+        if length:
+            place = content[start + _HEAD.size :][:length].decode("utf-8", "replace")
+            notes.append(Note(place, since))
+    return notes
+
+
+class _Board:
+    """A file with a slot for every thread."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        with open(path, "w+b") as file:
+            # Written, not only made longer: on a full disk this raises, whereas a first write to
+            # a mapped page without room on the disk would kill the process (SIGBUS).
+            file.write(bytes(SLOTS * SLOT))
+            file.flush()
+            self._map = mmap.mmap(file.fileno(), SLOTS * SLOT)
+        self._slots: dict[int, int] = {}
+
+    def write(self, thread: int, note: Note | None) -> None:
+        start = self._slots.setdefault(thread, len(self._slots) % SLOTS) * SLOT
+        place, since = note or ("", 0.0)
+        text = place.encode("utf-8", "replace")[: SLOT - _HEAD.size]
+        self._map[start : start + _HEAD.size + len(text)] = _HEAD.pack(since, len(text)) + text
+
+
+def _set(thread: int, note: Note | None) -> None:
+    if note is None:
+        _notes.pop(thread, None)
+    else:
+        _notes[thread] = note
+    if _board is not None:
+        _board.write(thread, note)
