@@ -25,7 +25,7 @@ from big_retrieval.io import manifest
 from big_retrieval.runtime import locks
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.resume import check_fits, open_run_folder
-from tests.helpers import tiny
+from tests.helpers import tiny, user_error
 from tests.io.recorded import disk_calls, synced_before
 
 
@@ -261,16 +261,8 @@ def test_an_array_that_does_not_fit_is_named(
     checkpoints: Checkpoints, wanted: State, words: str
 ) -> None:
     save(checkpoints, 1)
-    with pytest.raises(UserError) as problem:
+    with user_error(words, str(checkpoints.root / "1")):
         checkpoints.restore(1, abstract(wanted))
-    assert words in str(problem.value)
-    assert str(checkpoints.root / "1") in str(problem.value)
-
-
-def test_what_fits_is_restored(checkpoints: Checkpoints) -> None:
-    save(checkpoints, 1)
-    found = checkpoints.restore(1, abstract(state()))
-    np.testing.assert_array_equal(found.params["kernel"], np.zeros((2, 3)))
 
 
 META = {"step": 6, "records": 100, "next_records": "ab", "beside": {"goal": "ef"}}
@@ -323,9 +315,8 @@ def test_a_checkpoint_of_this_run_fits(fits: Callable[..., None], changes: dict[
 def test_a_checkpoint_of_another_run_is_named_with_what_differs(
     fits: Callable[..., None], tmp_path: Path, given: dict[str, Any], words: list[str]
 ) -> None:
-    with pytest.raises(UserError) as problem:
+    with user_error(*words, str(tmp_path)):
         fits(**given)
-    assert all(word in str(problem.value) for word in [*words, str(tmp_path)]), problem.value
 
 
 def test_folder_with_another_programs_config_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
