@@ -180,6 +180,15 @@ def test_a_save_whose_folder_has_another_owner_meanwhile_removes_nothing(
     assert manifest.complete_steps(checkpoints.root) == []
 
 
+@pytest.mark.parametrize(("mode", "kept"), [("min", [2, 4, 5]), ("max", [3, 4, 5])])
+def test_the_two_newest_and_the_best_are_kept(tmp_path: Path, mode: str, kept: list[int]) -> None:
+    checkpoints = Checkpoints(tmp_path, files={}, best_metric="rank", best_mode=mode)
+    for step, value in enumerate((3.0, 1.0, 4.0, 2.0, 2.5), start=1):
+        checkpoints.save(step, state(), {"step": step, "metrics": {"rank": value}})
+    checkpoints.close()
+    assert manifest.complete_steps(tmp_path) == kept
+
+
 def test_of_a_linked_step_only_the_link_goes(checkpoints: Checkpoints, tmp_path: Path) -> None:
     save(checkpoints, 1)
     (checkpoints.root / "1").rename(tmp_path / "kept")

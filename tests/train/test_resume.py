@@ -204,9 +204,8 @@ def test_metrics_are_cut_back_to_the_checkpoint(whole: Path, stopped: Path, tmp_
     assert len(curves) == 9
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"), [("text_to_image/mean_rank", "min"), pytest.param("rsum", "max", marks=SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "mode"), [("text_to_image/mean_rank", "min"), ("rsum", "max")])
 def test_the_two_newest_and_the_best_are_kept(tmp_path: Path, name: str, mode: str) -> None:
     test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20), every=1)
     metric = f"retrieval/test/{name}"
