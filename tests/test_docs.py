@@ -33,7 +33,7 @@ from PIL import Image
 import big_retrieval
 from big_retrieval import config
 from big_retrieval.config import recipe
-from tests.helpers import ROOT, environment
+from tests.helpers import ROOT, environment, in_process
 
 PAGES = ["README.md", *sorted(str(x.relative_to(ROOT)) for x in (ROOT / "docs").rglob("*.md"))]
 LANGUAGES = ("sh", "python", "text", "json")
@@ -139,10 +139,7 @@ def inline(page: str) -> Iterator[list[str]]:
 @functools.cache
 def known_flags(command: str) -> frozenset[str]:
     """The flags in the --help of a command, with _ for -."""
-    done = subprocess.run(
-        [sys.executable, "-m", "big_retrieval", command, "--help"],
-        cwd=ROOT, env=environment(), text=True, capture_output=True, timeout=120,
-    )  # fmt: skip
+    done = in_process(command, "--help")
     assert done.returncode == 0, done.stderr
     return frozenset(x.replace("-", "_") for x in re.findall(r"--(?:\[no\])?([\w-]+)", done.stdout))
 
@@ -290,12 +287,7 @@ def _shallow(command: str) -> str:
 
 
 def _programs(folder: Path, python: list[str]) -> Path:
-    """A folder with `big-retrieval` and `python`, and no `make`.
-
-    Args:
-      folder: to be made.
-      python: the words that stand for `python`.
-    """
+    """A new folder with `big-retrieval` and `python` (by these words), and no `make`."""
     folder.mkdir()
     for name, command in (("python", ""), ("big-retrieval", "-m big_retrieval")):
         (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(python)} {command} "$@"\n')
