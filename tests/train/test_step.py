@@ -100,7 +100,7 @@ def test_activity_is_measured_at_logged_steps_only() -> None:
     """The values of logged steps, the last one among them, are those of logging every step."""
     loss = recipe.entry(configs.Vdr(), top_k=4)
     lexical: dict[str, Any] = {**lexical_texts(), "losses": {"main": loss}}
-    every, rare = step_of(**lexical), prepare(**lexical, log_every=4)
+    every, rare = step_of(**lexical), step_of(**lexical, log_every=4)
     states, seen = [every[1], rare[1]], []
     for number in range(1, 11):  # the run's length is 10
         states[0], expected = every[0](states[0], every[2])
