@@ -43,10 +43,8 @@ def base(args: Any, name: str, train: str, evaluators: Evaluators | None = None)
     """The base model on a data set with Karpathy's splits.
 
     Args:
-      args: the values of `ARGUMENTS`, `data`, `glove` and `runlocal`.
       name: of the data set, as in dataset_<name>.json.
       train: the splits that are trained on, such as "train+restval".
-      evaluators: adds further evaluators to a config; None: none.
     """
     c = recipe.base()
     schedule(c, epochs=60)

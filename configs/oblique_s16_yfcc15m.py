@@ -68,8 +68,6 @@ def shape(c: recipe.Editable, args: Any, dimensions: int) -> None:
     """Sets class tokens, heads, topology and logit scale.
 
     Args:
-      c: the config to change; it has the towers and fields `image` and `text`.
-      args: with `structure`, `topology`, `logit_scale` and `fixed`.
       dimensions: of the sphere and of Euclidean space.
     """
     kind, n, m = _structure(args.structure, dimensions)

@@ -46,7 +46,6 @@ def make_lexical(c: recipe.Editable, args: recipe.Editable) -> None:
     """Gives a small image-text model heads over the vocabulary, and VDR's loss.
 
     Args:
-      c: the config to change, with the towers and fields of `recipe.image_text`.
       args: top_k, nobag and mask as above.
     """
     c.towers.image.update(class_tokens=0, pool="none")

@@ -96,9 +96,13 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]
         yield words
 
 
+_models: dict[str, Any] = {}
+_compiled: dict[Any, Any] = {}
+
+
 @pytest.fixture(scope="module")
 def one_model() -> Iterator[None]:
-    """Runs of a module that compute the same step share the compiled step: to trace takes seconds.
+    """Runs that compute the same step share the compiled step: tracing it takes seconds.
 
     Not for tests that replace a part of a model or of a loss.
     """
@@ -108,21 +112,20 @@ def one_model() -> Iterator[None]:
     aside: Any = dict.fromkeys(("data", "evals", "loader", "log_every", "checkpoint_every"))
     aside |= dict.fromkeys(("eval_every", "stop_after", "hang_after", "report"))
     aside |= dict.fromkeys(("best_metric", "best_mode", "final_weights"))
-    build, models = run.build_model, dict[str, BuiltModel]()
-    compile_one, compiled = run.compile_step, dict[Any, Any]()
+    build, compile_one = run.build_model, run.compile_step
 
     def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> BuiltModel:
         devices = [device.id for device in mesh.devices.flat]
         key = repr((dataclasses.replace(config, **aside), mesh, devices, sizes, words.to_json()))
-        if key not in models:
-            models[key] = build(config, mesh, words=words, **sizes)
-        return dataclasses.replace(models[key], config=config)
+        if key not in _models:
+            _models[key] = build(config, mesh, words=words, **sizes)
+        return dataclasses.replace(_models[key], config=config)
 
     def compile_step(step: Any, state: Any, batch: Any, mesh: Any) -> Any:
         key = (step, repr(batch))  # the step is of one mesh
-        if key not in compiled:
-            compiled[key] = compile_one(step, state, batch, mesh)
-        return compiled[key]
+        if key not in _compiled:
+            _compiled[key] = compile_one(step, state, batch, mesh)
+        return _compiled[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "build_model", build_model)

@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from absl import logging
 
 from big_retrieval import __main__
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
+from big_retrieval.errors import UserError
+from big_retrieval.models.lexical import LexicalHead
 from big_retrieval.runtime import messages
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +61,21 @@ def tiny(**changes: Any) -> Config:
     return configs.load(raw_config(**changes))
 
 
+def mesh_keys(**axes: int) -> dict[str, int]:
+    """Changes of a config: the sizes of mesh axes."""
+    return {f"mesh__{axis}": size for axis, size in axes.items()}
+
+
+@contextlib.contextmanager
+def user_error(*words: str) -> Iterator[None]:
+    """A context that raises a UserError of one line, which contains all words."""
+    with pytest.raises(UserError) as caught:
+        yield
+    for word in words:
+        assert word in str(caught.value), caught.value
+    assert "\n" not in str(caught.value)
+
+
 @contextlib.contextmanager
 def traced_for(platform: str) -> Iterator[None]:
     """Code that is traced inside sees one device of a platform, "cpu", "gpu" or "tpu"."""
@@ -72,11 +92,7 @@ def ema(decay: float) -> recipe.Editable:
 
 
 def lexical_texts(**head: Any) -> dict[str, Any]:
-    """Changes of a tiny config: two text fields behind lexical heads, each with a tower.
-
-    Args:
-      **head: keys of the heads.
-    """
+    """Changes of a tiny config: two text fields with lexical heads of these keys and two towers."""
     tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none"}
     heads = {"transform": "gelu", "use_bias": True, **head}
     fields = {
@@ -90,13 +106,7 @@ def lexical_texts(**head: Any) -> dict[str, Any]:
 
 
 def built(part: Any, *, max_length: int | None = None, **keys: Any) -> Any:
-    """The Linen module of a tower or head.
-
-    Args:
-      part: its class in `big_retrieval.config`.
-      max_length: of a text tower's texts.
-      **keys: of the part; `dtype` is the module's.
-    """
+    """The Linen module of a class of towers or heads with some keys; `dtype` is the module's."""
     types = {"dtype": keys.pop("dtype")} if "dtype" in keys else {}
     rest = (None,) if hasattr(part, "embed") else (0, ())
     module = part(**keys).build(*rest, **types)
@@ -105,10 +115,7 @@ def built(part: Any, *, max_length: int | None = None, **keys: Any) -> Any:
 
 def lexical_head(terms: Any, *, options: Any = None, **keys: Any) -> Any:
     """The Linen module of a lexical head as VDR has it, with a kernel of its own unless `tied`."""
-    from big_retrieval.config import Lexical
-    from big_retrieval.models.lexical import LexicalHead
-
-    spec = Lexical(**{"tied": False, "activation": "elu1p", **keys})
+    spec = configs.Lexical(**{"tied": False, "activation": "elu1p", **keys})
     return LexicalHead(spec, terms, **({} if options is None else {"options": options}))
 
 
@@ -117,10 +124,6 @@ def drawn(module: Any, *inputs: Any, seed: int = 0) -> Any:
 
     Kernels keep the size of what they are applied to; biases are not 0 and scales not 1.
     """
-    import flax.linen as nn
-    import jax
-    import jax.numpy as jnp
-
     rng = np.random.default_rng(seed)
 
     def draw(path: Any, leaf: Any) -> jax.Array:
@@ -169,10 +172,7 @@ def environment(devices: int = 1, **extra: str) -> dict[str, str]:
 def command(name: str, *flags: str, python: Sequence[str] = (sys.executable,)) -> list[str]:
     """`python -m big_retrieval <name>` with flags; "main": `python -m big_retrieval.main`.
 
-    Args:
-      name: of the command.
-      flags: behind it.
-      python: what stands for `python`, e.g. the fixture `warm_python`.
+    `python` replaces the interpreter, e.g. by the fixture `warm_python`.
     """
     module = ["big_retrieval.main"] if name == "main" else ["big_retrieval", name]
     return [*python, "-m", *module, *flags]
@@ -196,12 +196,7 @@ def in_process(
     Args:
       command: e.g. "search" for `big-retrieval search`, "main" for `python -m big_retrieval.main`,
         "" for `big-retrieval` alone.
-      args: flags and words.
-      stdin: content of standard input.
       env: variables added to this process's; those that jax reads at its start have no effect.
-
-    Returns:
-      What `subprocess.run` returns for a real process.
     """
     out, err, status = io.StringIO(), io.StringIO(), 0
     words = ["train" if command == "main" else command] if command else []

@@ -291,12 +291,7 @@ def _shallow(command: str) -> str:
 
 
 def _programs(folder: Path, python: list[str]) -> Path:
-    """A folder with `big-retrieval` and `python`, and no `make`.
-
-    Args:
-      folder: to be made.
-      python: the words that stand for `python`.
-    """
+    """A new folder with `big-retrieval` and `python` (by these words), and no `make`."""
     folder.mkdir()
     for name, command in (("python", ""), ("big-retrieval", "-m big_retrieval")):
         (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(python)} {command} "$@"\n')

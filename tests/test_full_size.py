@@ -6,6 +6,7 @@ Nothing is allocated and no data are needed: parameters, state and batches are a
 import dataclasses
 import importlib
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -81,8 +82,11 @@ LTD = {
     ("ltd_vsrn", ""): GRAPH + GRU_WORDS + PROJECTOR + DECODER + 1,
     ("ltd_tern", ""): TERN + 2 * POST_NORM[1024] + SIX_LAYERS + DECODER + 1,
 }  # fmt: skip
-FIRST = (("vdr_t2t_msmarco", ""), ("vdr_cm_yfcc15m", ""))  # the others in slow tests
-SLOW = pytest.mark.slow
+# One of each paper's and the two that `by_hand` counts; the others in slow tests.
+QUICK = {
+    ("oblique_b16", ""), ("quickstart", ""), ("gcl_gs10m", "scratch"), ("vdr_cm_yfcc15m", ""),
+    ("ltd_f30k", ""),
+}  # fmt: skip
 TINY = {("quickstart", ""): None, ("emoji", ""): None}
 SMALL = (
     ("emoji_gcl", ""),
@@ -91,6 +95,11 @@ SMALL = (
     ("scenes_oblique", ""),
     ("scenes_vdr", ""),
 )  # their :runlocal says all
+
+
+def keys(table: Iterable[tuple[str, str]]) -> list[Any]:
+    """Pytest's parameters of a table; those that are not in `QUICK` are slow."""
+    return [key if key in QUICK else pytest.param(*key, marks=pytest.mark.slow) for key in table]
 
 
 def prepare(
@@ -132,10 +141,7 @@ def test_every_config_is_here() -> None:
     assert files == {name for name, _ in (*COUNTS, *CLIPS, *LEXICAL, *LTD, *TINY, *SMALL)}
 
 
-@pytest.mark.parametrize(
-    ("name", "arg"),
-    [key if not key[1] else pytest.param(*key, marks=SLOW) for key in (*COUNTS, *TINY)],
-)
+@pytest.mark.parametrize(("name", "arg"), keys((*COUNTS, *TINY)))
 def test_parameter_counts(name: str, arg: str) -> None:
     config, parts = prepare(name, arg)
     total = sum(parts.parameters.values())
@@ -144,33 +150,18 @@ def test_parameter_counts(name: str, arg: str) -> None:
     assert total == sum(x.size for x in jax.tree.leaves(parts.abstract.params))
 
 
-@pytest.mark.parametrize(
-    ("name", "arg"),
-    [key if "=" not in key[1] else pytest.param(*key, marks=SLOW) for key in CLIPS],
-)
+@pytest.mark.parametrize(("name", "arg"), keys(CLIPS))
 def test_published_counts(name: str, arg: str) -> None:
     """Fields that share a tower and a head add nothing."""
     _, parts = prepare(name, arg, 49_408)
     assert sum(parts.parameters.values()) == CLIPS[name, arg]
 
 
-@pytest.mark.parametrize(
-    ("name", "arg"),
-    [key if key in FIRST else pytest.param(*key, marks=SLOW) for key in LEXICAL],
-)
-def test_counts_of_vdr_and_its_baselines(name: str, arg: str) -> None:
-    """From published counts of their encoders; a tied head adds a norm."""
+@pytest.mark.parametrize(("name", "arg"), keys((*LEXICAL, *LTD)))
+def test_counts_of_vdr_and_ltd(name: str, arg: str) -> None:
+    """From published counts of encoders and the facts of the papers; the vocabulary is BERT's."""
     _, parts = prepare(name, arg)
-    assert sum(parts.parameters.values()) == LEXICAL[name, arg]
-
-
-@pytest.mark.parametrize(
-    ("name", "arg"), [key if not key[1] else pytest.param(*key, marks=SLOW) for key in LTD]
-)
-def test_counts_of_the_three_families_of_ltd(name: str, arg: str) -> None:
-    """From torchvision's count and the facts of the papers; the vocabulary is BERT's."""
-    _, parts = prepare(name, arg)
-    assert sum(parts.parameters.values()) == LTD[name, arg]
+    assert sum(parts.parameters.values()) == (LEXICAL | LTD)[name, arg]
 
 
 def test_the_counts_of_the_vdr_paper() -> None:

@@ -6,20 +6,19 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
 from big_retrieval.train.build import build_model
+from tests.arrays import device_mesh
 from tests.helpers import tiny
 
 
 def placed(*names: str | None) -> P:
     """The place of a 6 x 8 parameter whose axes have these names, on 1 x 2 x 4 devices."""
     leaf = nn.LogicallyPartitioned(jax.ShapeDtypeStruct((6, 8), jnp.float32), names)
-    mesh = jax.make_mesh((1, 2, 4), parallel.AXES, axis_types=(AxisType.Auto,) * 3)
-    return parallel.state_shardings({"kernel": leaf}, mesh)["kernel"].spec
+    return parallel.state_shardings({"kernel": leaf}, device_mesh(1, 2, 4))["kernel"].spec
 
 
 def test_axes_go_where_their_rules_say_if_the_mesh_divides_them() -> None:
@@ -31,8 +30,7 @@ def test_axes_go_where_their_rules_say_if_the_mesh_divides_them() -> None:
 
 def test_axis_of_several_mesh_axes_shards_over_all_of_them() -> None:
     leaf = nn.LogicallyPartitioned(jax.ShapeDtypeStruct((8, 8), jnp.float32), ("batch", "embed"))
-    mesh = jax.make_mesh((2, 2, 2), parallel.AXES, axis_types=(AxisType.Auto,) * 3)
-    spec = parallel.state_shardings({"kernel": leaf}, mesh)["kernel"].spec
+    spec = parallel.state_shardings({"kernel": leaf}, device_mesh(2, 2, 2))["kernel"].spec
     assert spec == P(("data", "fsdp"), None)
     assert placed("batch", "relative") == P(("data", "fsdp"), None)
 

@@ -146,11 +146,7 @@ def run(words: list[str]) -> None:
 
 @contextlib.contextmanager
 def server(folder: Path) -> Iterator[list[str]]:
-    """A context with a server; the words that stand for `python`.
-
-    Args:
-      folder: for the socket.
-    """
+    """A context with a server, whose socket is in a folder; the words that stand for `python`."""
     path = str(folder / "socket")
     words = [sys.executable, "-m", "tests.warm", "serve", path]
     started = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE)

@@ -57,13 +57,7 @@ def variants_of(hint: Any) -> dict[str, Any]:
 
 
 def variants_at(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """Returns `variants_of` the group at a path.
-
-    Args:
-      hint: annotation of the tree.
-      raw: the tree, which contains the path.
-      keys: the path.
-    """
+    """Returns `variants_of` the group at a path."""
     variants = variants_of(hint)
     if not keys:
         return variants

@@ -44,8 +44,6 @@ class Head(Part):
         """Yields an error message for each mistake in the keys.
 
         Args:
-          config: of the run.
-          field: name of the field that the head belongs to.
           path: of this head, such as `config.fields.text.head`.
         """
         yield from ()
@@ -54,8 +52,6 @@ class Head(Part):
         """Returns the shape (M, N) of the field's embeddings; all code asks here for M.
 
         Args:
-          config: checked.
-          field: name of the field.
           vocab_size: of the tokenizer, for towers whose config does not set it.
         """
         tower = config.towers[config.fields[field].tower]

@@ -19,11 +19,9 @@ def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "c
 
     Args:
       hint: the dataclass, or the annotation of a part of it.
-      raw: the saved value.
       unknown: called as (kind, group, path) for a part of an unknown type; its result replaces the
         group. For a type given as text (`config.topology`), it may raise, and its result is
         ignored. None keeps the group, and missing keys get their defaults instead of `BEFORE`.
-      path: path of this part.
     """
     variants, kind = variants_of(hint), kind_of(hint)
     if isinstance(raw, str) and kind and raw not in variants and unknown:

@@ -130,7 +130,6 @@ def image_text(
     """Gives `c` one image field (document side) and one text field (query side).
 
     Args:
-      c: the config, which is changed.
       dim: dimensions per class token after the projection.
       spheres: blocks of a single class token's `dim`; None with several class tokens.
       size: side of the image in pixels.
@@ -163,7 +162,6 @@ def beir(c: Editable, folder: str, sets: str = "all", modes: tuple[str, ...] = (
     """Adds BEIR's evaluators, `ranking/<set>/...`, and their average, `ranking/traffic/...`.
 
     Args:
-      c: the config, whose fields read `query`, `text` and optionally `title`.
       folder: contains a folder for each data set (`beir_evaluators`).
       sets: "all" (twelve data sets and MS MARCO), "none", or names such as "scifact+fiqa".
       modes: further search modes of a lexical model.
@@ -197,11 +195,6 @@ def image_benchmarks(c: Editable, folder: str, form: str, probe: bool = True) ->
 
 def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
     """Replaces `losses.main`, keeping its logit scale.
-
-    Args:
-      c: the config, which is changed.
-      loss: such as `config.Vdr()`.
-      **changes: keys of the loss.
 
     Raises:
       UserError: an unknown key.

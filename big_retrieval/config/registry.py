@@ -219,11 +219,7 @@ def plugins(tree: Any, *named: Part) -> dict[str, Plugin]:
 
 
 def _tag(cls: Any) -> str:
-    """Returns the type of a part.
-
-    Raises:
-      UserError: the class is not a dataclass, lacks the key, or one of its keys has no default.
-    """
+    """Returns the type of a part, after checks of its class."""
     name = cls.__name__
     if not is_dataclass(cls):
         raise UserError(f"{name} is no dataclass; put @dataclass(frozen=True) below @register.")

@@ -196,11 +196,7 @@ def _typed(raw: Any) -> Config:
 
 
 def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Any:
-    """Returns a `Foreign` for a plugin's part whose file is not imported; other groups unchanged.
-
-    Raises:
-      PluginNeeded: the model cannot be used without the part.
-    """
+    """Returns a `Foreign` for a plugin's part whose file is not imported, else the group."""
     listed, tag = raw.get("plugins"), f"{kind.kind}/{group['type']}"
     if not isinstance(listed, dict) or tag not in listed:
         return group

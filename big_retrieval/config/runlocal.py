@@ -51,7 +51,6 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     data, they may generate values. A log line names what is left out.
 
     Args:
-      c: the config, which is changed.
       keep_data: None keeps data and evaluators only if the command line names them.
     """
     full = schema.parse(Config, c)

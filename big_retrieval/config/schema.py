@@ -71,9 +71,7 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
     """Builds the dataclass `cls` from a ConfigDict or a dictionary, checking every key and type.
 
     Args:
-      cls: a dataclass with the annotations listed above.
       raw: the mapping, with all keys of `cls` and no others.
-      path: path of this group, for messages.
 
     Raises:
       UserError: an unknown key (with the nearest known one), a missing key, or a wrong type.
@@ -103,8 +101,6 @@ def unknown_key(
     """Returns the error message for an unknown key, with the nearest known one.
 
     Args:
-      path: path of the group.
-      key: the unknown key.
       known: keys of the group.
       tree: the group with its values; a key of the whole configuration is also searched in its
         parts.
@@ -121,9 +117,7 @@ def keys_named(tree: Mapping[str, Any], name: str, path: str = "config") -> list
     """Returns the paths of keys with a name, shortest first: `config.optimizer.lr` for "lr".
 
     Args:
-      tree: a plain configuration or group.
       name: last name of a key's path, or a usual synonym.
-      path: path of the tree.
     """
     name, paths = USUAL_NAMES.get(name, name), []
     for key, value in tree.items():
@@ -167,8 +161,6 @@ def parse_value(hint: Any, raw: Any, path: str) -> Any:
 
     Args:
       hint: annotation, such as the base class of a kind of parts.
-      raw: the value.
-      path: path of the value, for messages.
     """
     members, variants = members_of(hint), variants_of(hint)
     if raw is None and NoneType in members:

@@ -98,7 +98,6 @@ def topology_part(name: TopologyKey | Mapping[str, Any], path: str = "") -> Topo
 
     Args:
       name: type, group of keys, or part.
-      path: place in the configuration, for messages.
 
     Raises:
       UserError: an unknown type, with the nearest one.

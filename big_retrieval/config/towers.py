@@ -100,7 +100,6 @@ class Tower(Part):
 
         Args:
           vocab_size: size of the tokenizer, if the config does not set it.
-          fields: fields that the tower reads.
           **module: `name`, `parent` and `dtype` of the module.
         """
 

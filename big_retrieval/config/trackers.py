@@ -32,8 +32,4 @@ class Tracker(Part):
 
     @abc.abstractmethod
     def open(self, run: "TrackedRun") -> "OpenTracker":
-        """Opens the tracker. It runs in a thread, so it may be slow.
-
-        Args:
-          run: what the tracker may publish about the run, and the id to resume it by.
-        """
+        """Opens the tracker. It runs in a thread, so it may be slow."""

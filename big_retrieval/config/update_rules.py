@@ -47,9 +47,6 @@ class UpdateRule(Part):
 
         Its state must not depend on the step of the run: steps do not count while a parameter is
         frozen.
-
-        Args:
-          context: settings of the parameters that follow this rule.
         """
 
 

@@ -24,7 +24,6 @@ def of_sides(
 
     Args:
       pairs: lexical embeddings [B, 1, V].
-      words: see `PairLoss.words`.
       gates: k of the gate of each side that has a gate.
     """
     out = {}

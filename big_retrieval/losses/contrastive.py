@@ -37,7 +37,6 @@ class Sparsity:
 
         Args:
           pairs: lexical embeddings [B, 1, V].
-          step: number of finished steps.
         """
         total, metrics = jnp.zeros(()), {}
         share = jnp.minimum(1.0, step / self.warmup_steps) ** 2 if self.warmup_steps else 1.0
@@ -155,13 +154,7 @@ def contrastive_loss(
 def _entropy(
     stats: Mapping[str, jax.Array], positive: jax.Array, weights: jax.Array, shared_target: bool
 ) -> jax.Array:
-    """Returns the cross-entropy [B] of the rows of one side, from the statistics of their logits.
-
-    Args:
-      positive: logits of the positives, [B].
-      weights: weights of the pairs, [B].
-      shared_target: True if the target is shared among all positives of a row.
-    """
+    """Returns the cross-entropy [B] of the rows of one side, from statistics of their logits."""
     partition = jnp.logaddexp(stats["others"], positive)
     if not shared_target:
         return partition - positive

@@ -70,9 +70,7 @@ class Objective:
         Args:
           reps: embeddings of all fields, and the outputs of the losses' modules.
           scalars: learned scalars by loss.
-          step: number of finished steps.
           multipliers: states of the constraints' multipliers; None without constraints.
-          logged: see `Context`.
         """
         summands, metrics, limited = [], {}, {}
         for name, loss in self.config.losses.items():

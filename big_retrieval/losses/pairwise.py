@@ -241,8 +241,6 @@ def accuracy(
 
     Args:
       stats: statistics of each side with `best`, the largest logit of a negative.
-      positive: logits of the positives, [B].
-      valid: bool [B]; rows that count.
       sides: sides of the mean: "query", "document" or both.
     """
     is_first = [(positive > stats[side]["best"]).astype(positive.dtype) for side in sides]

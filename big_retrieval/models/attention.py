@@ -109,7 +109,6 @@ class Attention(nn.Module):
           mask: [B or 1, L], true (or not 0) at the keys that count; None for all. With a
             `kernel` other than "plain", only the first keys of a row may be true. A row without
             keys gives finite values without meaning.
-          rows: see `layers.dropout`.
           bias: added to the scores, broadcast to [B, H, L, L]; None for nothing.
         """
         width = x.shape[-1]

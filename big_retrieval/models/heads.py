@@ -246,8 +246,6 @@ class SharedTransformerHead(nn.Module):
         Args:
           mask: bool [B, L], False at padding; None for no padding.
           field: name of the field, which selects the projection.
-          train: turns dropout on.
-          rows: see `layers.dropout`.
         """
         spec, init = self.spec, uniform(x.shape[-1] ** -0.5)
         name, axes = f"{field}_projection", ("embed", "embed_act")

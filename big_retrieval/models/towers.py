@@ -163,7 +163,6 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
     """Returns the model of a checked config.
 
     Args:
-      vocab_size: number of ids of the tokenizer.
       words: the tokenizer; None if only the number of terms matters.
     """
     return RetrievalModel(

@@ -209,7 +209,6 @@ def run_layers(
     Args:
       module: Linen module with the attributes `spec` (`Layers`) and `dtype`.
       mask: see `Attention`, as for `rows` and `bias`; the same in every layer.
-      train: turns dropout on.
     """
     spec, length = module.spec, x.shape[1]
     rate = spec.dropout if train else 0.0

@@ -16,7 +16,6 @@ def fit_words(path: str, name: str, table: np.ndarray, tokenizer: Any) -> Fitted
     apostrophes, up to a slash.
 
     Args:
-      name: of the parameter below its tower.
       table: its random values [V, words].
     """
     table, words = table.copy(), ids_of_words(tokenizer)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.config.sources import Source
-from big_retrieval.data.judged.split_options import SplitOptions
 from big_retrieval.data.judged.open_graded import Graded
 from big_retrieval.data.judged.split_files import reading, split_files
+from big_retrieval.data.judged.split_options import SplitOptions
 from big_retrieval.errors import UserError
 from big_retrieval.own_data.columns import CLICKS, RANKS, Roles, plain
 from big_retrieval.own_data.find import DataSplit

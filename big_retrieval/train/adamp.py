@@ -34,12 +34,8 @@ def scale_by_adamp(
       output_axis: tree of ints like the parameters: the axis of a weight whose entries are units of
         the layer's output; each unit is tested for itself first, then all together.
       weight_decay: tree of numbers like the parameters; this times the parameter is added.
-      b1: decay of the mean of gradients.
-      b2: decay of the mean of their squares.
-      eps: added to denominators.
       delta: weights count as scale-invariant where |cosine| < delta / sqrt(size).
       decay_ratio: factor of the weight decay of these.
-      nesterov: whether the mean of gradients looks a step ahead.
     """
 
     def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
@@ -67,11 +63,7 @@ def scale_by_adamp(
 def _project(
     p: jax.Array, g: jax.Array, step: jax.Array, axis: int, delta: float, ratio: float, eps: float
 ) -> tuple[jax.Array, jax.Array]:
-    """The update without its radial part where a view of the weight is scale-invariant.
-
-    Returns:
-      (the update, the factor of the weight decay).
-    """
+    """Returns the update without the radial part of scale-invariant views, and the decay factor."""
     units = tuple(i for i in range(p.ndim) if i != axis % p.ndim)  # one vector per output unit
     decay = jnp.ones((), p.dtype)
     found = jnp.zeros((), bool)

@@ -51,12 +51,7 @@ class Average:
     """What a step does to averages; pure, for use inside of the compiled step."""
 
     def __init__(self, averaging: Averaging, timeline: Timeline) -> None:
-        """Prepares tables of the epochs.
-
-        Args:
-          averaging: of the configuration.
-          timeline: of the run.
-        """
+        """Prepares tables of the epochs."""
         self._averaging = averaging
         if isinstance(averaging, Swa):
             self._begins = timeline.epochs  # [E + 1]
@@ -67,9 +62,6 @@ class Average:
         """Takes the parameters after a step in.
 
         Args:
-          params: after the optimizer.
-          ema: `TrainState.ema`.
-          swa: `TrainState.swa`.
           step: int32 [], finished steps, this one included.
 
         Returns:

@@ -79,9 +79,7 @@ def build_model(
     """Builds the model, objective, optimizer and steps of a checked config; allocates no arrays.
 
     Args:
-      vocab_size: number of ids of the tokenizer.
       steps_per_epoch: None if only the order of phases matters, see `Timeline`.
-      words: the tokenizer, see `make_model`.
 
     Raises:
       UserError: see `make_updates`; or a word table is too small.
@@ -187,10 +185,6 @@ def untrained(config: Config, *, batch_size: int) -> TrainedModel:
     """Returns the model of a run's step 0, on all devices of this machine.
 
     It has the tokenizer that the run would make. No run folder is created or read.
-
-    Args:
-      config: not yet checked.
-      batch_size: rows encoded at a time.
 
     Raises:
       UserError: an impossible configuration, missing training data, or a checkpoint in

@@ -65,7 +65,6 @@ class Checkpoints:
           files: small files that every checkpoint contains (config.json, tokenizer.json).
           logs: files of the run that are synced to the disk before a checkpoint counts.
           best_metric: metric whose best checkpoint is kept; empty for none.
-          best_mode: `max` or `min`.
         """
         self.root = root
         self.damaged = False
@@ -82,10 +81,6 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, meta: Mapping[str, Any]) -> None:
         """Starts saving; returns once the arrays have left the devices.
-
-        Args:
-          step: finished steps; the name of the folder.
-          meta: content of meta.json.
 
         Raises:
           UserError: the previous save failed (no space, no permission).

@@ -39,7 +39,6 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
     """Returns the optimizer of a run.
 
     Args:
-      config: checked.
       params: parameters or their abstract form, optionally boxed with their logical axis names.
 
     Raises:

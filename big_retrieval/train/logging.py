@@ -206,11 +206,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _rows_until(path: Path, last: int | None) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Reads the rows of a metrics.jsonl that a run from step `last` (None for a new run) keeps.
-
-    Returns:
-      (rows, name of a metric -> last step of any row that has it).
-    """
+    """Returns the rows that a run from step `last` keeps, and the last step of each metric."""
     kept, newest, seen = [], 0, dict[str, int]()
     for row in read_rows(path):
         seen |= {name: max(row["step"], seen.get(name, 0)) for name in row}

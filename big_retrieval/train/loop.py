@@ -44,7 +44,6 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     """Trains, or continues training, until `total_steps`, `stop_after` or a signal.
 
     Args:
-      config: checked configuration.
       workdir: the run folder; created if missing, resumed if it contains this run.
       devices: all devices of all processes by default.
 

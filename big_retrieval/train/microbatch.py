@@ -51,9 +51,7 @@ def in_slices(
     Args:
       encode: function of (params, shared, arrays [b, ...]) that returns arrays [b, ...], row by
         row, and arrays that belong to no row. The mean over slices of the latter is returned.
-      params: arrays of floats.
       shared: arrays that every slice reads; they have no gradient.
-      rows: arrays [B, ...].
       microbatch: rows of a slice, over all devices; None, or B, for the whole batch at once.
       has_common: False if `encode` returns no arrays that belong to no row, and no row depends on
         the other rows of its slice. Required for one sum of gradients per step.

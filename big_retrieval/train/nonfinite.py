@@ -29,10 +29,6 @@ def _by_module(tree: Any) -> dict[str, Any]:
 def _repeat_step(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
     """Repeats the bad step on its batch.
 
-    Args:
-      state: state before the bad step.
-      step: the bad step, from 1.
-
     Returns:
       Record indices, loss, and the norm of parameters and gradients by module; numbers that are
       not finite as strings.

@@ -48,7 +48,6 @@ def by_name(name: str, arguments: Mapping[str, Any], path: str) -> optax.Gradien
     Args:
       name: for example "lion" or "scale_by_rms".
       arguments: arguments of the function, except its learning rate.
-      path: path of the rule in the configuration, for messages.
 
     Raises:
       UserError: an unknown or unfit optimizer, or wrong arguments.

@@ -106,9 +106,7 @@ class Updates:
         """Computes one step of a phase.
 
         Args:
-          phase: index of the phase.
           grads: gradients of all parameters; those of frozen parameters are not used.
-          state: from `init` or from the previous step.
           step: int32 [], finished steps.
 
         Returns:

@@ -26,12 +26,8 @@ class TrainingProgress:
         """Starts the clock.
 
         Args:
-          first: finished steps.
-          total: steps of the run.
-          batch_size: rows of the global batch.
           pair_flops: counts the operations of a pair (`step_figures.pair_flops`), which takes
             seconds; called for MFU if the device's peak is known.
-          devices: number of devices of the mesh.
         """
         self._first, self._total = first, total
         self._batch, self._devices = batch_size, devices
@@ -51,7 +47,6 @@ class TrainingProgress:
         """Returns examples/s, share of data wait, and MFU if the peak is known, since last call.
 
         Args:
-          step: finished steps.
           waited: seconds since the last call in which the loop waited for batches.
         """
         now = time.monotonic()

@@ -62,13 +62,7 @@ def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
 
 
 def _check_config(saved: Any, config: Config, holder: str, since: str, remedy: str) -> None:
-    """Raises if a key, or a plugin's file, has changed and a resumed run may not change it.
-
-    Args:
-      holder: beginning of the message about a key.
-      since: when the saved config was written.
-      remedy: end of the message about a key.
-    """
+    """Raises if a key, or a plugin's file, has changed and a resumed run may not change it."""
     changed = difference(saved, config)
     if changed is None:
         return
@@ -104,9 +98,6 @@ def _read_folder(workdir: Path) -> tuple[Any, bool]:
     """Returns config.json of a run folder (None if missing), and True if a run began there.
 
     A run has begun if the folder has checkpoints, or metrics of another step than 0.
-
-    Raises:
-      UserError: a file cannot be read, or the folder has a run without config.json.
     """
     path, checkpoints = workdir / "config.json", workdir / "checkpoints"
     for folder in (workdir, checkpoints):
@@ -135,11 +126,7 @@ def _read_folder(workdir: Path) -> tuple[Any, bool]:
 
 
 def _completed(saved: Any, workdir: Path) -> Any:
-    """Returns a saved config with the defaults of new keys.
-
-    Raises:
-      UserError: it is not a config of this version.
-    """
+    """Returns a saved config with the defaults of new keys."""
     try:
         return schema.as_saved(configs.load_saved(saved))
     except PluginNeeded:
@@ -157,8 +144,6 @@ def check_fits(folder: Path, config: Config, tokenizer: bytes, expected: Mapping
 
     Args:
       folder: the checkpoint, with valid checksums.
-      config: config of the run.
-      tokenizer: content of the run's tokenizer.json.
       expected: `TrainingRun.position` at the step of the folder's name.
 
     Raises:

@@ -46,7 +46,6 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     """Puts a run together and reads one record and the evaluators' data, so that mistakes show.
 
     Args:
-      config: checked.
       devices: all devices of all processes by default.
 
     Raises:
@@ -261,7 +260,6 @@ class TrainingRun:
         """Returns meta.json of a checkpoint.
 
         Args:
-          step: finished steps.
           metrics: metrics of its evaluators; None if an evaluator failed.
           training: values logged at this step; empty if the step is not logged.
         """

@@ -21,8 +21,6 @@ def short_run_warnings(
     """Returns a sentence for each average, warm-up or decay that the run's steps cut short.
 
     Args:
-      run_config: checked.
-      updates: of the run.
       fresh_stats: True if batch norms have running averages that start at 0 and 1.
     """
     config, total = run_config.optimizer, updates.timeline.total_steps

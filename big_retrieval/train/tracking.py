@@ -46,11 +46,7 @@ class TrackedRun:
     def __init__(
         self, entry: str, folder: Path, config: Config, first: int, seen: Mapping[str, int]
     ) -> None:
-        """Reads and writes nothing yet.
-
-        Args:
-          seen: metric -> last step at which earlier starts of the run wrote it.
-        """
+        """Reads and writes nothing yet."""
         self.entry, self.folder, self.name = entry, folder, folder.resolve().name
         self.config, self.first = schema.to_plain(config), first
         self._seen = dict(seen)
@@ -132,9 +128,7 @@ class Guarded:
         """Starts the tracker's thread.
 
         Args:
-          name: title for messages.
           make: opens the tracker, given the first step that it will get.
-          start: first step.
           rows: maximum number of waiting rows; further rows are dropped.
           retry: seconds between a failure and the next try.
           closing: seconds for the last rows at the end of a run.

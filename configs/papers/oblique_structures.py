@@ -44,7 +44,6 @@ def sweep_of(args: Any, runs: dict[str, str], paper: Any) -> Sweep:
     """The sweep of some runs.
 
     Args:
-      args: with `runlocal`, `scenes`, `steps`, `benchmarks` and `seeds`.
       runs: name -> further arguments of the config.
       paper: the paper's numbers; left out where the data are not the paper's.
     """

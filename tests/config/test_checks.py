@@ -14,7 +14,7 @@ from big_retrieval.config.foreign import make_foreign
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import Ranks
 from big_retrieval.evals.retrieval import summarise
-from tests.helpers import lexical_texts, raw_config, tiny
+from tests.helpers import lexical_texts, mesh_keys, raw_config, tiny, user_error
 
 RETRIEVAL = configs.Retrieval()
 COLOURS = configs.ZeroShot()
@@ -55,16 +55,10 @@ def lexical(**changes: Any) -> dict[str, Any]:
 IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     # the run
     ({"batch_size": 0}, ["config.batch_size is 0"]),
-    ({"batch_size": -4}, ["config.batch_size is -4"]),
     ({"total_steps": None}, ["config.total_steps", "total_epochs"]),
     ({"total_steps": 0}, ["config.total_steps is 0"]),
-    ({"total_steps": 2**40}, ["config.total_steps"]),
-    ({"stop_after": 0}, ["config.stop_after is 0"]),
     ({"log_every": 0}, ["config.log_every is 0"]),
-    ({"eval_every": -1}, ["config.eval_every is -1"]),
-    ({"checkpoint_every": 0}, ["config.checkpoint_every is 0"]),
     ({"seed": -1}, ["config.seed is -1"]),
-    ({"seed": 2**40}, ["config.seed"]),
     (
         {"total_steps": None, "total_epochs": 1.0, "total_examples": 3},
         ["config.total_examples", "config.total_epochs"],
@@ -72,7 +66,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"mesh__data": 0}, ["config.mesh.data is 0", "-1"]),
     ({"mesh__tensor": -2}, ["config.mesh.tensor is -2"]),
     ({"mesh__fsdp": -1}, ["config.mesh.data and config.mesh.fsdp", "only one"]),
-    ({"microbatch": 0}, ["config.microbatch is 0"]),
     ({"microbatch": 5}, ["config.microbatch 5", "config.batch_size 16", "4 would"]),
     ({"losses__main__block": 0}, ["config.losses.main.block is 0"]),
     # the optimiser
@@ -80,13 +73,9 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"optimizer__rule__b2": 1.0}, ["config.optimizer.rule.b2"]),
     ({"optimizer__weight_decay": -0.1}, ["config.optimizer.weight_decay"]),
     ({"optimizer__clip_norm": 0.0}, ["config.optimizer.clip_norm", "None"]),
-    ({"optimizer__schedule__warmup_steps": -1}, ["config.optimizer.schedule.warmup_steps"]),
     ({"optimizer__schedule__end": 2.0}, ["config.optimizer.schedule.end"]),
-    ({"optimizer__schedule__timescale": 0}, ["config.optimizer.schedule.timescale"]),
     # towers and fields
     ({"towers__image__heads": 3}, ["config.towers.image.width 16", "config.towers.image.heads 3"]),
-    ({"towers__image__heads": 0}, ["config.towers.image.heads is 0"]),
-    ({"towers__image__patch": 0}, ["config.towers.image.patch is 0"]),
     ({"towers__text__depth": 0}, ["config.towers.text.depth is 0"]),
     ({"towers__text__dropout": 1.0}, ["config.towers.text.dropout"]),
     (
@@ -102,13 +91,9 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"fields__text__tower": "image"}, ["config.fields.text.tower", "'vit'", "'text'"]),
     ({"fields__image__size": 30}, ["config.fields.image.size 30", "config.towers.image.patch 8"]),
     ({"fields__image__size": 0}, ["config.fields.image.size is 0"]),
-    ({"fields__image__size": -8}, ["config.fields.image.size is -8"]),
     ({"fields__image__flip": 2.0}, ["config.fields.image.flip"]),
     ({"fields__image__crop_scale": (0.9, 0.1)}, ["config.fields.image.crop_scale"]),
-    (
-        {"fields__image__eval_resize": 8},
-        ["config.fields.image.eval_resize is 8, less"],
-    ),
+    ({"fields__image__eval_resize": 8}, ["config.fields.image.eval_resize is 8, less"]),
     ({"fields__image__crop_ratio": (-1.0, 1.0)}, ["config.fields.image.crop_ratio"]),
     ({"fields__image__std": (0.0, 1.0, 1.0)}, ["config.fields.image.std"]),
     ({"fields__image__column": "img"}, ["config.fields.image.column is 'img'", "'image'"]),
@@ -149,9 +134,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ),
     # data, tokenizer, loader
     ({"data__count": 0}, ["config.data.count is 0"]),
-    ({"data__count": 10**9}, ["config.data.count"]),
     ({"data__size": 5}, ["config.data.size is 5", "16"]),
-    ({"data__seed": -1}, ["config.data.seed is -1"]),
     ({"data": recipe.entry(configs.Pairs())}, ["config.data.path"]),
     ({"data": recipe.entry(OWN, image="", text="")}, ["config.data.image", "config.data.text"]),
     ({"data": recipe.entry(OWN, join="a.csv")}, ["config.data.join", "config.data.on"]),
@@ -168,7 +151,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"tokenizer__type": "clip"}, ["config.tokenizer.type 'clip'", "config.tokenizer.path"]),
     ({"tokenizer__vocab_size": 0}, ["config.tokenizer.vocab_size is 0"]),
     ({"loader__workers": -1}, ["config.loader.workers is -1"]),
-    ({"loader__threads": 0}, ["config.loader.threads is 0"]),
     # evaluators
     (with_evals(a=(RETRIEVAL, {"query": "txt"})), ["config.evals.a.query is 'txt'", "image, text"]),
     (with_evals(a=(RETRIEVAL, {"query": "image"})), ["config.evals.a.query", "both 'image'"]),
@@ -176,10 +158,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     (with_evals(a=(RETRIEVAL, {"recall_at": (0,)})), ["config.evals.a.recall_at"]),
     (with_evals(a=(RETRIEVAL, {"chunk": 0})), ["config.evals.a.chunk is 0"]),
     (with_evals(a=(RETRIEVAL, {"every": -1})), ["config.evals.a.every is -1"]),
-    (
-        with_evals(a=(RETRIEVAL, {"data": configs.Scenes(split="test", count=0)})),
-        ["config.evals.a.data.count is 0"],
-    ),
     (with_evals(z=(COLOURS, {"image": "text"})), ["config.evals.z.image is 'text'"]),
     (with_evals(z=(COLOURS, {"label": "color"})), ["config.evals.z.label is 'color'", "'colour'"]),
     (
@@ -216,19 +194,13 @@ def test_the_tiny_config_is_possible() -> None:
     check(tiny(**with_evals(a=(RETRIEVAL, {}), z=(COLOURS, {}))))
     check(tiny(**lexical_texts()))
     check(tiny(total_steps=None), trains=False)
-    assert len(IMPOSSIBLE) > 60
 
 
 @pytest.mark.parametrize(("changes", "words"), IMPOSSIBLE)
 def test_impossible(changes: dict[str, Any], words: list[str]) -> None:
     c = configs.load(raw_config(**changes))
-    with pytest.raises(UserError) as caught:
+    with user_error(*words):
         check(c)
-    text = str(caught.value)
-    for word in words:
-        assert word in text
-    assert text.endswith((".", "?"))
-    assert "\n" not in text
 
 
 @pytest.mark.parametrize(
@@ -244,8 +216,7 @@ def test_impossible(changes: dict[str, Any], words: list[str]) -> None:
 def test_mesh_shape(
     mesh: dict[str, int], devices: int, batch: int, shape: tuple[int, int, int]
 ) -> None:
-    changes = {f"mesh__{axis}": size for axis, size in mesh.items()}
-    assert mesh_shape(tiny(batch_size=batch, **changes), devices) == shape
+    assert mesh_shape(tiny(batch_size=batch, **mesh_keys(**mesh)), devices) == shape
 
 
 @pytest.mark.parametrize(
@@ -255,8 +226,6 @@ def test_mesh_shape(
         ({"fsdp": 3}, 8, 24, ["config.mesh (data -1, fsdp 3, tensor 1)"]),
         ({"tensor": 2}, 1, 16, ["tensor 2", "1 device(s)"]),
         ({"data": 2, "fsdp": 2}, 8, 16, ["data 2, fsdp 2", "-1 takes the rest"]),
-        ({"data": 0}, 8, 16, ["config.mesh.data is 0"]),
-        ({"data": -2}, 8, 16, ["config.mesh.data is -2"]),
         ({"tensor": -1}, 8, 16, ["config.mesh.data and config.mesh.tensor"]),
         ({}, 8, 12, ["config.batch_size 12", "data 8 x fsdp 1", "16 would"]),
         ({}, 8, 1, ["config.batch_size 1 ", "8 would"]),
@@ -266,11 +235,8 @@ def test_mesh_shape(
 def test_impossible_meshes(
     mesh: dict[str, int], devices: int, batch: int, words: list[str]
 ) -> None:
-    changes = {f"mesh__{axis}": size for axis, size in mesh.items()}
-    with pytest.raises(UserError) as caught:
-        mesh_shape(tiny(batch_size=batch, **changes), devices)
-    for word in words:
-        assert word in str(caught.value)
+    with user_error(*words):
+        mesh_shape(tiny(batch_size=batch, **mesh_keys(**mesh)), devices)
 
 
 def test_a_loss_whose_file_is_missing_stops_no_evaluation() -> None:

@@ -5,8 +5,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
-from big_retrieval.errors import UserError
-from tests.helpers import in_process, tiny
+from tests.helpers import in_process, tiny, user_error
 
 OWN = configs.Graded(path="pairs.csv", image="image_local")
 
@@ -33,7 +32,6 @@ def test_judged_pairs_are_allowed():
         (data(query=""), ["config.data.query is empty"]),
         (data(score="query_id"), ["config.data.score 'query_id'", "three columns"]),
         (data(s_max=0.0), ["config.data.s_max is 0.0"]),
-        (data(s_max=float("inf")), ["config.data.s_max is inf"]),
         (data(text=()), ["config.data.text is empty"]),
         (data(where=("split",)), ["config.data.where has 'split'", "split=train"]),
         (
@@ -51,27 +49,15 @@ def test_judged_pairs_are_allowed():
             ["config.fields.image.column is 'image_local'", "'image'"],
         ),
         (data(SCENES, size=8), ["config.data.size is 8"]),
-        (data(SCENES, count=0), ["config.data.count is 0"]),
-        (data(SCENES, seed=-1), ["config.data.seed is -1"]),
         (
             data(SCENES) | {"fields__text__column": "captions"},
             ["config.fields.text.column is 'captions'", "'query' and 'title'"],
         ),
-        (
-            {
-                "evals": {
-                    "a": recipe.entry(configs.Retrieval(data=configs.GradedScenes(count=-1))),
-                }
-            },
-            ["config.evals.a.data.count is -1"],
-        ),
     ],
 )
 def test_what_cannot_work_is_refused(changes, words):
-    with pytest.raises(UserError) as problem:
+    with user_error(*words):
         check(tiny(**changes))
-    for word in words:
-        assert word in str(problem.value)
 
 
 @pytest.mark.slow

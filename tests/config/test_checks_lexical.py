@@ -9,10 +9,10 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from tests.helpers import lexical_texts, tiny
+from tests.helpers import lexical_texts, tiny, user_error
 from tests.train.test_vdr_training import pictures, splade, texts, weighed
 
-HEAD, QUERY = "fields__image__head__", "fields__query__head__"
+HEAD = "fields__image__head__"
 PROJECTION = recipe.entry(configs.Projection(), dim=4)
 NO_BAG = {"losses__main__bag": False}
 
@@ -67,11 +67,6 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     ),
     (
         pictures,
-        {"towers__text__class_tokens": 2},
-        ["config.towers.text.class_tokens 2: set it to 1."],
-    ),
-    (
-        pictures,
         {"topology": "sphere"},
         ["config.topology to 'inner' instead of 'sphere'"],
     ),
@@ -81,7 +76,6 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
         {HEAD + "top_k": 0},
         ["config.fields.image.head.top_k is 0", "set it to 1 or more."],
     ),
-    (pictures, {HEAD + "epsilon": -1.0}, ["config.fields.image.head.epsilon is -1.0"]),
     (pictures, {HEAD + "pooling_top_k": 3}, ["pooling_top_k is 3", "for pooling 'mean'"]),
     (pictures, {HEAD + "bias_init": -2.0}, ["bias_init is -2.0", "set use_bias to True"]),
     (
@@ -89,7 +83,6 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
         {HEAD + "pooling_top_k": 0, HEAD + "pooling": "mean"},
         ["config.fields.image.head.pooling_top_k is 0", "at least 1"],
     ),
-    (two, {QUERY + "top_k": -1}, ["config.fields.query.head.top_k is -1", "or None"]),
     (
         pictures,
         {HEAD + "terms": "wrds"},
@@ -98,18 +91,8 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     # both sides
     (
         pictures,
-        {"fields__image__head": PROJECTION, "towers__image__pool": "mean"},
-        ["config.fields.text.head.type is 'lexical'", "config.fields.image.head.type"],
-    ),
-    (
-        pictures,
         {HEAD + "terms": "all"},
         ["config.fields.image.head.terms 'all'", "fields.text.head.terms 'words'", "all the s"],
-    ),
-    (
-        two,
-        {"towers__other__vocab_size": 90},
-        ["config.towers.text.vocab_size is None", "config.towers.other.vocab_size is 90"],
     ),
     # losses
     (
@@ -123,27 +106,15 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
         ["config.losses.main.sparsity.query is -0.1"],
     ),
     (
-        splade,
-        {"losses__main__sparsity__document": -0.1},
-        ["config.losses.main.sparsity.document is -0.1"],
-    ),
-    (
         tiny,
         {"losses__main__sparsity__document": 0.1},
         ["config.losses.main.sparsity.document is 0.1", "no lexical heads"],
     ),
     (
-        splade,
-        {"losses__main__sparsity__warmup_steps": -1},
-        ["config.losses.main.sparsity.warmup_steps is -1"],
-    ),
-    (texts, {"losses__main__top_k": -1}, ["config.losses.main.top_k is -1"]),
-    (
         pictures,
         {"losses__main__false_negatives": "positives"},
         ["config.losses.main.mask.apply goes with false_negatives 'keep' or 'mask'"],
     ),
-    (pictures, {"losses__main__mask__weight": -1.0}, ["config.losses.main.mask.weight is -1.0"]),
     (
         pictures,
         {"losses__main__mask__apply": "both", **NO_BAG},
@@ -202,13 +173,8 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("make", "changes", "words"), IMPOSSIBLE)
 def test_impossible(make: Make, changes: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
+    with user_error(*words):
         check(make(**changes))
-    text = str(caught.value)
-    for word in words:
-        assert word in text
-    assert text.endswith(".")
-    assert "\n" not in text
 
 
 def test_images_of_ranked_documents_have_no_words() -> None:

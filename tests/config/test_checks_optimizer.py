@@ -9,7 +9,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import GroupRate, ParameterGroup, Phase, Schedule, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from tests.helpers import ROOT, ema, raw_config, tiny
+from tests.helpers import ROOT, ema, raw_config, tiny, user_error
 
 
 def optimizer(**changes: Any) -> recipe.Editable:
@@ -27,21 +27,15 @@ def of_phases(**phases: Phase) -> recipe.Editable:
 
 IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
     (optimizer(rule=configs.AdamP(delta=-1.0)), ["rule.delta is -1.0", "0 or more"]),
-    (optimizer(rule=configs.AdamW(eps=0.0)), ["rule.eps is 0.0", "positive"]),
-    (optimizer(rule=configs.Sgd(momentum=1.0)), ["rule.momentum is 1.0", "below 1"]),
     (optimizer(schedule=Schedule("same")), ["schedule.type is 'same'", "name a schedule"]),
-    (optimizer(averaging=configs.Ema(decay=1.0)), ["averaging.decay is 1.0", "below 1"]),
     (optimizer(averaging=configs.Swa(start=1.0)), ["averaging.start is 1.0", "at least 0 and"]),
-    (optimizer(averaging=configs.Swa(count=0)), ["averaging.count is 0", "at least 1"]),
     (of_groups(a=ParameterGroup("")), ["groups.a.pattern is empty", "'image/.*'"]),
     (of_groups(a=ParameterGroup("(")), ["groups.a.pattern", "'('", "not a regular expression"]),
-    (of_groups(a=ParameterGroup("x", lr=0.0)), ["groups.a.lr is 0.0", "positive"]),
     (of_groups(a=ParameterGroup("x", lr_factor=-1.0)), ["groups.a.lr_factor is -1.0"]),
     (
         of_groups(a=ParameterGroup("x", lr=1.0, lr_factor=2.0)),
         ["a.lr and", "a.lr_factor", "keep one"],
     ),
-    (of_groups(a=ParameterGroup("x", weight_decay=-1.0)), ["groups.a.weight_decay is -1.0"]),
     (
         of_groups(a=ParameterGroup("x", schedule=Schedule("linear", end=2.0))),
         ["groups.a.schedule.end"],
@@ -62,7 +56,6 @@ IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
     (of_phases(p=Phase(0, trainable="(")), ["phases.p.trainable", "'('"]),
     (of_phases(p=Phase(0, frozen="(")), ["phases.p.frozen", "'('"]),
     (of_phases(p=Phase(0, lr=-1.0)), ["phases.p.lr is -1.0", "it must be positive, or None"]),
-    (of_phases(p=Phase(0, schedule=Schedule(warmup_steps=-1))), ["phases.p.schedule.warmup_steps"]),
     (of_phases(p=Phase(0, groups={"b": GroupRate()})), ["phases.p.groups.b", "known: a"]),
     (
         of_phases(p=Phase(0, groups={"a": GroupRate(1.0, 2.0)})),
@@ -77,10 +70,8 @@ IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
 
 @pytest.mark.parametrize(("changed", "words"), IMPOSSIBLE)
 def test_one_sentence_with_key_and_remedy(changed: recipe.Editable, words: list[str]) -> None:
-    with pytest.raises(UserError) as problem:
+    with user_error(*words, "config.optimizer."):
         check(tiny(optimizer=changed))
-    for word in (*words, "config.optimizer."):
-        assert word in str(problem.value), problem.value
 
 
 def test_a_phase_behind_the_last_epoch() -> None:
@@ -108,19 +99,16 @@ def test_misspelt_keys_are_named_with_the_right_ones(
     for name in group.split("."):
         node = node[name]
     node[key] = value
-    with pytest.raises(UserError) as problem:
+    with user_error(f"did you mean {near}?"):
         configs.load(c)
-    assert f"did you mean {near}?" in str(problem.value)
 
 
 def test_an_unknown_rule_is_named_with_the_known_ones() -> None:
     c = raw_config()
     c.optimizer.rule.type = "adamm"
-    with pytest.raises(UserError) as problem:
+    known = map(repr, ("adamw", "adamp", "sgd", "optax"))
+    with user_error("config.optimizer.rule.type is 'adamm'", *known):
         configs.load(c)
-    assert "config.optimizer.rule.type is 'adamm'" in str(problem.value)
-    for name in ("adamw", "adamp", "sgd", "optax"):
-        assert repr(name) in str(problem.value)
 
 
 def test_arguments_of_optax_are_numbers_words_or_truths() -> None:

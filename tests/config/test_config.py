@@ -12,7 +12,7 @@ from big_retrieval.config import Config, recipe, schema
 from big_retrieval.config.benchmarks import image_evaluators
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from tests.helpers import ROOT, ema, raw_config, tiny
+from tests.helpers import ROOT, ema, raw_config, tiny, user_error
 
 PAPERS = ("oblique", "clip", "vdr", "dpr", "splade", "gcl", "ltd")
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
@@ -32,10 +32,6 @@ def load(changes: dict[str, Any]) -> Config:
             node = node[name]
         node[last] = value
     return configs.load(raw)
-
-
-def test_there_are_config_files() -> None:
-    assert {"quickstart", "oblique_b16"} <= set(FILES)
 
 
 @pytest.mark.parametrize("arg", ["", "runlocal"])
@@ -214,27 +210,20 @@ def test_a_config_cannot_be_changed() -> None:
     ],
 )  # fmt: skip
 def test_what_no_key_takes(changes: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
+    with user_error(*words):
         load(changes)
-    for word in words:
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("group", "key", "near"),
     [
         ("", "batchsize", "config.batch_size"),
-        ("mesh", "dta", "config.mesh.data"),
         ("towers.image", "widht", "config.towers.image.width"),
-        ("towers.text", "vocabsize", "config.towers.text.vocab_size"),
         ("fields.image", "crop_scal", "config.fields.image.crop_scale"),
         ("fields.text.head", "dimension", "config.fields.text.head.dim"),
-        ("optimizer", "weight_dcay", "config.optimizer.weight_decay"),
         ("optimizer.schedule", "warmup", "config.optimizer.schedule.warmup_steps"),
         ("tokenizer", "vocab", "config.tokenizer.vocab_size"),
-        ("data", "cuont", "config.data.count"),
         ("losses.main.logit_scale", "int", "config.losses.main.logit_scale.init"),
-        ("loader", "worker", "config.loader.workers"),
     ],
 )
 def test_a_misspelt_key_in_a_config_file_is_named_with_the_right_one(
@@ -245,11 +234,9 @@ def test_a_misspelt_key_in_a_config_file_is_named_with_the_right_one(
     for name in filter(None, group.split(".")):
         node = node[name]
     node[key] = 1
-    with pytest.raises(UserError) as caught:
-        configs.load(c)
     path = ".".join(filter(None, ("config", group, key)))
-    assert str(caught.value).startswith(f"{path} is not a key")
-    assert f"did you mean {near}?" in str(caught.value)
+    with user_error(f"{path} is not a key", f"did you mean {near}?"):
+        configs.load(c)
 
 
 def test_entry_knows_its_keys() -> None:
@@ -280,10 +267,8 @@ def test_parse_arg() -> None:
     ],
 )
 def test_parse_arg_names_what_it_does_not_know(arg: str, words: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
+    with user_error(*words):
         recipe.parse_arg(arg, n=1)
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_differences_tell_both_values() -> None:

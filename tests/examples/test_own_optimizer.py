@@ -1,7 +1,6 @@
 """An update rule of a user's own: defined in a config file, trained with, used without the file."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -91,16 +90,6 @@ def test_its_own_check_is_asked(run: Path) -> None:
     done = train(run, "--config.optimizer.groups.text.rule.scale=-1.0")
     assert done.returncode == 2
     assert "config.optimizer.groups.text.rule.scale is -1.0; it must be positive" in done.stderr
-
-
-def test_a_changed_file_does_not_go_on(run: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(run, tmp_path / "copy")
-    (folder / "own_rule.py").write_text(FILE + "\n# changed\n")
-    registry._parts["optimizer"].pop("signs")
-    done = train(folder, "--config.optimizer.rule.scale=2.0")
-    assert done.returncode == 2
-    words = f"{folder / 'own_rule.py'}, which defines the optimizer 'signs', has changed since the "
-    assert f"{words}run in {folder / 'run'} began: restore the file, or start anew" in done.stderr
 
 
 def test_the_model_is_used_without_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.stores import save_store, texts_sha256
 from big_retrieval.inference.load import load
-from tests.examples.helpers import SHALLOW, copied, example, trained
-from tests.helpers import in_process, rows
+from tests.examples.helpers import SHALLOW, copied, example, ran, trained
+from tests.helpers import rows
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two steps with the constraint, by a copy in another folder."""
     folder = tmp_path_factory.mktemp("own")
     flags = ["--config.log_every=1", SHALLOW]
-    done = trained(copied(NAME, folder, NAME), folder / "run", *flags)
-    assert done.returncode == 0, done.stderr
+    trained(copied(NAME, folder, NAME), folder / "run", *flags)
     return folder
 
 
@@ -36,8 +35,7 @@ def test_models_are_used_without_decoder_and_targets(run: Path) -> None:
     model = load(run / "run")
     assert "losses" not in model.weights
     assert np.isfinite(model.encode_texts(["a small red circle"])).all()
-    done = in_process("evaluate", f"--run={run / 'run'}")
-    assert done.returncode == 0, done.stderr
+    ran("evaluate", f"--run={run / 'run'}")
 
 
 def test_its_targets_are_the_words_of_the_captions(
@@ -61,8 +59,7 @@ def test_targets_that_do_not_match_the_captions(run: Path, tmp_path: Path) -> No
     config, flags = run / "own_word_decoder.py", ["--config.fields.words.generated=False"]
 
     def refused(*flags: str) -> str:
-        done = trained(config, tmp_path / "run", *flags)
-        assert done.returncode == 2
+        done = trained(config, tmp_path / "run", *flags, status=2)
         return done.stderr
 
     def with_file(name: str) -> str:

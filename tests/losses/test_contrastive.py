@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution, PairBatch
+from tests.arrays import assert_trees_close, device_mesh
 
 TOP = topology_part("oblique")
 
@@ -124,12 +125,11 @@ def test_eight_devices_equal_one(name: str) -> None:
     grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
     with jax.enable_x64(True):
         expected = jax.device_get(grad(jnp.asarray(a), jnp.asarray(b), jnp.asarray(1.0), valid))
-    mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
+    mesh = device_mesh(8)
     rows = NamedSharding(mesh, P("data"))
     placed = [jax.device_put(x, rows) for x in (np.float32(a), np.float32(b))]
     got = grad(*placed, jnp.asarray(1.0), jax.device_put(valid, rows))
-    for g, e in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        assert np.max(np.abs(g - e)) <= 1e-5 * np.max(np.abs(e))
+    assert_trees_close(jax.device_get(got), expected)
 
 
 def test_different_numbers_of_rows() -> None:
@@ -161,9 +161,11 @@ def test_ids_are_needed() -> None:
 
 
 def test_rows_that_do_not_divide_over_the_mesh() -> None:
-    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
     a, b = (jnp.asarray(x, jnp.float32) for x in pair(0, 6))
-    with jax.set_mesh(mesh), pytest.raises(UserError, match="6 rows does not divide over 4"):
+    with (
+        jax.set_mesh(device_mesh(4)),
+        pytest.raises(UserError, match="6 rows does not divide over 4"),
+    ):
         contrastive_loss(PairBatch(a, b, TOP))
 
 

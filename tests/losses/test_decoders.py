@@ -11,10 +11,9 @@ from big_retrieval import config as configs
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
-from big_retrieval.errors import UserError
 from big_retrieval.losses.context import Context
 from big_retrieval.losses.ltd import InputDecoder, decoder_input
-from tests.helpers import tiny
+from tests.helpers import tiny, user_error
 
 ROWS = 5
 TARGET = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
@@ -94,6 +93,5 @@ def test_padding_changes_no_likelihood_and_another_width_has_a_map_in_front() ->
 )
 def test_mistakes_are_one_sentence(loss: Any, words: str) -> None:
     table = recipe.entry(configs.ArrayField(), shape=(2, 3), generated=True)
-    with pytest.raises(UserError) as problem:
+    with user_error(words):
         check(tiny(fields__target=TARGET, fields__table=table, losses__other=recipe.entry(loss)))
-    assert words in str(problem.value)

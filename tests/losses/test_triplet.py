@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.losses.pairwise import Execution, Negatives, PairBatch
 from big_retrieval.losses.triplet import Triplet, triplet_loss
 from big_retrieval.similarity import TOPOLOGIES
+from tests.arrays import assert_trees_close, device_mesh
 
 Which = Literal["hardest", "all"]
 ROWS, EXTRA, MARGIN = 24, 2, 0.3
@@ -81,20 +82,12 @@ def test_value_and_gradients_are_those_of_the_definition(
     """Also on 8 devices, gathered and around a ring, with hard negatives and padding."""
     devices, exchange, block = form
     extra = devices != 4
-    value, grads = reference(name, extra, which)
-    mesh = jax.make_mesh(
-        (devices, 1), ("data", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:devices]
-    )
-    how = Execution(exchange, block)
+    mesh, how = device_mesh(devices), Execution(exchange, block)
     with jax.set_mesh(mesh):
         rows_of = NamedSharding(mesh, P(("data", "fsdp")))
         x = {k: jax.device_put(v.astype(np.float32), rows_of) for k, v in inputs().items()}
         found = jax.jit(jax.value_and_grad(lambda x: blockwise(name, x, extra, which, how)))(x)
-    np.testing.assert_allclose(found[0], value, rtol=1e-5)
-    for key, grad in grads.items():
-        np.testing.assert_allclose(
-            found[1][key], grad, rtol=0, atol=1e-5 * float(np.abs(grad).max())
-        )
+    assert_trees_close(found, reference(name, extra, which))
 
 
 def test_of_equal_scores_one_negative_is_pulled() -> None:

@@ -4,7 +4,6 @@ Values are compared with the reference implementation in tests/golden/test_vdr.p
 form in float64.
 """
 
-import math
 from typing import Any
 
 import jax
@@ -22,6 +21,7 @@ from big_retrieval.similarity import Inner
 from big_retrieval.sparse import gate, sharded
 from big_retrieval.sparse.sharded import term_axis
 from big_retrieval.train.microbatch import in_slices
+from tests.arrays import assert_trees_close, device_mesh
 
 ROWS, EXTRA, WIDTH, WORDS, TOP = 16, 2, 61, 5, 6
 VALID = np.arange(ROWS) % 7 != 4
@@ -180,9 +180,7 @@ def test_against_the_dense_form(kind: str, form: str) -> None:
         )
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
     found = run(single, terms, config, *FORMS[form])
-    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        atol = 1e-5 * float(np.abs(theirs).max())
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
+    assert_trees_close(found, expected)
 
 
 @pytest.mark.parametrize(("kind", "form"), [("mask", "blocks"), ("paper", "columns-8")])
@@ -194,8 +192,7 @@ def test_products_of_tpus_change_nothing(
     for module in (blockwise, gate, pairwise, sharded):
         monkeypatch.setattr(module, "traced_platform", lambda: "tpu")
     got = run(x, bow(), KINDS[kind], *FORMS[form])
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * float(np.abs(b).max()))
+    assert_trees_close(got, expected, share=2e-6)
 
 
 def run(
@@ -208,10 +205,7 @@ def run(
 
     if shape is None:
         return jax.jit(jax.value_and_grad(value))(x, terms)
-    axes = ("data", "fsdp", "tensor")
-    mesh = jax.make_mesh(
-        shape, axes, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[: math.prod(shape)]
-    )
+    mesh = device_mesh(*shape)
     rows = NamedSharding(mesh, P(("data", "fsdp")))
 
     def place(y: Any) -> Any:

@@ -54,11 +54,5 @@ def found(x: dict[str, Any], pool: Callable[..., jax.Array]) -> Any:
     return run(arrays, jnp.asarray(x["mask"]), jnp.asarray(x["g"], jnp.float32))
 
 
-def assert_close(got: Any, expected: Any) -> None:
-    for a, b in zip(got, expected, strict=True):
-        assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.max(np.abs(b)))
-
-
 def maximum(**options: Any) -> Callable[..., jax.Array]:
     return lambda *arrays: max_pool(*arrays, options=PoolingOptions(**options))[0]

@@ -23,6 +23,7 @@ from big_retrieval.models.tpu_attention import group_width, joint_kernel, tpu_at
 from big_retrieval.models.tpu_attention_body import Spec
 from big_retrieval.models.vit import VisionTransformer
 from big_retrieval.parallel import AXES, RULES
+from tests.arrays import device_mesh
 from tests.helpers import drawn
 
 SIZE: dict[str, Any] = {"width": 128, "depth": 1, "heads": 2, "mlp": 32}
@@ -180,7 +181,7 @@ def test_a_loop_over_layers_joins_the_parameters_before_it() -> None:
 @pytest.mark.parametrize("manual", [False, True])
 def test_sharded_kernel_equals_one_device(manual: bool) -> None:
     """Heads over tensor, rows over data and fsdp; also inside a region that is manual over data."""
-    mesh = jax.make_mesh((2, 2, 2), AXES, axis_types=(AxisType.Auto,) * 3)
+    mesh = device_mesh(2, 2, 2)
     tower, params, (images,) = image_case(
         attention="kernel", width=256, heads=4, scan=True, remat="block"
     )

@@ -239,11 +239,6 @@ def test_initial_values() -> None:
     assert not np.array_equal(attention["query"]["kernel"], attention["key"]["kernel"])
 
 
-def test_dropout_is_off_without_rate() -> None:
-    x = jnp.ones((3, 4))
-    assert dropout(x, 0.0) is x
-
-
 class Dropped(nn.Module):
     """Two dropouts in a row of calls, masks only."""
 

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
 from big_retrieval.models.lexical import elu1p, log1p_log1p_relu, log1p_relu
 from big_retrieval.models.pooling import PoolingOptions
+from tests.arrays import assert_trees_close, device_mesh
 from tests.helpers import drawn, lexical_head
 
 ACTIVATIONS = {
@@ -57,8 +57,7 @@ def by_definition(
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("pooling", ["max", "mean"])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("pooling", "bias"), [("max", False), ("mean", True)])
 def test_own_kernel(activation: str, pooling: Any, bias: bool) -> None:
     hidden, mask, _ = draw()
     head = lexical_head(range(9), activation=activation, pooling=pooling, use_bias=bias)
@@ -122,8 +121,7 @@ def test_padding_competes_only_where_asked() -> None:
     assert np.any(of_parity(variables, hidden, mask, table) != clean)
 
 
-@pytest.mark.parametrize("activation", ["elu1p", "log1p_relu"])
-@pytest.mark.parametrize("pooling", ["max", "mean"])
+@pytest.mark.parametrize(("activation", "pooling"), [("elu1p", "max"), ("log1p_relu", "mean")])
 def test_row_of_padding_gives_zeros_and_no_gradient(activation: str, pooling: Any) -> None:
     hidden, mask, _ = draw()
     mask = mask & (np.arange(4) != 2)[:, None]
@@ -201,8 +199,10 @@ def test_user_errors() -> None:
         run(hidden, mask, table[:, 1:], tied=True)
 
 
-@pytest.mark.parametrize("shape", [(2, 2, 2), (8, 1, 1), (1, 1, 8)])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "tied"),
+    [((2, 2, 2), False), ((2, 2, 2), True), ((8, 1, 1), False), ((1, 1, 8), True)],
+)
 def test_same_on_a_mesh_under_the_rules(shape: Any, tied: bool) -> None:
     """Parameters where `parallel.RULES` put them, rows where batches lie: equal to one device."""
     rng = np.random.default_rng(0)
@@ -223,12 +223,11 @@ def test_same_on_a_mesh_under_the_rules(shape: Any, tied: bool) -> None:
     boxed = jax.eval_shape(lambda: head.init(jax.random.key(0), hidden[:1], mask[:1], table))
     params = drawn(head, hidden, mask, table)["params"]
     expected = jax.device_get(jax.jit(step)(params, table, hidden, mask, g))
-    mesh = jax.make_mesh(shape, parallel.AXES, axis_types=(AxisType.Auto,) * 3)
+    mesh = device_mesh(*shape)
     places = parallel.state_shardings(boxed, mesh)["params"]
     if not tied:
         assert places["kernel"].spec == P("tensor", "fsdp")
     with parallel.use(mesh):
         sharded = jax.device_put((hidden, mask, g), parallel.batch_sharding(mesh))
         got = jax.device_get(jax.jit(step)(jax.device_put(params, places), table, *sharded))
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.max(np.abs(b)))
+    assert_trees_close(got, expected)

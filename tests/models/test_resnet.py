@@ -20,7 +20,7 @@ from big_retrieval.config import RESNET_SIZES, ResNet
 from big_retrieval.interop import image_names
 from big_retrieval.models.batch_norm import BatchNorm, normalise
 from big_retrieval.models.resnet import ResidualNetwork
-from tests.helpers import built, noise, tiny
+from tests.helpers import built, mesh_keys, noise, tiny
 from tests.interop.test_towers import DATA
 
 SMALL: dict[str, Any] = {"blocks": (2, 1), "bottleneck": True, "stem": 4}
@@ -217,7 +217,7 @@ def test_statistics_of_the_global_batch(shape: dict[str, int]) -> None:
     boxed = jax.eval_shape(tower.init, jax.random.key(0), x)
     variables = start(tower, x)
     expected, averages = train(tower, variables, x)
-    mesh = parallel.make_mesh(tiny(**{f"mesh__{axis}": n for axis, n in shape.items()}))
+    mesh = parallel.make_mesh(tiny(**mesh_keys(**shape)))
     sharded = jax.device_put(variables, parallel.state_shardings(boxed, mesh))
     rows = jax.device_put(x, parallel.batch_sharding(mesh))
     with parallel.use(mesh):

@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Bert
 from big_retrieval.models import transformer
 from big_retrieval.models.layers import BlockInit
 from big_retrieval.models.transformer import Block, run_layers
+from tests.arrays import device_mesh
 from tests.helpers import drawn
 
 W, H, F, DEPTH = 8, 2, 16, 2
@@ -200,7 +201,7 @@ def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
 def test_dropout_on_eight_devices() -> None:
     """Bits of rows and heads on the device that needs them: the same numbers, nothing sent."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(16, 5, W)), jnp.float32)
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    mesh = device_mesh(8)
     rules = (("batch", "data"), ("length", None), ("embed_act", None))
     for scan in (False, True):
         stack = Stack(scan=scan, dropout=0.3)
@@ -250,7 +251,7 @@ def test_eight_devices_equal_one() -> None:
     """Rows, width and heads split by logical rules, scanned and not: the same numbers."""
     x, mask = inputs(4, 5)
     x = jnp.asarray(x, jnp.float32)
-    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    mesh = device_mesh(2, 2, 2)
     rules = (
         ("batch", ("data", "fsdp")), ("embed", "fsdp"), ("heads", "tensor"), ("mlp", "tensor"),
         ("length", None), ("embed_act", None),

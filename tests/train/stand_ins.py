@@ -72,7 +72,6 @@ class Mlflow:
     def __init__(self) -> None:
         self.experiments: dict[str, str] = {}
         self.runs: dict[str, Any] = {}
-        self.down = False
 
     def client(self, tracking_uri: str) -> Any:
         del tracking_uri
@@ -103,8 +102,6 @@ class Mlflow:
         self.runs[number].status = status
 
     def _log(self, number: str, metrics: Any = (), params: Any = (), tags: Any = ()) -> None:
-        if self.down:
-            raise ConnectionError("the server is down")
         assert len(params) <= 100
         assert len(metrics) <= 1000
         run = self.runs[number]

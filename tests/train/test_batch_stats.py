@@ -18,15 +18,20 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.inference.saved import restore_params
 from big_retrieval.models.towers import make_model
-from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
-from big_retrieval.train.step import abstract_batch, compile_step
-from tests.helpers import ema, losses, results, tiny
+from tests.helpers import ema, losses, mesh_keys, results, tiny, user_error
+from tests.train.runs import (
+    ALL_AXES,
+    ONE,
+    VOCAB,
+    assert_close_run,
+    assert_same_run,
+    built,
+    prepare,
+)
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
-ONE = jax.devices()[:1]
-VOCAB = 50
 SIZES: dict[str, Any] = {"stem": 8, "blocks": (1, 1), "bottleneck": False}
 
 
@@ -45,26 +50,6 @@ def same(a: Any, b: Any, **tolerance: Any) -> None:
     assert a.keys() == b.keys()
     for path, value in a.items():
         np.testing.assert_allclose(value, b[path], err_msg=path, **{"rtol": 0.0, **tolerance})
-
-
-def fresh(config: configs.Config) -> tuple[Any, Any, Any]:
-    """(the built model, its state, a random batch) on one device."""
-    mesh = parallel.make_mesh(config, ONE)
-    parts = build_model(config, mesh, vocab_size=VOCAB, total_steps=10)
-    rng = np.random.default_rng(0)
-
-    def draw(x: Any) -> jax.Array:
-        high = {jnp.dtype(jnp.uint8): 256, jnp.dtype(bool): 2}.get(x.dtype, VOCAB)
-        value = np.ones(x.shape) if high == 2 else rng.integers(0, high, x.shape)
-        return jax.device_put(value.astype(x.dtype), x.sharding)
-
-    return parts, parts.draw(), jax.tree.map(draw, abstract_batch(config, mesh))
-
-
-def prepare(config: configs.Config) -> tuple[Any, Any, Any]:
-    """(compiled step, fresh state, a random batch) on one device."""
-    parts, state, batch = fresh(config)
-    return compile_step(parts.step, parts.abstract, batch, parts.mesh), state, batch
 
 
 def moved(config: configs.Config, state: Any, fields: Any) -> tuple[Any, Any]:
@@ -92,8 +77,8 @@ def test_rows_that_lack_an_optional_field_do_not_count() -> None:
     """Neither in the tower nor in the head, whatever they hold, and on every mesh."""
     head = recipe.entry(configs.Mlp(), dim=4, batch_norm=True)
     config = resnet({"blocks": (1,), "remat": "block"}, fields__image__head=head)
-    _, state, batch = fresh(config)
-    state = jax.device_get(state.replace(key=None))
+    parts, batch = built(config)
+    state = jax.device_get(parts.draw().replace(key=None))
     pixels, present = batch.fields["image"]["pixels"], jnp.arange(16) % 3 > 0
 
     def seen(pixels: jax.Array, **more: jax.Array) -> tuple[Any, Any]:
@@ -165,10 +150,8 @@ def test_frozen_statistics_allow_slices_and_change_nothing() -> None:
 
 
 def test_slices_must_be_asked_for() -> None:
-    with pytest.raises(UserError) as problem:
+    with user_error("config.microbatch", "config.towers.image.batch_stats", "frozen_stats"):
         check(resnet(microbatch=4))
-    for word in ("config.microbatch", "config.towers.image.batch_stats", "frozen_stats"):
-        assert word in str(problem.value)
     check(resnet(microbatch=16))  # the whole batch is one slice
     check(resnet({"batch_stats": "slice"}, microbatch=4))
     check(resnet({"frozen_stats": True}, microbatch=4))
@@ -211,15 +194,10 @@ def stats(workdir: Path, step: int) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "mesh", [{"data": 8}, pytest.param({"data": 2, "fsdp": 2, "tensor": 2}, marks=pytest.mark.slow)]
-)
-def test_eight_devices(whole: Path, tmp_path: Path, mesh: dict[str, int]) -> None:
-    shape = {f"mesh__{axis}": size for axis, size in mesh.items()}
-    train(resnet(total_steps=20, checkpoint_every=20, **shape), tmp_path)
-    one, many = losses(whole), losses(tmp_path)
-    assert len(one) == 20
-    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+@pytest.mark.parametrize("axes", [mesh_keys(data=8), ALL_AXES])
+def test_eight_devices(whole: Path, tmp_path: Path, axes: dict[str, int]) -> None:
+    train(resnet(total_steps=20, checkpoint_every=20, **axes), tmp_path)
+    assert_close_run(tmp_path, whole)
     same(stats(tmp_path, 20), stats(whole, 20), rtol=1e-3, atol=1e-4)
 
 
@@ -228,8 +206,7 @@ def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path) -> None:
     train(resnet(total_steps=20, checkpoint_every=20, stop_after=7), tmp_path, ONE)
     train(resnet(total_steps=20, checkpoint_every=20), tmp_path, ONE)
     assert results(tmp_path)["resumed_from"] == 7
-    assert losses(tmp_path) == losses(whole)
-    assert results(tmp_path)["params_sha256"] == results(whole)["params_sha256"]
+    assert_same_run(tmp_path, whole)
     same(stats(tmp_path, 20), stats(whole, 20))
 
 
@@ -256,6 +233,7 @@ def test_runlocal_shrinks_a_published_size() -> None:
         recipe.resnet(20)
 
 
+@pytest.mark.slow
 def test_use_goes_by_the_averages(whole: Path) -> None:
     model = big_retrieval.load(whole, batch_size=8)
     same(jax.device_get(model.weights["batch_stats"]), stats(whole, 20))

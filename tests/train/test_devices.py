@@ -6,13 +6,11 @@ import subprocess
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 from big_retrieval.train.loop import train
-from tests.helpers import command, environment, losses, results, rows, tiny
-
-from tests.helpers import ROOT  # isort: skip
+from tests.helpers import ROOT, command, environment, losses, mesh_keys, results, rows, tiny
+from tests.train.runs import ALL_AXES, ONE, assert_close_run
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -29,46 +27,27 @@ FLAGS = [
 ]
 
 
-def agree(a: Path, b: Path) -> None:
+def agree(found: Path, expected: Path) -> None:
     """Same records in every batch, losses within 1e-5."""
-    assert [r["records"] for r in rows(a)] == [r["records"] for r in rows(b)]
-    one, many = losses(a), losses(b)
-    assert len(one) == STEPS
-    assert one.keys() == many.keys()
-    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+    assert [r["records"] for r in rows(found)] == [r["records"] for r in rows(expected)]
+    assert_close_run(found, expected)
+    assert len(losses(found)) == STEPS
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run on one device."""
     workdir = tmp_path_factory.mktemp("single")
-    train(tiny(total_steps=STEPS, checkpoint_every=STEPS), workdir, jax.devices()[:1])
+    train(tiny(total_steps=STEPS, checkpoint_every=STEPS), workdir, ONE)
     return workdir
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "mesh",
-    [
-        {"data": 8},
-        {"data": 2, "fsdp": 2, "tensor": 2},
-        {"data": 1, "fsdp": 4, "tensor": 2},
-    ],
-)
-def test_eight_devices(single: Path, tmp_path: Path, mesh: dict[str, int]) -> None:
-    shape = {f"mesh__{axis}": size for axis, size in mesh.items()}
-    train(tiny(total_steps=STEPS, checkpoint_every=STEPS, **shape), tmp_path)
+@pytest.mark.parametrize("axes", [mesh_keys(data=8), ALL_AXES, mesh_keys(data=1, fsdp=4, tensor=2)])
+def test_eight_devices(single: Path, tmp_path: Path, axes: dict[str, int]) -> None:
+    train(tiny(total_steps=STEPS, checkpoint_every=STEPS, **axes), tmp_path)
     assert results(tmp_path)["devices"] == 8
-    agree(single, tmp_path)
-
-
-def test_workers_and_threads_change_nothing(single: Path, tmp_path: Path) -> None:
-    train(
-        tiny(total_steps=STEPS, checkpoint_every=STEPS, loader__threads=1),
-        tmp_path,
-        jax.devices()[:1],
-    )
-    assert losses(tmp_path) == losses(single)
+    agree(tmp_path, single)
 
 
 def free_port() -> int:
@@ -114,7 +93,7 @@ def test_two_processes_of_four_devices(tmp_path: Path, warm_python: list[str]) -
     assert results(tmp_path / "two")["devices"] == 8
     assert "finished" in outputs[0]
     assert "step" not in outputs[1]  # the first process speaks for all
-    agree(tmp_path / "one", tmp_path / "two")
+    agree(tmp_path / "two", tmp_path / "one")
     one, two = results(tmp_path / "one"), results(tmp_path / "two")
     assert one["evaluated_step"] == two["evaluated_step"] == 10
     for name in one:

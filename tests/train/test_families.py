@@ -22,16 +22,12 @@ from big_retrieval.train import resume
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
-from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import tiny
+from tests.train.runs import ALL_AXES, ONE, VOCAB, prepare
 from tests.train.test_batch_stats import flat, moved, same, stats
 from tests.train.test_phases import resnet
 
 pytestmark = pytest.mark.usefixtures("one_model")
-
-ONE = jax.devices()[:1]
-VOCAB = 50
-EIGHT = {f"mesh__{axis}": 2 for axis in ("data", "fsdp", "tensor")}
 
 
 def words(norm: bool = True, **head: Any) -> dict[str, Any]:
@@ -76,29 +72,9 @@ def alone(changes: dict[str, Any]) -> configs.Config:
     return dataclasses.replace(config, towers=towers)
 
 
-def prepare(config: configs.Config, devices: Any = ONE) -> tuple[Any, Any, Any]:
-    """(compiled step, fresh state, a random batch)."""
-    check(config)
-    mesh = parallel.make_mesh(config, devices)
-    parts = build_model(config, mesh, vocab_size=VOCAB, total_steps=10)
-    rng = np.random.default_rng(0)
-
-    def draw(x: Any) -> jax.Array:
-        value = rng.integers(0, VOCAB, x.shape)
-        if x.dtype == jnp.float32:
-            value = rng.random(x.shape)
-        elif x.dtype == bool:  # the first tokens of texts; all rows are valid
-            ends = 3 + value[..., :1] % 5
-            value = np.arange(x.shape[-1]) < ends if x.ndim > 1 else np.ones(x.shape)
-        return jax.device_put(value.astype(x.dtype), x.sharding)
-
-    batch = abstract_batch(config, mesh)
-    step = compile_step(parts.step, parts.abstract, batch, mesh)
-    return step, parts.draw(), jax.tree.map(draw, batch)
-
-
 def steps(config: configs.Config, devices: Any = ONE) -> tuple[list[float], Any]:
     """(losses of three steps on one random batch, the state afterwards)."""
+    check(config)
     step, state, batch = prepare(config, devices)
     found = []
     for _ in range(3):
@@ -115,6 +91,7 @@ def test_frozen_convolutions_in_training_mode_and_the_batch_norm_of_a_head() -> 
     more: dict[str, Any] = {"optimizer__phases": phases, "optimizer__schedule__warmup_steps": 0}
     captions = {key: x for key, x in words().items() if not key.startswith("towers__image")}
     config = resnet("update", **captions, **more)
+    check(config)
     step, state, batch = prepare(config)
     before = {name: np.asarray(x) for name, x in names_of(state.params).items()}
     _, expected = moved(config, state, batch.fields)
@@ -152,7 +129,7 @@ def test_eight_devices_and_slices_are_the_whole_on_one(family: Any) -> None:
     """Slices without batch statistics, but with dropout, whose bits belong to the rows."""
     one, state = steps(alone(family()))
     slices = {"microbatch": 8} if family is tern else {}  # VSRN has batch norms
-    many, other = steps(alone({**family(), **EIGHT, **slices}), jax.devices())
+    many, other = steps(alone({**family(), **ALL_AXES, **slices}), jax.devices())
     np.testing.assert_allclose(many, one, rtol=1e-5)
     same(other.batch_stats, state.batch_stats, rtol=1e-3, atol=1e-4)
     if family is vsrn:

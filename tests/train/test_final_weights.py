@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 
 from big_retrieval import config as configs
@@ -18,10 +17,10 @@ from big_retrieval.inference.saved import find
 from big_retrieval.train.logging import read_rows
 from big_retrieval.train.loop import train
 from tests.helpers import ema, results, tiny
+from tests.train.runs import ONE
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
-ONE = jax.devices()[:1]
 METRIC = "retrieval/val/rsum"
 SCRIPT = (1.0, 3.0, 2.0, 0.0)  # of the evaluations at the steps 2, 4, 6 and 8
 

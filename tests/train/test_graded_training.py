@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 
 from big_retrieval import config as configs
@@ -14,11 +13,11 @@ from big_retrieval.inference.load import load
 from big_retrieval.train.build import first_state
 from big_retrieval.train.loop import train
 from big_retrieval.train.run import set_up
-from tests.helpers import losses, results, rows, tiny
+from tests.helpers import results, rows, tiny
+from tests.train.runs import ALL_AXES, ONE, assert_close_run, assert_same_run
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
-ONE = jax.devices()[:1]
 SCENES = {"size": 16, "count": 80}
 
 
@@ -85,8 +84,7 @@ def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
     train(graded(stop_after=5), tmp_path, ONE)
     train(graded(), tmp_path, ONE)
     assert results(tmp_path)["resumed_from"] == 5
-    assert losses(tmp_path) == losses(whole)
-    assert results(tmp_path)["params_sha256"] == results(whole)["params_sha256"]
+    assert_same_run(tmp_path, whole)
 
 
 @pytest.mark.slow
@@ -94,16 +92,13 @@ def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
     ("devices", "changes"),
     [
         (1, {"microbatch": 4}),
-        (8, {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2, "microbatch": 8,
-             "losses__main__exchange": "ring"}),
+        (8, {**ALL_AXES, "microbatch": 8, "losses__main__exchange": "ring"}),
     ],
-)  # fmt: skip
+)
 def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:
     """Rows over eight devices alone: `test_other_kinds`."""
     train(graded(**changes), tmp_path, jax.devices()[:devices])
-    one, many = losses(whole), losses(tmp_path)
-    assert one.keys() == many.keys()
-    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+    assert_close_run(tmp_path, whole)
 
 
 def untrained(config: Config, workdir: Path) -> dict[str, float]:
@@ -163,9 +158,7 @@ def test_other_kinds(kind: str, microbatch: int | None, tmp_path: Path) -> None:
     }[kind]
     train(config(total_steps=5), tmp_path / "one", ONE)
     train(config(total_steps=5, microbatch=microbatch, mesh__data=8), tmp_path / "many")
-    one, many = losses(tmp_path / "one"), losses(tmp_path / "many")
-    assert len(one) == 5
-    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+    assert_close_run(tmp_path / "many", tmp_path / "one")
 
 
 def lexical(**changes: Any) -> Config:

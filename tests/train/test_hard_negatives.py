@@ -79,11 +79,11 @@ def batch(extra: Any = None, present: np.ndarray | None = EXTRA_VALID) -> Any:
     )  # fmt: skip
 
 
-def close(ours: Any, theirs: Any) -> None:
+def close(found: Any, expected: Any) -> None:
     """Loss and gradients alike, by the size of the largest gradient."""
-    assert float(ours[0]) == pytest.approx(float(theirs[0]), rel=1e-6)
-    largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(theirs[1]))
-    for a, b in zip(jax.tree.leaves(ours[1]), jax.tree.leaves(theirs[1]), strict=True):
+    assert float(found[0]) == pytest.approx(float(expected[0]), rel=1e-6)
+    largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(expected[1]))
+    for a, b in zip(jax.tree.leaves(found[1]), jax.tree.leaves(expected[1]), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest)
 
 

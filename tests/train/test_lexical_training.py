@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -13,10 +12,10 @@ from big_retrieval.config import Config, recipe
 from big_retrieval.inference.load import load
 from big_retrieval.train.loop import train
 from tests.helpers import lexical_texts, losses, results, tiny
+from tests.train.runs import ALL_AXES, ONE, assert_close_run
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
-ONE = jax.devices()[:1]
 TEST = {"data": configs.Scenes(split="test", count=40), "query": "query", "document": "document"}
 
 
@@ -25,17 +24,14 @@ def lexical(head: dict[str, Any] | None = None, **changes: Any) -> Config:
     return tiny(**lexical_texts(**(head or {})), **fast, **changes)
 
 
-def agree(found: dict[int, float], expected: dict[int, float]) -> None:
+def agree(found: Path, expected: Path) -> None:
     """The same losses up to rounding, as long as no maximum is found elsewhere.
 
     Of two nearly equal logits another one may win on another mesh, and it has the whole gradient.
     """
-    assert found.keys() == expected.keys()
-    ours, theirs = (
-        np.array([losses[step] for step in sorted(losses)]) for losses in (found, expected)
-    )
-    np.testing.assert_allclose(ours[:5], theirs[:5], rtol=1e-5)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+    assert_close_run(found, expected, rtol=1e-3)
+    first = [[losses(run)[step] for step in range(1, 6)] for run in (found, expected)]
+    np.testing.assert_allclose(*first, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +64,8 @@ def test_it_learns_and_is_evaluated_and_used(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_eight_devices(whole: Path, tmp_path: Path) -> None:
     """All axes of a mesh; rows alone, and slices: test_graded_training."""
-    train(lexical(total_steps=12, mesh__data=2, mesh__fsdp=2, mesh__tensor=2), tmp_path)
-    agree(losses(tmp_path), losses(whole))
+    train(lexical(total_steps=12, **ALL_AXES), tmp_path)
+    agree(tmp_path, whole)
 
 
 @pytest.mark.slow

@@ -1,14 +1,13 @@
 """Curves on the disk: what is damaged is left out, the rest stays."""
 
-import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from big_retrieval.errors import UserError
 from big_retrieval.train import logging
 from big_retrieval.train.logging import Alarms, Metrics, curves, keep_old, read_rows
+from tests.helpers import user_error
 
 
 def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
@@ -79,12 +78,9 @@ def test_a_full_disk_ends_the_run_with_a_sentence_that_names_metrics_and_free_sp
     metrics._file = Path("/dev/full").open("ab")  # noqa: SIM115
     metrics._path.unlink()
     metrics._path.symlink_to("/dev/full")  # the file of that name is the open one still
-    with pytest.raises(UserError) as problem:
+    words = f"Cannot write {tmp_path / 'metrics.jsonl'}: No space left on device ("
+    with user_error(words, " are free). Make room for it, then repeat the same command"):
         metrics.write(2, {"loss": 1.0})
-    assert str(problem.value).startswith(
-        f"Cannot write {tmp_path / 'metrics.jsonl'}: No space left on device ("
-    )
-    assert " are free). Make room for it, then repeat the same command" in str(problem.value)
 
 
 def test_curves_of_a_long_run_are_rewritten_only_where_a_tenth_is_new(
@@ -107,22 +103,3 @@ def test_curves_of_a_long_run_are_rewritten_only_where_a_tenth_is_new(
     assert sum(read) <= 12 * 300
     assert read[-1] == 300
     assert len((tmp_path / "curves.csv").read_text().splitlines()) == 301
-
-
-def test_curves_that_cannot_be_written_as_a_table_are_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    metrics = Metrics(tmp_path, restored_step=None)
-
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(logging, "write_bytes", full)
-    for step in range(1, 4):
-        metrics.write(step, {"loss": 1.0})
-        metrics.write_curves()
-    metrics.close()
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "warning: curves.csv is not written (No space left on device); the run continues"
-    ]

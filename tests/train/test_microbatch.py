@@ -18,7 +18,8 @@ from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.step import abstract_batch, compile_step, make_loss
-from tests.helpers import drawn, losses, tiny
+from tests.helpers import drawn, tiny
+from tests.train.runs import ALL_AXES, ONE, assert_close_run
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -72,7 +73,7 @@ def test_same_gradients_with_dropout(scan: bool, devices: int, mesh_axes: dict[s
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workdir = tmp_path_factory.mktemp("whole")
-    train(tiny(**RANDOM), workdir, jax.devices()[:1])
+    train(tiny(**RANDOM), workdir, ONE)
     return workdir
 
 
@@ -83,22 +84,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (1, {"microbatch": 4}),
         (8, {}),  # the random bits do not depend on the mesh either
         (8, {"microbatch": 8, "losses__main__exchange": "ring"}),
-        (
-            8,
-            {
-                "microbatch": 8,
-                "mesh__fsdp": 2,
-                "mesh__tensor": 2,
-                "losses__main__exchange": "gather",
-            },
-        ),
+        (8, {"microbatch": 8, **ALL_AXES, "losses__main__exchange": "gather"}),
     ],
 )
 def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:
     train(tiny(**RANDOM, **changes), tmp_path, jax.devices()[:devices])
-    one, many = losses(whole), losses(tmp_path)
-    assert one.keys() == many.keys()
-    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+    assert_close_run(tmp_path, whole)
 
 
 def compiled(microbatch: int | None, devices: int) -> Any:

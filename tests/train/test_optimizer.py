@@ -14,7 +14,6 @@ from flax import linen as nn
 
 from big_retrieval import config as configs
 from big_retrieval.config import GroupRate, Optimizer, ParameterGroup, Phase, Schedule
-from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
 from big_retrieval.train import optax_names
@@ -22,7 +21,7 @@ from big_retrieval.train.groups import make_updates
 from big_retrieval.train.optimizer import Updates, names_of, tree_of
 from big_retrieval.train.schedules import Timeline, make_schedule, spans
 from big_retrieval.train.state import abstract_variables
-from tests.helpers import raw_config
+from tests.helpers import raw_config, user_error
 
 PARAMS = {
     "image": {
@@ -128,7 +127,8 @@ def test_decay_spares_every_table_of_tokens_and_positions() -> None:
     flat = names_of(jax.tree.map(lambda x: jnp.ones(x.shape), nn.unbox(boxed)))
     zeros = jax.tree.map(jnp.zeros_like, flat)
     params, state = tree_of(flat), updates.init(tree_of(flat))
-    moved = names_of(updates.update(0, tree_of(zeros), state, params, jnp.asarray(0))[0])
+    update = jax.jit(lambda *trees: updates.update(0, *trees, jnp.asarray(0))[0])
+    moved = names_of(update(tree_of(zeros), state, params))
     decayed = {name: bool(jnp.any(x != 1)) for name, x in moved.items()}
     tables = [name for name in flat if re.search("(class|end|position)_emb|relative_bias", name)]
     assert len(tables) == 5, tables
@@ -423,8 +423,5 @@ def test_steps_of_all_that_optax_has_are_proportional_to_the_rate() -> None:
     ],
 )
 def test_one_sentence_before_anything_trains(changes: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(UserError) as problem:
+    with user_error(*words, "config.optimizer"):
         make(**changes)
-    for word in (*words, "config.optimizer"):
-        assert word in str(problem.value), problem.value
-    assert str(problem.value).count("\n") == 0

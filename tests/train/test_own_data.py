@@ -4,9 +4,9 @@ import csv
 import io
 import json
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
-import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,11 +24,12 @@ from big_retrieval.inference.load import load
 from big_retrieval.io.manifest import read_meta, to_json, write_manifest
 from big_retrieval.train.data_fingerprint import ROWS, check_content
 from big_retrieval.train.loop import train
+from big_retrieval.train.run import set_up
 from tests.helpers import losses, results, tiny
+from tests.train.runs import ONE
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
-ONE = jax.devices()[:1]
 COUNT = 40
 TEXTS = [[f"scene {n}", f"a picture, number {n}"] for n in range(COUNT)]
 
@@ -155,8 +156,10 @@ def test_too_much_damage_ends_the_run(folder: Path, tmp_path: Path) -> None:
         lines[number] = "{"
     (folder / "bad.jsonl").write_text("\n".join(lines))
     data = recipe.entry(configs.Pairs(path=str(folder / "bad.jsonl")))
-    with pytest.raises(UserError, match=r"config\.loader\.max_damaged 0\.01 allows.*not JSON"):
-        train(tiny(data=data, report=False), tmp_path, ONE)
+    words = r"config\.loader\.max_damaged 0\.01 allows.*not JSON"
+    reading = closing(set_up(tiny(data=data), tmp_path, ONE).batches(0, 8))
+    with reading as batches, pytest.raises(UserError, match=words):
+        list(batches)
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ from big_retrieval.train.loop import train
 from big_retrieval.train.profiling import Tracer
 from big_retrieval.train.run import TrainingRun
 from tests.helpers import tiny
-
-ONE = jax.devices()[:1]
+from tests.train.runs import ONE
 
 
 def window(first: int, last: int = 0) -> Any:

@@ -30,11 +30,10 @@ from big_retrieval.train.data_fingerprint import IMAGES, ROWS, TEXTS, fingerprin
 from big_retrieval.train.loop import train
 from big_retrieval.train.run import set_up
 from big_retrieval.train.step import abstract_batch
-from tests.helpers import losses, results, tiny
+from tests.helpers import losses, results, tiny, user_error
+from tests.train.runs import ONE
 
 pytestmark = pytest.mark.usefixtures("one_model")
-
-ONE = jax.devices()[:1]
 
 
 @pytest.fixture
@@ -65,10 +64,8 @@ def edit(pairs: Path, number: int, line: dict[str, Any], name: str = "other.json
 
 def refused(config: Config, workdir: Path, *words: str) -> None:
     """`set_up` raises a sentence with these words."""
-    with pytest.raises(UserError) as problem:
+    with user_error(*words):
         set_up(config, workdir, ONE)
-    for word in words:
-        assert word in str(problem.value), problem.value
 
 
 def test_a_compiled_step_says_what_memory_it_takes(
@@ -106,12 +103,6 @@ def test_a_compiled_step_says_what_memory_it_takes(
     )
 
 
-def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:
-    own = configs.Pairs(path=str(pairs))
-    run = set_up(on_pairs(pairs, test=recipe.entry(configs.Retrieval(), data=own)), tmp_path, ONE)
-    assert len(run.source) == 20
-
-
 def test_training_records_are_tried(pairs: Path, tmp_path: Path) -> None:
     lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
     set_up(on_pairs(Path(lost)), tmp_path / "one", ONE)  # damage of one record is no mistake
@@ -146,7 +137,7 @@ def test_a_word_table_that_is_too_small() -> None:
     assert parts.abstract.params["text"]["token_embedding"].shape == (40, 16)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"model": 1}', "x", 10**6, -1])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b'{"model": 1}', "x", -1])
 def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes | str | int) -> None:
     set_up(tiny(), tmp_path, ONE)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')  # a run has begun
@@ -216,16 +207,6 @@ def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
     assert sorted(losses(tmp_path)) == [1, 2, 3]
     assert results(tmp_path)["params_sha256"] == first
     assert results(tmp_path)["resumed_from"] is None
-
-
-def test_a_new_run_does_not_speak_of_accidents(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = set_up(tiny(), tmp_path, ONE)
-    _, step = run.restore()
-    run.checkpoints.close()
-    assert step is None
-    assert "intact" not in capsys.readouterr().out
 
 
 def test_one_process_reads_the_files_beside_the_records_for_all(

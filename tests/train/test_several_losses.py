@@ -15,17 +15,16 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
-from big_retrieval.errors import UserError
 from big_retrieval.inference import load
 from big_retrieval.inference.saved import find, restore_params
 from big_retrieval.losses.context import Context, Result
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.train.loop import train
 from big_retrieval.train.step import LOGGED
-from tests.helpers import losses, results, rows, tiny
+from tests.helpers import mesh_keys, results, rows, tiny, user_error
+from tests.train.runs import ALL_AXES, ONE, assert_same_run
 
 pytestmark = pytest.mark.usefixtures("one_model")
-ONE = jax.devices()[:1]
 
 
 @configs.register("loss")
@@ -135,12 +134,8 @@ def test_a_bound_that_is_not_reached_is_told_and_what_to_change() -> None:
     assert "with a multiplier of 5, its ceiling: raise" in sentence
 
 
-RING = {"mesh__data": 4, "mesh__fsdp": 2, "losses__main__exchange": "ring"}
-MESHES = [
-    {"microbatch": 8, **RING},
-    pytest.param({"microbatch": 8}, marks=pytest.mark.slow),
-    pytest.param({"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2}, marks=pytest.mark.slow),
-]
+RING = {**mesh_keys(data=4, fsdp=2), "losses__main__exchange": "ring"}
+MESHES = [{"microbatch": 8, **RING}, {"microbatch": 8}, ALL_AXES]
 
 
 @pytest.mark.slow
@@ -160,8 +155,7 @@ def test_resumed_is_uninterrupted(single: Path, tmp_path: Path) -> None:
     """With the multiplier, its momentum and its count of violations."""
     train(tiny(stop_after=5, **BOUNDED), tmp_path, ONE)
     train(tiny(**BOUNDED), tmp_path, ONE)
-    assert losses(tmp_path) == losses(single)
-    assert results(tmp_path)["params_sha256"] == results(single)["params_sha256"]
+    assert_same_run(tmp_path, single)
     last = [[row for row in rows(x) if "loss" in row][-1] for x in (tmp_path, single)]
     keys = ("decode/multiplier_raw", "decode/violations")
     assert [last[0][k] for k in keys] == [last[1][k] for k in keys]
@@ -202,6 +196,5 @@ def test_weights_are_factors_and_one_more_loss_changes_no_drawn_parameter(tmp_pa
     ],
 )
 def test_mistakes_are_one_sentence(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError) as problem:
+    with user_error(words):
         check(tiny(**changes))
-    assert words in str(problem.value)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -10,21 +11,16 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import parallel
-from big_retrieval.config import Config, recipe
+from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
 from big_retrieval.losses.activity import WATCHED
-from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
-from big_retrieval.train.step import abstract_batch, compile_step
+from big_retrieval.train.step import compiler_options
 from tests.helpers import ema, lexical_texts, losses, tiny
+from tests.train.runs import ONE, prepare
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
-VOCAB = 50
-
-
-COMPILED: dict[str, tuple[Any, Any, Any]] = {}
 # Tests of what does not depend on each other share a step: to compile one takes seconds.
 SEVERAL = {
     "optimizer__averaging": ema(0.8),
@@ -38,34 +34,9 @@ SEVERAL = {
 }
 
 
-def prepare(**changes: Any) -> tuple[Any, Any, Any]:
-    """(compiled step, fresh state, a random batch) on one device."""
-    config = tiny(**changes)
-    if repr(config) not in COMPILED:
-        COMPILED[repr(config)] = compiled(config)
-    step, draw, batch = COMPILED[repr(config)]
-    return step, draw(), batch
-
-
-def compiled(config: Config) -> tuple[Any, Any, Any]:
-    """The step, what draws a state, and a batch."""
-    mesh = parallel.make_mesh(config, jax.devices()[:1])
-    parts = build_model(config, mesh, vocab_size=VOCAB, total_steps=10)
-    rng = np.random.default_rng(0)
-
-    def draw(x: Any) -> jax.Array:
-        if x.dtype == jnp.bool_:
-            value = np.ones(x.shape, bool)
-        else:
-            value = rng.integers(0, 256 if x.dtype == jnp.uint8 else VOCAB, x.shape)
-        return jax.device_put(value.astype(x.dtype), x.sharding)
-
-    abstract = abstract_batch(config, mesh)
-    return (
-        compile_step(parts.step, parts.abstract, abstract, mesh),
-        parts.draw,
-        jax.tree.map(draw, abstract),
-    )
+def step_of(**changes: Any) -> tuple[Any, Any, Any]:
+    """`prepare` of a tiny config."""
+    return prepare(tiny(**changes))
 
 
 def plain(tree: Any) -> Any:
@@ -73,7 +44,7 @@ def plain(tree: Any) -> Any:
 
 
 def test_a_bad_step_changes_nothing_and_is_marked() -> None:
-    step, state, batch = prepare()
+    step, state, batch = step_of(**SEVERAL)
     state, _ = step(state, batch)
     bias = state.params["text"]["ln_final"]["bias"]
     params = jax.tree.map(lambda x: x, state.params)
@@ -98,7 +69,7 @@ def test_a_bad_step_changes_nothing_and_is_marked() -> None:
 def test_a_bad_run_says_where_and_leaves_what_is_needed(tmp_path: Path) -> None:
     config = tiny(optimizer__lr=1e30, optimizer__clip_norm=None, log_every=4, total_steps=20)
     with pytest.raises(UserError) as problem:
-        train(config, tmp_path, jax.devices()[:1])
+        train(config, tmp_path, ONE)
     (path,) = tmp_path.glob("nonfinite-*.json")
     found = json.loads(path.read_text())
     assert str(path) in str(problem.value)
@@ -110,7 +81,7 @@ def test_a_bad_run_says_where_and_leaves_what_is_needed(tmp_path: Path) -> None:
 
 
 def test_average_follows_its_recursion() -> None:
-    step, state, batch = prepare(**SEVERAL)
+    step, state, batch = step_of(**SEVERAL)
     average = plain(state.params)
     for t in (1, 2, 3):
         state, _ = step(state, batch)
@@ -129,7 +100,7 @@ def test_activity_is_measured_at_logged_steps_only() -> None:
     """The values of logged steps, the last one among them, are those of logging every step."""
     loss = recipe.entry(configs.Vdr(), top_k=4)
     lexical: dict[str, Any] = {**lexical_texts(), "losses": {"main": loss}}
-    every, rare = prepare(**lexical), prepare(**lexical, log_every=4)
+    every, rare = step_of(**lexical), step_of(**lexical, log_every=4)
     states, seen = [every[1], rare[1]], []
     for number in range(1, 11):  # the run's length is 10
         states[0], expected = every[0](states[0], every[2])
@@ -146,7 +117,7 @@ def test_activity_is_measured_at_logged_steps_only() -> None:
 
 
 def test_logit_scale_stays_within_its_bounds() -> None:
-    step, state, batch = prepare(**SEVERAL)
+    step, state, batch = step_of(**SEVERAL)
     seen = []
     for _ in range(4):
         state, _ = step(state, batch)
@@ -157,7 +128,7 @@ def test_logit_scale_stays_within_its_bounds() -> None:
 
 @pytest.mark.slow
 def test_fixed_logit_scale_does_not_move() -> None:
-    step, state, batch = prepare(
+    step, state, batch = step_of(
         losses__main__logit_scale__learnable=False, losses__main__logit_scale__init=3.0
     )
     start = float(state.params["scalars"]["main"]["logit_scale"])
@@ -168,7 +139,7 @@ def test_fixed_logit_scale_does_not_move() -> None:
 
 
 def test_frozen_tower_does_not_move() -> None:
-    step, state, batch = prepare(**SEVERAL)
+    step, state, batch = step_of(**SEVERAL)
     before = plain(state.params)
     for _ in range(2):  # the warm-up starts at a learning rate of 0
         state, _ = step(state, batch)
@@ -182,13 +153,13 @@ def test_frozen_tower_does_not_move() -> None:
 @pytest.mark.slow
 def test_execution_choices_change_no_number_and_no_name() -> None:
     depth = {"towers__image__depth": 2, "towers__text__depth": 2}
-    step, state, batch = prepare(**depth)
+    step, state, batch = step_of(**depth)
     names, expected = jax.tree.structure(state), []
     for _ in range(3):
         state, out = step(state, batch)
         expected.append(out["loss"])
     for key, value in (("scan", True), ("remat", "block"), ("remat", "dots")):
-        other_step, other, _ = prepare(
+        other_step, other, _ = step_of(
             **depth, **{f"towers__{tower}__{key}": value for tower in ("image", "text")}
         )
         assert jax.tree.structure(other) == names
@@ -202,7 +173,7 @@ DROPOUT = {"towers__text__dropout": 0.3, "towers__image__dropout": 0.3}
 
 @pytest.mark.slow
 def test_dropout_is_drawn_anew_each_step() -> None:
-    step, state, batch = prepare(optimizer__lr=1e-30, **DROPOUT)
+    step, state, batch = step_of(optimizer__lr=1e-30, **DROPOUT)
     seen = set()
     for _ in range(3):
         state, out = step(state, batch)
@@ -211,10 +182,16 @@ def test_dropout_is_drawn_anew_each_step() -> None:
 
 
 def test_bf16_computes_and_keeps_float32_parameters() -> None:
-    step, state, batch = prepare(dtype="bfloat16")
+    step, state, batch = step_of(dtype="bfloat16", **SEVERAL)
     assert {x.dtype for x in jax.tree.leaves(state.params)} == {jnp.dtype("float32")}
-    full, _, _ = prepare()
-    _, expected = full(prepare()[1], batch)
+    full, start, _ = step_of(**SEVERAL)
+    _, expected = full(start, batch)
     state, out = step(state, batch)
     assert out["loss"].dtype == jnp.float32
     np.testing.assert_allclose(out["loss"], expected["loss"], rtol=0.05)
+
+
+def test_compiler_options_belong_to_the_platform_of_the_mesh() -> None:
+    assert compiler_options(jax.make_mesh((1,), ("data",))) == {}
+    mesh: Any = mock.Mock(devices=np.array([mock.Mock(platform="tpu")]))
+    assert set(compiler_options(mesh)) == {"xla_jf_spmd_threshold_for_windowed_einsum_mib"}

@@ -100,17 +100,6 @@ def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
     board.answers.set()
 
 
-def test_a_tracker_that_cannot_be_opened_is_said_once(said: list[str]) -> None:
-    def refuse(step: int) -> Fragile:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    tracker = Guarded("TensorBoard", refuse, start=1, retry=0.0)
-    written(tracker, 1, 2, 3)
-    close_all([tracker])
-    assert len(said) == 1
-    assert "(Permission denied)" in said[0]
-
-
 def test_a_folder_named_torch_beside_the_config_is_a_warning(tmp_path: Path) -> None:
     """tensorboardX imports the folder as a package without names, and fails."""
     (tmp_path / "torch").mkdir()

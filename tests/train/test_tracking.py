@@ -9,20 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 
 from big_retrieval.commands.train import with_trackers
 from big_retrieval.config import Config, Mlflow, TensorBoard, Wandb, annotations, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.train.logging import Metrics, read_rows
+from big_retrieval.train.logging import Metrics
 from big_retrieval.train.loop import train
 from big_retrieval.train.trackers import _allowed_name
 from tests.helpers import tiny
 from tests.train import stand_ins
+from tests.train.runs import ONE
 
-ONE = jax.devices()[:1]
 BOTH = {"wandb": recipe.entry(Wandb(mode="offline")), "mlflow": recipe.entry(Mlflow())}
 
 
@@ -92,20 +91,6 @@ def test_another_place_or_another_folder_is_another_run(
         2,
         2,
     ]
-
-
-def test_a_server_that_is_down_is_said_once_and_the_others_get_all_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
-) -> None:
-    wandb, mlflow = stand_ins.install(monkeypatch)
-    mlflow.down = True
-    log(tmp_path, None, range(1, 6), {"seconds": 1.0})
-    assert said == [
-        "warning: MLflow failed at step 1 (ConnectionError: the server is down); the run goes on "
-        "without it and tries again every 60 s"
-    ]
-    assert len([row for _, _, row in wandb.rows if "loss" in row]) == 5
-    assert len(list(read_rows(tmp_path / "metrics.jsonl"))) == 7
 
 
 @pytest.mark.slow

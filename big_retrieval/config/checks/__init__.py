@@ -20,7 +20,6 @@ def check(config: Config, *, trains: bool = True) -> None:
     """Raises an error for the first mistake.
 
     Args:
-      config: typed.
       trains: False skips checks of the length and of logging.
 
     Raises:
