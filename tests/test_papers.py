@@ -87,9 +87,9 @@ def test_counts() -> None:
 
 
 def test_hyper_parameters_are_those_of_vdr_table_3(capsys: pytest.CaptureFixture[str]) -> None:
-    from big_retrieval.commands.configs import main
+    from big_retrieval.commands.configs import ConfigsOptions, main
 
-    main("vdr_t2t_msmarco", "vdr_cm_yfcc15m")
+    main(ConfigsOptions(names=("vdr_t2t_msmarco", "vdr_cm_yfcc15m")))
     lines = capsys.readouterr().out.splitlines()
     found = {cells[0]: cells[1:] for cells in (re.split(r" {2,}", line) for line in lines)}
     assert found[""] == ["vdr_t2t_msmarco", "vdr_cm_yfcc15m"]
@@ -104,7 +104,7 @@ def test_hyper_parameters_are_those_of_vdr_table_3(capsys: pytest.CaptureFixture
     }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
     with pytest.raises(UserError, match="There is no config 'vdr_t2t'"):
-        main("vdr_t2t")
+        main(ConfigsOptions(names=("vdr_t2t",)))
 
 
 def test_hard_negatives_of_msmarco_are_bm25s_once_a_query() -> None:

@@ -57,7 +57,8 @@ def read_config(options: "ConfigOptions") -> Config:
             _set_none(raw, key)
         _keep_one_length(raw, config_flags.get_override_values(values["config"]))
     config = configs.load(raw)
-    for file in registry.unused(config.plugins):
+    unused = registry.unused(config.plugins)
+    for file in filter(lambda file: Path(file) in unused, options.plugins):
         log.warning(f"--plugins={file} defines no part that this config uses")
     return config
 

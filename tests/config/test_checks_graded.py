@@ -64,11 +64,11 @@ def test_what_cannot_work_is_refused(changes, words):
 def test_a_look_at_judged_pairs_and_no_conversion(tmp_path):
     own = ("--config=configs/quickstart.py:runlocal", "--config.data.type=graded_scenes")
     own += ("--config.data.split=in_domain", "--config.data.count=60")
-    own += ("--config.fields.text.column=query", "--seconds=0.5")
-    for word, name, code, message in (
-        ("inspect", "sheet.png", 0, "  scores    1 to 100"),
-        ("convert", "shards", 2, "judged pairs, which shards cannot hold"),
+    own += ("--config.fields.text.column=query",)
+    for word, flags, code, message in (
+        ("inspect", (), 0, "  scores    1 to 100"),
+        ("convert", (f"--out={tmp_path}",), 2, "judged pairs, which shards cannot hold"),
     ):
-        out = in_process("data", word, *own, f"--out={tmp_path / name}")
+        out = in_process("data", word, *own, *flags)
         assert (out.returncode, "Traceback" in out.stderr) == (code, False), out.stderr
         assert message in out.stdout + out.stderr

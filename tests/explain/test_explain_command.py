@@ -61,7 +61,7 @@ def test_the_vocabulary_of_an_untrained_model() -> None:
         (["--run=x", "--text=a", "--map=a"], "--patches and --map are of images"),
         (["--run=x", "--text=a", "--mode=bag"], "a query and a document: give --with"),
         (["examples", "--run=x", "--data=data"], "--out is missing"),
-        (["examples", "--run=x", "--data=data", f"--out={__file__}"], "is a file; name a folder"),
+        (["examples", "--run=x", "--data=data", f"--out={__file__}"], "is a file. Use a folder"),
         (["vocabulary", "--data=data", "--untrained"], "--untrained and --config go together"),
         (["--run=x", "--untrained"], "flag 'untrained'"),
         (["--run=x", "paint"], "'paint' is no flag"),

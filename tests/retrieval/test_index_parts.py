@@ -217,7 +217,7 @@ def test_of_two_processes_one_is_killed_and_repeated(tmp_path: Path, kind: str) 
     second.communicate()
     said = first.communicate()[0]
     assert first.returncode == 0, said
-    assert "parts 2/2 of" in said
+    assert f"missing parts of {out}: 2/2" in said
     assert not own.exists()
     made = IndexPart(1, 2).folder(out).stat().st_mtime_ns
     again = index(f"--out={out}", "--part=1/2")

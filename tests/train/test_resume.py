@@ -465,6 +465,9 @@ def test_replaced_image_files_are_noticed(
     class Files(list):
         name = "files"
 
+        def place(self, index: int) -> str:
+            return f"files, record {index}"
+
     files = Files({"image": decoding.Encoded(bytes([i]))} for i in range(5))
     before = _some_images({"image": Reader()}, files)  # type: ignore
     files[3] = {"image": decoding.Encoded(b"other")}
