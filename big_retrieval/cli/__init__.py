@@ -52,7 +52,9 @@ def run(
             return
         if action is None or cls is None:
             words = ", ".join(f"big-retrieval {name} {word}" for word in actions if word)
-            raise UserError(f"Missing action. Use one of: {words}.")
+            is_word = argv and not argv[0].startswith("-")
+            what = f"Unknown action {argv[0]!r}" if is_word else "Missing action"
+            raise UserError(f"{what}. Use one of: {words}.")
         options = parse(cls, argv, command=name)
     except UserError as error:
         fail(error)
@@ -75,7 +77,8 @@ def _choose_action(
     misplaced = next((word for word in argv if word and word in actions), None)
     if misplaced and not set(argv) & set(manual.ASKED):
         raise UserError(f"{misplaced} is not first. Write big-retrieval {name} {misplaced} ...")
-    return ("" if "" in actions else None), argv
+    is_word = len(actions) > 1 and argv and not argv[0].startswith("-")
+    return ("" if "" in actions and not is_word else None), argv
 
 
 def _start(function: Action, options: Any) -> None:

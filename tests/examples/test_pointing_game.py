@@ -31,5 +31,6 @@ def test_its_numbers_are_logged(tmp_path: Path) -> None:
     for name in ("both", "words", "named", "other", "pairs_named", "right", "pair_4_right"):
         assert 0 < found[name] < 1
     assert found["both_uniform"] == pytest.approx(2 * found["named_uniform"])
-    done = trained(config, tmp_path / "wrong", "--config.evals.pointing.data.size=16", SHALLOW)
+    wrong = "--config.evals.pointing.data.size=16"
+    done = trained(config, tmp_path / "wrong", wrong, SHALLOW, status=2)
     assert "data.size is 16; set it to that of the field, 32." in done.stderr

@@ -80,7 +80,7 @@ def test_the_command_and_the_report_of_a_dense_model(scenes: SceneRecords, tmp_p
     assert re.search(rf"^    1  {best} +1\.00$", done.stdout, re.MULTILINE), done.stdout
     assert check(out / "explain.html").pictures == 4
     for flags, message in (
-        (given[:2], "the model is dense, so that the score of a text with an image is explained"),
+        (given[:2], "Dense models are explained for a text and an image"),
         ([*given, "--map=ball"], "--patches, --map and --mode are of lexical models"),
         ([*given[:1], "--text= ", given[2]], "the text to explain is empty"),
     ):

@@ -318,7 +318,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, out = f"--run={tmp_path / 'run'}", tmp_path / "out"
     for flags, told in (
         ([run], "--to is missing"),
-        (["see", str(out)], "big-retrieval export verify FOLDER"),
+        (["see", str(out)], "Unknown action 'see'. Use one of: big-retrieval export verify."),
         (["verify", str(tmp_path)], "has no certificate.json"),
         ([run, "--to=open_clip", f"--out={out}"], "--to=transformers or torch or onnx can."),
         ([run, "--to=transformers", f"--out={tmp_path / 'hf_vit'}"], "is not empty"),
