@@ -26,7 +26,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 HEAD = 8  # bytes that say how long a request is
-OWN = ("big_retrieval.main", "big_retrieval.launch", "big_retrieval.__")  # modules that each fork imports
+# Modules that each fork imports.
+OWN = ("big_retrieval.main", "big_retrieval.launch", "big_retrieval.__")
 
 
 def client(path: str, words: list[str]) -> None:
