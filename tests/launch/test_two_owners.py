@@ -68,7 +68,7 @@ def test_of_two_launches_one_trains_and_a_third_waits(tmp_path: Path, start: Sta
     owner.send_signal(signal.SIGSTOP)  # alive all the same
     waiting = start(*args, "--wait")
     assert waiting.stdout is not None
-    assert f"waiting for process {owner.pid} on " in waiting.stdout.readline()
+    assert any(f"waiting for process {owner.pid} on " in line for line in waiting.stdout)
     owner.send_signal(signal.SIGCONT)
     output = owner.communicate()[0]
     assert owner.returncode == 0, output
