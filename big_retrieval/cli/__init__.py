@@ -46,16 +46,11 @@ def run(
         return
     try:
         action, argv = _choose_action(actions, argv, name)
-        cls = None if action is None else options_class(actions[action])
         if set(argv) & set(manual.ASKED):
+            cls = options_class(actions[action]) if action in actions else None
             _print_help(cls, argv, doc, () if action else [x for x in actions if x])
             return
-        if action is None or cls is None:
-            words = ", ".join(f"big-retrieval {name} {word}" for word in actions if word)
-            is_word = argv and not argv[0].startswith("-")
-            what = f"Unknown action {argv[0]!r}" if is_word else "Missing action"
-            raise UserError(f"{what}. Use one of: {words}.")
-        options = parse(cls, argv, command=name)
+        options = parse(options_class(actions[action]), argv, command=name)
     except UserError as error:
         fail(error)
         return
@@ -70,15 +65,24 @@ def options_class(function: Action) -> Any:
 
 def _choose_action(
     actions: Mapping[str, Action], argv: Sequence[str], name: str
-) -> tuple[str | None, Sequence[str]]:
-    """Returns the action that the first word names, and the other arguments."""
-    if argv and argv[0] in actions:
-        return argv[0], argv[1:]
-    misplaced = next((word for word in argv if word and word in actions), None)
-    if misplaced and not set(argv) & set(manual.ASKED):
+) -> tuple[str, Sequence[str]]:
+    """Returns the action that the first word names, "" for none, and the other arguments.
+
+    Raises:
+      UserError: the action is missing, unknown or not first, and --help is not requested.
+    """
+    word = argv[0] if argv and not argv[0].startswith("-") else ""
+    if word and word in actions:
+        return word, argv[1:]
+    if set(actions) == {""} or set(argv) & set(manual.ASKED):
+        return "", argv
+    if misplaced := next((x for x in argv if x and x in actions), None):
         raise UserError(f"{misplaced} is not first. Write big-retrieval {name} {misplaced} ...")
-    is_word = len(actions) > 1 and argv and not argv[0].startswith("-")
-    return ("" if "" in actions and not is_word else None), argv
+    if word or "" not in actions:
+        choices = ", ".join(f"big-retrieval {name} {x}" for x in actions if x)
+        what = f"Unknown action {word!r}" if word else "Missing action"
+        raise UserError(f"{what}. Use one of: {choices}.")
+    return "", argv
 
 
 def _start(function: Action, options: Any) -> None:

@@ -11,8 +11,8 @@ RUN is a run folder or a single checkpoint, which need no config. --data evaluat
 in any form that `train --data` takes: retrieval, both ways, between images and texts, or between
 queries and documents; for judged pairs (clicks), a ranking of all documents for each query. If data
 has splits, the test split counts. --image, --text, --query, --document, --score and --document_id
-name columns; by default `evaluate` takes the columns of the training data, or infers and prints
-them.
+name columns; by default `evaluate` takes the columns of the training data, or chooses them by
+their names, and prints them.
 
 The others take the evaluators from --config: for a third-party model from a file, folder or hub
 name (see `big-retrieval import`), for the config's model before its first step, and for BM25, which
@@ -31,16 +31,15 @@ examples of these queries, too, by their names in queries.csv.
 
 import dataclasses
 import logging
-import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from big_retrieval.cli.option_groups import BeirOptions, ConfigOptions, PretrainedOptions
-from big_retrieval.cli.options import Flag, select
+from big_retrieval.cli.options import Flag
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.data_flags import DataFlags
+from big_retrieval.own_data.data_flags import DataFlags, select_data_flags
 
 if TYPE_CHECKING:
     from big_retrieval.config import Config
@@ -178,8 +177,7 @@ def _with_evaluators(options: EvaluateOptions, config: "Config", scratch: Path) 
     if options.data:
         from big_retrieval.own_data.evaluated import on_data
 
-        images = options.images and os.path.abspath(options.images)
-        flags = dataclasses.replace(select(DataFlags, options), images=images)
+        flags = select_data_flags(options)
         return on_data(config, options.data, flags, scratch, options.separator)
     config = options.add_evaluators(config)
     for name in options.eval:

@@ -37,10 +37,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from big_retrieval import cli
 from big_retrieval.cli.option_groups import BeirOptions
-from big_retrieval.cli.options import Flag, select
+from big_retrieval.cli.options import Flag
 from big_retrieval.commands.plan import PlanOptions, plan
 from big_retrieval.errors import UserError
-from big_retrieval.own_data.data_flags import DataFlags
+from big_retrieval.own_data.data_flags import DataFlags, select_data_flags
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
@@ -99,11 +99,9 @@ def write_config(options: TrainOptions) -> TrainOptions:
         raise UserError("--data is empty: give a file or a folder.")
     name = re.sub(r"[^\w.=-]+", "-", Path(options.data).absolute().resolve().stem).strip("-")
     workdir = options.workdir or Path("runs") / (name or "data")
-    images = options.images and os.path.abspath(options.images)
-    data_flags = dataclasses.replace(select(DataFlags, options), images=images)
     with options.owning_folder(workdir, "--workdir"):
         changed = [key for key in options.keys if key.startswith("-")]
-        request = TrainingRequest(options.data, data_flags, options.init)
+        request = TrainingRequest(options.data, select_data_flags(options), options.init)
         file = prepare(request, workdir, changed)
     return dataclasses.replace(options, config=str(file), workdir=workdir)
 

@@ -1,9 +1,11 @@
 """Flags that describe the data of `train --data` and `evaluate --data`."""
 
+import dataclasses
+import os
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from big_retrieval.cli.options import Flag
+from big_retrieval.cli.options import Flag, select
 
 WithData = Annotated[str | None, Flag(needs="data")]
 
@@ -23,3 +25,9 @@ class DataFlags:
     score: WithData = None  # Column of clicks, ranks or other scores; empty for equal weights
     document_id: WithData = None  # Column of the documents' ids, for judged pairs
     images: WithData = None  # Folder that image paths start from; by default their table's folder
+
+
+def select_data_flags(options: Any) -> DataFlags:
+    """Returns the data flags of a command's options; the folder of images is an absolute path."""
+    flags = select(DataFlags, options)
+    return dataclasses.replace(flags, images=flags.images and os.path.abspath(flags.images))
