@@ -332,6 +332,14 @@ def _files(folder: Path) -> None:
 # ---- The README
 
 
+def test_reference_pages_repeat_the_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "tools"))
+    reference = importlib.import_module("reference")
+    for path in reference.PAGES.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        assert reference.updated_page(text) == text, f"run python docs/tools/reference.py: {path}"
+
+
 def test_readme_is_short_and_its_links_lead_somewhere() -> None:
     """Links within docs/ are checked where the site is built."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
