@@ -1,8 +1,8 @@
 """Tables of docs/reference: `python docs/tools/reference.py` updates them; mkdocs expands them.
 
-A row names an object of the package, links to its source and repeats the first sentence of its
-docstring, so the pages can be read in the repository. In the site, the full documentation of all
-rows follows their table.
+A row names an object below `big_retrieval`, links to its source and repeats the first sentence of
+its docstring, so the pages can be read in the repository. In the site, the full documentation of
+all rows follows their table.
 """
 
 import importlib
@@ -14,16 +14,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "reference"
-ROW = re.compile(r"^\| \[`(big_retrieval[\w.]*)`\]\(.*$", re.M)
-TABLE = re.compile(r"(?:^\| \[`big_retrieval.*\n?)+", re.M)
+ROW = re.compile(r"^\| \[`([\w.]+)`\]\(.*$", re.M)
+TABLE = re.compile(r"(?:^\| \[`[\w.]+`\]\(.*\n?)+", re.M)
 
 
 def find_object(name: str) -> Any:
-    """Imports a dotted name: a module, or a class or function of a module."""
+    """Imports a name below `big_retrieval`: a module, or a class or function of a module."""
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(f"big_retrieval.{name}")
     except ModuleNotFoundError:
-        module, _, attribute = name.rpartition(".")
+        module, _, attribute = f"big_retrieval.{name}".rpartition(".")
         return getattr(importlib.import_module(module), attribute)
 
 
@@ -49,7 +49,9 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
 
     def with_details(table: re.Match[str]) -> str:
         options = f"\n    options: {{heading_level: {level}}}\n"
-        return "\n".join([table[0], *(f"::: {name}{options}" for name in ROW.findall(table[0]))])
+        return "\n".join(
+            [table[0], *(f"::: big_retrieval.{x}{options}" for x in ROW.findall(table[0]))]
+        )
 
     return TABLE.sub(with_details, markdown)
 
