@@ -1,4 +1,4 @@
-"""Bad input, end to end: one sentence with the key, file or shape, status 2, nothing spoiled."""
+"""Bad input, end to end: an error with the key or file, status 2, nothing spoiled."""
 
 import gc
 import json
@@ -14,7 +14,7 @@ import pytest
 
 from big_retrieval.cli.option_groups import RunOptions
 from big_retrieval.cli.options import parse
-from big_retrieval.cli.read_config import split_none
+from big_retrieval.cli.overrides import parse_overrides
 from big_retrieval.config import registry
 from big_retrieval.errors import UserError
 from big_retrieval.runtime.sigterm import unwinding_on_sigterm
@@ -28,7 +28,7 @@ SMALL = ["--config.total_steps=2", "--config.batch_size=8"]
 
 
 def run(*args: str, command: str = "main") -> tuple[int, str]:
-    """Runs a command in this process; returns the exit status and all that it printed."""
+    """Returns the exit status and the output of a command in this process."""
     done = in_process(command, *args)
     text = done.stdout + done.stderr
     assert "Traceback" not in text
@@ -40,15 +40,13 @@ def options(*args: str) -> RunOptions:
 
 
 def refused(answer: tuple[int, str], *words: str) -> str:
-    """The sentence of a refusal, with these words in it."""
     status, text = answer
     assert status == 2
-    sentence = text.strip().splitlines()[-1]
-    assert sentence.startswith("error: ")
-    assert sentence.endswith((".", "?", ")"))
+    error = text.strip().splitlines()[-1]
+    assert error.startswith("error: ")
     for word in words:
-        assert word in sentence
-    return sentence
+        assert word in error
+    return error
 
 
 # ---- The command line
@@ -61,7 +59,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["--config=configs/quikstart.py"], ["did you mean configs/quickstart.py?"]),
     (["--config=quikstart"], ["no file or config 'quikstart'", "did you mean quickstart?"]),
     (["--config=nothing"], ["big-retrieval configs lists"]),
-    (["--config=configs"], ["configs is no Python file"]),
+    (["--config=configs"], ["not a Python file: configs"]),
     (["--config=configs/quickstart.py:foo"], ["'foo' is unknown", "runlocal"]),
     (["--config=configs/quickstart.py:steps=x"], ["steps is 'x'", "a whole number"]),
     (["--config=configs/clip_b16.py"], ["data/pairs/train.jsonl", "runlocal"]),
@@ -71,20 +69,14 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([QUICK, QUICK], ["--config is given 2 times"]),
     ([QUICK, "--wrkdir=x"], ["Unknown command line flag 'wrkdir'", "--workdir"]),
     ([QUICK, "--confg.batch_size=3"], ["did you mean --config.batch_size?"]),
-    ([QUICK, "batch_size=3"], ["'batch_size=3' is no flag", "--config.key=value"]),
+    ([QUICK, "batch_size=3"], ["Not a flag: 'batch_size=3'", "--config.key=value"]),
     ([QUICK, "--config.batchsize=3"], ["config.batchsize", "config.batch_size?"]),
     ([QUICK, "--config.lr=1"], ["config.lr is not", "did you mean config.optimizer.lr?"]),
     ([QUICK, "--lr=1"], ["flag 'lr'", "did you mean --config.optimizer.lr?"]),
-    ([QUICK, "--learning_rate=1"], ["did you mean --config.optimizer.lr?"]),
-    ([QUICK, "--config.batchsize", "3"], ["config.batchsize", "config.batch_size?"]),
-    ([QUICK, "--config.towers.imgae.width=3"], ["did you mean config.towers.image?"]),
     ([QUICK, "--config.towers.image.widht=3"], ["did you mean config.towers.image.width?"]),
-    ([QUICK, "--config.fields.text.head.dimm=3"], ["did you mean config.fields.text.head.dim?"]),
-    ([QUICK, "--config.optimizer.schedule.warmup=3"], ["config.optimizer.schedule.warmup_steps?"]),
     ([QUICK, "--config.evals.test.data.cuont=3"], ["did you mean config.evals.test.data.count?"]),
     ([QUICK, "--config.batch_size.x=3"], ["config.batch_size is a single value"]),
     ([QUICK, "--config.batch_size=abc"], ["config.batch_size is 'abc'", "a whole number"]),
-    ([QUICK, "--config.batch_size=1.5"], ["config.batch_size is '1.5'", "a whole number"]),
     ([QUICK, "--config.batch_size="], ["config.batch_size is ''"]),
     ([QUICK, "--config.batch_size"], ["--config.batch_size has no value"]),
     ([QUICK, "--config.batch_size=None"], ["config.batch_size is None", "a whole number"]),
@@ -132,7 +124,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("args", "words"), MISTAKES)
-def test_mistakes_on_the_command_line(tmp_path: Path, args: list[str], words: list[str]) -> None:
+def test_train_rejects_flags(tmp_path: Path, args: list[str], words: list[str]) -> None:
     refused(run(f"--workdir={tmp_path / 'run'}", *args), *words)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
@@ -141,13 +133,10 @@ def test_mistakes_on_the_command_line(tmp_path: Path, args: list[str], words: li
     ("args", "words"),
     [
         (["--config=configs/nope.py"], "configs/nope.py"),
-        ([QUICK, "--workdir=/proc/nope"], "/proc/nope"),
-        ([QUICK, "--config.optimizer.lrr=1"], "did you mean config.optimizer.lr?"),
-        ([QUICK, "--config.batch_size=0"], "config.batch_size is 0"),
         ([QUICK, "--config.mesh.data=3"], "config.mesh (data 3"),
     ],
 )
-def test_a_mistake_makes_no_run_folder(
+def test_rejected_train_makes_no_run_folder(
     args: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
@@ -156,7 +145,7 @@ def test_a_mistake_makes_no_run_folder(
     assert not (tmp_path / "runs").exists()
 
 
-def test_none_is_given_to_optional_keys() -> None:
+def test_overrides_set_none() -> None:
     config: Any = options(
         QUICK, "--config.losses.main.logit_scale.max=None", "--config.optimizer.clip_norm", "None",
         "--config.total_epochs=2",
@@ -166,7 +155,7 @@ def test_none_is_given_to_optional_keys() -> None:
     assert (config.total_steps, config.total_epochs) == (None, 2.0)
 
 
-def test_evaluators_are_dropped() -> None:
+def test_overrides_drop_evaluators() -> None:
     for drop in ("--config.evals.colours=", "--config.evals.colours=None"):
         assert sorted(options(QUICK, drop).load_config().evals) == ["test"]
     best = ("--config.best_metric=retrieval/test/R-mean", "--config.final_weights=best")
@@ -178,10 +167,41 @@ def test_evaluators_are_dropped() -> None:
         options(QUICK, "--config.evals.colors=").load_config()
 
 
-def test_keys_are_split_into_values_and_none() -> None:
-    overrides, keys = split_none(["--config.a.b=None", "--config.c", "None", "--config.d=none"])
-    assert overrides == ["--config.d=none"]
-    assert keys == ["a.b", "c"]
+def test_overrides_are_parsed() -> None:
+    found = parse_overrides(["--config.a.b=None", "--config.c", "-3", "--noconfig.d", "-config.e"])
+    assert [(x.key, x.text, x.is_negated) for x in found] == [
+        ("a.b", "None", False), ("c", "-3", False), ("d", None, True), ("e", None, False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "key", "value"),
+    [
+        (["--config.seed=0x10"], "seed", 16),
+        (["--config.seed", "7"], "seed", 7),
+        (["--config.seed=7", "--config.seed=8"], "seed", 8),
+        (["--config.report", "False"], "report", False),
+        (["--noconfig.report"], "report", False),
+        (["--config.report"], "report", True),
+        (["--config.evals.test.recall_at=(1,2)"], "evals.test.recall_at", (1, 2)),
+        (["--config.evals.test.recall_at=3"], "evals.test.recall_at", (3,)),
+        (
+            ["--config.evals.test.recall_at=1", "--config.evals.test.recall_at=(2,3)"],
+            "evals.test.recall_at",
+            (1, 2, 3),
+        ),
+        (["--config.data.path=a=b c"], "data.path", "a=b c"),
+        (["--config.microbatch=8"], "microbatch", 8),
+        (["--config.optimizer.clip_norm=1"], "optimizer.clip_norm", 1.0),
+    ],
+)
+def test_overrides_set_keys(args: list[str], key: str, value: object) -> None:
+    extra = ["--config.data.type=pairs"] if key == "data.path" else []
+    found: object = options(QUICK, *extra, *args).load_config()
+    for name in key.split("."):
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
 
 
 def test_default_run_folder() -> None:
@@ -201,7 +221,7 @@ class Mine(config.Scenes):
 """
 
 
-def test_a_plugin_that_no_config_uses_is_told(
+def test_unused_plugin_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     (tmp_path / "mine.py").write_text(SOURCE)
@@ -254,7 +274,7 @@ def get_config(arg=''):
 
 
 @pytest.mark.parametrize(("content", "words"), FILES)
-def test_mistakes_in_a_config_file(tmp_path: Path, content: bytes, words: list[str]) -> None:
+def test_config_file_errors_name_the_line(tmp_path: Path, content: bytes, words: list[str]) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(BEGIN + content[1:] if content.startswith(b"C") else content)
     status, text = run(f"--config={file}:runlocal", f"--workdir={tmp_path / 'run'}")
@@ -284,43 +304,36 @@ def every_file(folder: Path) -> dict[str, bytes]:
     }  # fmt: skip
 
 
-SPOILT: list[tuple[str, bytes, list[str]]] = [
-    ("config.json", b'{"a":', ["config.json is not readable JSON"]),
-    ("config.json", b"\xff\xfe\x00", ["config.json is not readable JSON"]),
-    ("config.json", b"[" * 100_000, ["config.json is not readable JSON", "the newest checkpoint"]),
-    ("config.json", b'{"data": {"type": ["scenes"]}}', ["config.data.type is ['scenes']"]),
-    ("config.json", b"[]", ["config.json is no configuration"]),
-    ("config.json", b'{"a": 1}', ["config.json is no configuration", "config.a"]),
+SPOILT: list[tuple[bytes | None, list[str]]] = [
+    (None, ["no config.json"]),
+    (b'{"a":', ["config.json is not readable JSON", "another --workdir"]),
+    (b"\xff\xfe\x00", ["config.json is not readable JSON"]),
+    (b"[" * 100_000, ["config.json is not readable JSON", "the newest checkpoint"]),
+    (b'{"data": {"type": ["scenes"]}}', ["config.data.type is ['scenes']"]),
+    (b"[]", ["config.json is no configuration"]),
+    (b'{"a": 1}', ["config.json is no configuration", "config.a"]),
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "words"), SPOILT)
-def test_a_spoilt_run_folder_is_left_as_it_is(
-    finished: Path, tmp_path: Path, name: str, content: bytes, words: list[str]
+@pytest.mark.parametrize(("content", "words"), SPOILT)
+def test_train_leaves_a_folder_with_a_spoilt_config(
+    finished: Path, tmp_path: Path, content: bytes | None, words: list[str]
 ) -> None:
-    shutil.copytree(finished, tmp_path / "run")
-    (tmp_path / "run" / name).write_bytes(content)
+    file = shutil.copytree(finished, tmp_path / "run") / "config.json"
+    file.unlink() if content is None else file.write_bytes(content)
     before = every_file(tmp_path / "run")
-    refused(run(QUICK, *SMALL, f"--workdir={tmp_path / 'run'}"), *words, "another --workdir")
+    refused(run(QUICK, *SMALL, f"--workdir={tmp_path / 'run'}"), *words)
     assert every_file(tmp_path / "run") == before
 
 
-def test_a_folder_of_another_config_is_left_as_it_is(finished: Path) -> None:
+def test_train_leaves_a_folder_with_another_config(finished: Path) -> None:
     before = every_file(finished)
     answer = run(QUICK, *SMALL, f"--workdir={finished}")
     refused(answer, str(finished), "config.batch_size = 16, this run has 8", "another --workdir")
     assert every_file(finished) == before
 
 
-def test_a_folder_without_its_config_is_left_as_it_is(finished: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished, tmp_path / "run")
-    (tmp_path / "run" / "config.json").unlink()
-    before = every_file(tmp_path / "run")
-    refused(run(QUICK, *SMALL, f"--workdir={tmp_path / 'run'}"), "no config.json")
-    assert every_file(tmp_path / "run") == before
-
-
-def test_folders_that_cannot_be(tmp_path: Path) -> None:
+def test_train_rejects_files_as_folders(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     refused(run(QUICK, *SMALL, f"--workdir={file}"), f"{file} is a file")
@@ -333,7 +346,7 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "checkpoints").read_text() == "mine"
 
 
-def test_a_start_that_failed_can_be_put_right(tmp_path: Path) -> None:
+def test_failed_start_can_be_repeated(tmp_path: Path) -> None:
     words = [QUICK, *SMALL, f"--workdir={tmp_path}"]
     key = "config.optimizer.groups.a.pattern"
     refused(run(*words, f"--{key}=nope"), key)
@@ -345,7 +358,7 @@ def test_a_start_that_failed_can_be_put_right(tmp_path: Path) -> None:
 # ---- Evaluating
 
 
-def test_what_evaluate_does_not_find(finished: Path, tmp_path: Path) -> None:
+def test_evaluate_rejects_runs(finished: Path, tmp_path: Path) -> None:
     def tried(*args: str) -> tuple[int, str]:
         return run(*args, command="evaluate")
 
@@ -357,7 +370,7 @@ def test_what_evaluate_does_not_find(finished: Path, tmp_path: Path) -> None:
     refused(tried(f"--run={finished}", QUICK), "--config is not for evaluate")
 
 
-def test_evaluate_names_damage_and_moves_nothing(finished: Path, tmp_path: Path) -> None:
+def test_evaluate_names_damage(finished: Path, tmp_path: Path) -> None:
     root = shutil.copytree(finished, tmp_path / "run") / "checkpoints"
     (root / "4" / "meta.json").write_text("{}")
     (root / "3" / "manifest.json").unlink()
@@ -370,35 +383,16 @@ def test_evaluate_names_damage_and_moves_nothing(finished: Path, tmp_path: Path)
 # ---- Real processes
 
 
-@pytest.mark.parametrize(
-    ("module", "args", "words"),
-    [
-        ("main", [], "--config is missing"),
-        ("evaluate", ["--run=/nope"], "/nope is no folder"),
-    ],
-)
-def test_real_processes(module: str, args: list[str], words: str, tmp_path: Path) -> None:
-    env = environment(PYTHONPATH=str(ROOT))
-    (tmp_path / "configs").symlink_to(ROOT / "configs")  # what a run leaves, it leaves in here
-    done = subprocess.run(
-        command(module, *args), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stdout + done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
-    assert words in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_configs_that_import_others_from_another_folder(tmp_path: Path) -> None:
+def test_config_imports_others_from_another_folder(tmp_path: Path) -> None:
     env = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
-    config = f"--config={ROOT}/configs/clip_b16.py:runlocal"
     done = subprocess.run(
-        command("main", config, "--config.batch_size=0"), cwd=tmp_path, env=env,
-        capture_output=True, text=True, timeout=120,
+        command("main", "--config=clip_b16:runlocal", "--config.batch_size=0"), cwd=tmp_path,
+        env=env, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "config.batch_size is 0" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("error: config.batch_size is 0")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_platform(tmp_path: Path) -> None:
@@ -413,8 +407,7 @@ def test_an_unknown_platform(tmp_path: Path) -> None:
     assert "JAX_PLATFORMS" in done.stderr.strip().splitlines()[-1]
 
 
-def test_a_signal_within_a_callback_of_the_garbage_collector_is_not_lost() -> None:
-    """Python drops what such a callback raises."""
+def test_sigterm_in_a_garbage_collector_callback_is_not_lost() -> None:
     asked = []
 
     def collected(phase: str, info: object) -> None:

@@ -124,7 +124,7 @@ def test_bm25_writes_the_same_names(
     assert "skipped, as BM25 only ranks judged documents: retrieval/also" in printed
     assert not (tmp_path / "words" / "examples").exists()
     command(c, bm25=True)
-    assert "nothing is written; --out says where to" in capsys.readouterr().out
+    assert "no --out: nothing is written" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -133,21 +133,21 @@ def test_bm25_writes_the_same_names(
         ({"bm25": True, "init": "x"}, "--init and --bm25 are both given"),
         ({"bm25": True, "untrained": True}, "--untrained and --bm25 are both given"),
         ({"untrained": True, "init": "x"}, "--init and --untrained are both given"),
-        ({"bm25": True, "step": 3}, "leave it out with --bm25"),
-        ({"untrained": True, "tokenizer": "x"}, "--tokenizer, --pool and --head go with --init"),
-        ({"bm25": True, "config": None}, "--config is missing: with --bm25 its"),
-        ({"untrained": True, "config": None}, "--config is missing: with --untrained its"),
-        ({"run": Path("x")}, "leave it out, or say --init, --untrained or --bm25"),
+        ({"bm25": True, "step": 3}, "--step is for --run"),
+        ({"untrained": True, "tokenizer": "x"}, "--tokenizer, --pool and --head are for --init"),
+        ({"bm25": True, "config": None}, "--config is missing: --bm25"),
+        ({"untrained": True, "config": None}, "--config is missing: --untrained"),
+        ({"run": Path("x")}, "--config is not for evaluate"),
         ({}, "--run is missing"),
         ({"bm25": True, "run": Path("x")}, "--run and --bm25 are both given"),
-        ({"bm25": True, "data": "x.csv"}, "--data goes with --run"),
+        ({"bm25": True, "data": "x.csv"}, "--data is for --run"),
         (
             {"config": None, "run": Path("x"), "data": "x", "eval": ["test"]},
             "--data and --eval are both",
         ),
-        ({"untrained": True, "eval": ["tests"]}, "no evaluator 'tests'; this config has in_domain"),
-        ({"bm25": True, "out": "run"}, "run is a run, and something else is evaluated"),
-        ({"untrained": True, "out": "run"}, "run is a run, and something else is evaluated"),
+        ({"untrained": True, "eval": ["tests"]}, "no evaluator 'tests'"),
+        ({"bm25": True, "out": "run"}, "run is another run's folder"),
+        ({"untrained": True, "out": "run"}, "run is another run's folder"),
     ],
 )
 def test_flags_that_do_not_go_together(

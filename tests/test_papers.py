@@ -103,7 +103,7 @@ def test_hyper_parameters_are_those_of_vdr_table_3(capsys: pytest.CaptureFixture
         "width": ["768 / 768", "768 / 768"],
     }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
-    with pytest.raises(UserError, match="There is no config 'vdr_t2t'"):
+    with pytest.raises(UserError, match="Unknown config 'vdr_t2t'"):
         main(ConfigsOptions(names=("vdr_t2t",)))
 
 

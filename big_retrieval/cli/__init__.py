@@ -1,6 +1,6 @@
 """Start of a command: its options, and the call of its function.
 
-`options.py` parses dataclasses of options, `read_config.py` reads the config. Mistakes raise a
+`options.py` parses dataclasses of options, `config_file.py` reads the config. Mistakes raise a
 `UserError`, which ends the process with its message (`failures.py`). Nothing here imports the
 config or jax, so that --help starts quickly.
 """
@@ -33,9 +33,6 @@ def run(
     Args:
       actions: functions of a command by its first word, "" for the function without such a word.
         Each takes a dataclass of options, named by its annotation.
-      argv: the command line after the command's name.
-      name: name of the command.
-      doc: description of the command, for --help.
       log: True if the results are files, so that the command continues when its output cannot be
         written.
     """
@@ -66,11 +63,7 @@ def options_class(function: Action) -> Any:
 def _choose_action(
     actions: Mapping[str, Action], argv: Sequence[str], name: str
 ) -> tuple[str, Sequence[str]]:
-    """Returns the action that the first word names, "" for none, and the other arguments.
-
-    Raises:
-      UserError: the action is missing, unknown or not first, and --help is not requested.
-    """
+    """Returns the action that the first word names, "" for none, and the other arguments."""
     word = argv[0] if argv and not argv[0].startswith("-") else ""
     if word and word in actions:
         return word, argv[1:]
@@ -80,8 +73,8 @@ def _choose_action(
         raise UserError(f"{misplaced} is not first. Write big-retrieval {name} {misplaced} ...")
     if word or "" not in actions:
         choices = ", ".join(f"big-retrieval {name} {x}" for x in actions if x)
-        what = f"Unknown action {word!r}" if word else "Missing action"
-        raise UserError(f"{what}. Use one of: {choices}.")
+        reason = f"Unknown action {word!r}" if word else "Missing action"
+        raise UserError(f"{reason}. Use one of: {choices}.")
     return "", argv
 
 
@@ -101,7 +94,7 @@ def _import_plugins(options: Any) -> None:
 
 
 def _print_help(cls: Any, argv: Sequence[str], doc: str, actions: Sequence[str]) -> None:
-    """Prints the description and flags, and the keys of a config after --config."""
+    """Prints the description and flags; with --config also the keys of the config."""
     remaining = [arg for arg in argv if arg not in manual.ASKED]
     config = None
     if cls is not None and any(arg.lstrip("-").startswith("config") for arg in remaining):

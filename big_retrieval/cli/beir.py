@@ -10,11 +10,7 @@ from big_retrieval.errors import UserError
 
 
 def with_beir(config: Config, folder: str, sets: Sequence[str] = ()) -> Config:
-    """Returns a config with BEIR's evaluators; lexical models search by bags of words, too.
-
-    Raises:
-      UserError: a side is not one text field, or an unknown name.
-    """
+    """Returns a config with BEIR's evaluators; lexical models search by bags of words, too."""
     query, document = _text_field(config, "query"), _text_field(config, "document")
     lexical = is_lexical(config, *config.side("query"), *config.side("document"))
     columns = configs.Beir(query_column=query.column, text_column=document.column)

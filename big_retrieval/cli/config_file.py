@@ -1,99 +1,109 @@
-"""Runs config files and checks overrides; every mistake in them is a UserError."""
+"""Reads config files; every mistake in them is a UserError."""
 
-import dataclasses
-import functools
-import operator
-import re
+import difflib
+import logging
 import runpy
 import sys
 import sysconfig
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import ml_collections
-from absl import flags
 
-from big_retrieval.cli import shipped
-from big_retrieval.config import Config, annotations, schema
+from big_retrieval import config as configs
+from big_retrieval.cli import overrides, shipped
+from big_retrieval.config import Config, registry
 from big_retrieval.config.runlocal import command_line
-from big_retrieval.config.sources import Source
-from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 
-OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
+if TYPE_CHECKING:
+    from big_retrieval.cli.option_groups import ConfigOptions
+
+log = logging.getLogger(__name__)
+
 QUOTES = "\"'"
 NO_ENTRY = (
-    "there is no key or entry {!r}; a new one, such as a second loss, is assigned as a whole "
-    "(c.losses.name = recipe.entry(...)) before its keys are"
+    "no key or entry {!r}. Assign a new entry, such as a second loss, as a whole "
+    "(c.losses.name = recipe.entry(...)) before its keys"
 )
 
 
-class ConfigFile(flags.ArgumentParser):
-    """Parser of the flag --config: runs the config file and checks the keys of overrides."""
+def read_config(options: "ConfigOptions") -> Config:
+    """Returns the typed configuration of a command line.
 
-    def __init__(self, inner: Any, keys: Sequence[str] = ()) -> None:
-        """Wraps the parser of ml_collections; keys are arguments such as --config.KEY=VALUE."""
-        super().__init__()
-        self._inner, self._keys = inner, keys
-
-    def parse(self, argument: str) -> Any:
-        """Returns the result of `get_config`.
-
-        Raises:
-          UserError: names the file and line, or the override's key.
-        """
-        argument = shipped.resolve(argument)
-        can_import_configs(Path(argument.split(":", 1)[0]))
-        given = [(arg, match) for arg in self._keys if (match := re.match(OVERRIDE, arg))]
-        try:
-            with command_line(match["key"] for _, match in given):
-                config = self._inner.parse(argument)
-            getattr(config, "keys", None)  # ml_collections raises an OSError only here
-        except Exception as error:
-            raise UserError(mistake_in(argument.split(":", 1)[0], error)) from error
-        if not isinstance(config, ml_collections.ConfigDict):
-            raise UserError(
-                f"{argument}: get_config returned {config!r:.40}, not a configuration: begin with "
-                "c = recipe.base() and end it with return c."
-            )
-        _open_topology(config, {match["key"] for _, match in given})
-        for arg, match in given:
-            _begin(config, match["key"])
-            _switch(config, match["key"], arg.partition("=")[2])
-        for arg, match in given:
-            _check_key(config, match["key"], arg, negated=bool(match["no"]))
-        return config
+    Raises:
+      UserError: --config is missing, or a key has a bad value.
+    """
+    if options.config is None:
+        raise UserError(
+            "--config is missing. Use --config=quickstart, or train on your data with "
+            "`big-retrieval train --data=FOLDER`."
+        )
+    _check_file(options.config)
+    changes = overrides.parse_overrides(options.keys)
+    raw = run_config_file(options.config, [change.key for change in changes])
+    overrides.apply_overrides(raw, changes)
+    config = configs.load(raw)
+    unused = registry.unused(config.plugins)
+    for file in filter(lambda file: Path(file) in unused, options.plugins):
+        log.warning(f"--plugins={file} defines no part that this config uses")
+    return config
 
 
-def run_config_file(text: str) -> Any:
-    """Runs a config file without command-line flags.
+def _check_file(text: str) -> None:
+    """Raises if the value of --config does not name a Python file."""
+    path = Path(shipped.resolve(text).split(":", 1)[0])
+    if path.is_file() and path.suffix == ".py":
+        return
+    if text and path.parent == Path() and path.suffix != ".py" and not path.exists():
+        near = difflib.get_close_matches(path.stem, shipped.configs(), 1)
+        hint = f"did you mean {near[0]}?" if near else "big-retrieval configs lists the names."
+        raise UserError(f"--config: no file or config {str(path)!r}; {hint}")
+    file = shipped.nearest_file(path, Path("configs"))
+    hint = f"did you mean {file}?" if file else "use FILE.py or FILE.py:ARGUMENT."
+    reason = f"no file {str(path) if text else text!r}"
+    if text and path.exists():
+        reason = f"not a Python file: {path}"
+    raise UserError(f"--config: {reason}; {hint}")
+
+
+def run_config_file(text: str, keys: Collection[str] = ()) -> ml_collections.ConfigDict:
+    """Runs a config file and returns the result of its `get_config`, locked.
 
     Args:
       text: as --config, a name or file with an optional argument: "quickstart:runlocal".
-
-    Returns:
-      The result of its `get_config`.
+      keys: keys that the command line sets afterwards, such as "data.path".
 
     Raises:
-      UserError: there is no such file, or it fails.
+      UserError: there is no such file, or it fails; names the file and line.
     """
-    name, _, arg = shipped.resolve(text).partition(":")
+    name, colon, argument = shipped.resolve(text).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
-        raise UserError(f"There is no config {name!r}. `big-retrieval configs` lists them.")
+        raise UserError(f"Unknown config {name!r}. `big-retrieval configs` lists them.")
     can_import_configs(path)
     try:
-        return runpy.run_path(str(path), run_name="config_file")["get_config"](arg)
-    except Exception as problem:
-        raise UserError(mistake_in(name, problem)) from problem
+        with command_line(keys):
+            namespace = runpy.run_path(name, run_name="config_file")
+            if "get_config" not in namespace:
+                raise UserError(f"{name} has no function get_config(arg).")
+            config = namespace["get_config"](*([argument] if colon else ()))
+    except Exception as error:
+        raise UserError(mistake_in(name, error)) from error
+    if not isinstance(config, ml_collections.ConfigDict):
+        raise UserError(
+            f"{text}: get_config returned {config!r:.40}, not a configuration. Begin with "
+            "c = recipe.base() and end with return c."
+        )
+    return config.lock()
 
 
 def can_import_configs(path: Path) -> None:
-    """Lets a config file import its neighbours from any working directory.
+    """Lets a config file import files of its folder from any working directory.
 
-    Neighbours have their own names; in a folder `configs`, also `configs.<name>`.
+    Their names are the files' names; in a folder `configs`, also `configs.<name>`.
     """
     parents = path.resolve().parents
     folders = [parents[0], *(folder.parent for folder in parents if folder.name == "configs")]
@@ -102,112 +112,32 @@ def can_import_configs(path: Path) -> None:
             sys.path.append(str(folder))
 
 
-def _open_topology(config: Any, keys: Collection[str]) -> None:
-    """Makes `config.topology` a group if the command line sets a key of it, else text."""
-    named = config.get("topology")
-    with config.ignore_type(), config.unlocked():
-        if "topology" in keys:  # replaced as a whole
-            config.topology = ""
-        elif isinstance(named, str) and any(key.startswith("topology.") for key in keys):
-            config.topology = schema.to_config_dict(topology_part(named))
-
-
-def _begin(config: Any, key: str) -> None:
-    """Adds entries that only the command line names, to groups whose new entries have one type.
-
-    These are `init`, `optimizer.groups`, `optimizer.phases`, and `trackers`, whose names are types.
-    """
-    cls: Any = Config
-    node: Any = config
-    names = key.split(".")
-    while len(names) > 1 and dataclasses.is_dataclass(cls):
-        name, *names = names
-        kind = annotations.entry_kind(cls, name, names[0])
-        cls = annotations.hints_of(cls).get(name)
-        node = node.get(name)
-        if not isinstance(node, ml_collections.ConfigDict):
-            return
-        if kind is not None:
-            entry, *names = names
-            if names and entry not in node:
-                with config.unlocked():
-                    node[entry] = schema.to_config_dict(kind())
-            cls, node = kind, node.get(entry)
-
-
-def _switch(config: Any, key: str, value: str) -> None:
-    """Converts a group to the type that the command line gives, so that its keys can follow.
-
-    Shared keys keep their values and new keys get their defaults. Keys of a source at the default
-    of the old type get the default of the new type.
-    """
-    *path, last = key.split(".")
-    if last != "type" or not path:
-        return
-    try:
-        group = functools.reduce(operator.getitem, path[:-1], config)
-        old, known = group[path[-1]], annotations.variants_at(Config, config, path)
-        old_type = old.type
-    except (AttributeError, KeyError, TypeError):  # `_check_key` reports unknown keys
-        return
-    if value not in known or old_type == value:
-        return
-    new, cls = schema.to_config_dict(known[value]()), known.get(str(old_type))
-    usual = schema.to_config_dict(cls()) if cls and issubclass(cls, Source) else {}
-    for name in set(old) & set(new) - {"type"}:
-        if name not in usual or old[name] != usual[name]:  # "txt" is the text of tars alone
-            new[name] = old[name]
-    with config.unlocked():
-        group[path[-1]] = new
-
-
-def _check_key(config: Any, key: str, arg: str, *, negated: bool) -> None:
-    """Raises if an override names no key, or replaces a group by some of its keys."""
-    node, path = config, "config"
-    for name in key.split("."):
-        name = name.split("[", 1)[0]
-        if not isinstance(node, ml_collections.ConfigDict):
-            raise UserError(f"{arg}: {path} is a single value: set --{path}=VALUE.")
-        if name not in node:
-            raise UserError(schema.unknown_key(path, name, node, node.to_dict()))
-        node, path = node[name], f"{path}.{name}"
-    if negated and not isinstance(node, bool):
-        raise UserError(f"{arg}: {path} is not a True or False; set it as --{path}=value.")
-
-
-def chain(problem: BaseException | None) -> Iterator[BaseException]:
-    """Yields an exception and its causes."""
-    while problem is not None:
-        yield problem
-        problem = problem.__cause__ or problem.__context__
-
-
-def mistake_in(file: str, problem: Exception) -> str:
+def mistake_in(file: str, error: Exception) -> str:
     """Returns the error message for an exception of a config or sweep file."""
-    for cause in chain(problem):
+    cause: BaseException | None = error
+    while cause is not None:
         text = " ".join(str(cause).split())
         if isinstance(cause, AttributeError | KeyError):  # of a ConfigDict: "'key'" and a hint
             text = NO_ENTRY.format(text.strip(QUOTES)) if " " not in text else text
         if isinstance(cause, SyntaxError):
             line = f", line {cause.lineno}" if cause.lineno else ""
             return f"{cause.filename or file}{line} is not Python: {cause.msg}."
-        where = _users_line(cause)
+        location = _users_line(cause)
         if isinstance(cause, UserError):
-            own = text.startswith("config argument")  # on the command line, not in the file
-            return text if own or not where else f"{where}: {text}"
-        if where:
-            return f"{where}: {type(cause).__name__}: {text}"
-        if "no attribute 'get_config'" in text:
-            return f"{file} has no function get_config(arg); see configs/quickstart.py."
+            is_argument = text.startswith("config argument")  # on the command line
+            return text if is_argument or not location else f"{location}: {text}"
+        if location:
+            return f"{location}: {type(cause).__name__}: {text}"
         if text.startswith("get_config()"):
             return f"{file}: {text}; it must be get_config(arg: str = '')."
-    return f"{file}: {type(problem).__name__}: {problem}"
+        cause = cause.__cause__ or cause.__context__
+    return f"{file}: {type(error).__name__}: {error}"
 
 
-def _users_line(problem: BaseException) -> str | None:
+def _users_line(error: BaseException) -> str | None:
     """Returns file and line of the innermost frame outside of libraries and this package."""
     libraries = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
-    for frame in reversed(traceback.extract_tb(problem.__traceback__)):
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if "site-packages" not in frame.filename and not frame.filename.startswith(libraries):
             return f"{frame.filename}, line {frame.lineno}"
     return None

@@ -15,7 +15,7 @@ from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 
 log = logging.getLogger(__name__)
 
-REMEDIES = {  # part of a message of jax -> remedy
+REMEDIES = {  # part of jax's message -> remedy
     "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
     "coordinator_address should be": "--distributed finds no cluster here; leave it out.",
 }
@@ -26,33 +26,33 @@ def guarded(main: Callable[[], Any]) -> None:
     try:
         main()
         sys.stdout.flush()  # raises here if the disk is full
-    except UserError as problem:
-        fail(problem)
+    except UserError as error:
+        fail(error)
     except KeyboardInterrupt:
         fail(UserError("interrupted."))
-    except Exception as problem:
-        if lacks_space(problem):
-            fail(no_space(problem))
-        if isinstance(problem, OSError) and problem.filename is not None:
-            fail(UserError(f"{problem.filename}: {problem.strerror}."))
-        first = str(problem).strip().partition("\n")[0]
+    except Exception as error:
+        if lacks_space(error):
+            fail(no_space(error))
+        if isinstance(error, OSError) and error.filename is not None:
+            fail(UserError(f"{error.filename}: {error.strerror}."))
+        first = str(error).strip().partition("\n")[0]
         remedy = next((text for sign, text in REMEDIES.items() if sign in first), None)
         if remedy:
             fail(UserError(f"{first.rstrip('.')}: {remedy}"))
-        if "RESOURCE_EXHAUSTED" not in str(problem):
+        if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         fail(
             UserError(
                 f"out of device memory ({first}): encode fewer rows at a time with "
                 "config.microbatch, set config.towers.<tower>.remat=block, or shard parameters "
-                "with config.mesh.fsdp; --plan says what fits."
+                "with config.mesh.fsdp. --plan prints the memory of a config."
             )
         )
 
 
-def fail(problem: Exception) -> None:
+def fail(error: Exception) -> None:
     """Logs the message and exits with status 2, without waiting for other threads."""
-    log.error(str(problem))
+    log.error(str(error))
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(2)
@@ -60,26 +60,14 @@ def fail(problem: Exception) -> None:
 
 @contextlib.contextmanager
 def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> Iterator[None]:
-    """Returns a context in which no other command writes to an output.
-
-    On SIGTERM, the context removes half-written files and releases the lock.
-
-    Args:
-      lock: result of `locks.in_folder` or `locks.beside`.
-      of: the output file or folder, as the user named it.
-      flag: flag that names the output.
-      wait: True waits for another process, as --wait does.
-
-    Raises:
-      UserError: another process writes to the output, it is not writable, or its disk is full.
-    """
+    """A context that holds the lock of an output; on SIGTERM, it cleans up and releases it."""
     with (
         unwinding_on_sigterm(),
         locks.Lock(lock, of=of, flag=flag, wait=wait, lost=fail),
     ):
         try:
             yield
-        except Exception as problem:
-            if isinstance(problem, UserError) or not lacks_space(problem):
+        except Exception as error:
+            if isinstance(error, UserError) or not lacks_space(error):
                 raise
-            raise no_space(problem, of) from None
+            raise no_space(error, of) from None

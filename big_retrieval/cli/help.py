@@ -17,14 +17,7 @@ VALUES = {int: "N", float: "NUMBER"}
 
 
 def text(doc: str, cls: Any, actions: Sequence[str] = (), config: Any = None) -> str:
-    """Returns the help of a command.
-
-    Args:
-      doc: description of the command.
-      cls: dataclass of its options; None if an action has to follow.
-      actions: words after which the command takes other flags.
-      config: configuration whose keys are listed; None for no keys.
-    """
+    """Returns the help of a command."""
     parts = [doc.strip()]
     if cls is not None:
         flags = [flag for flag in fields_of(cls) if not flag.details.words]
@@ -65,7 +58,7 @@ def _wrap(words: str) -> str:
 
 
 def _keys(part: Any, path: str) -> Iterator[str]:
-    """Yields a line for every key of a part of the configuration, and a line with its meaning."""
+    """Yields two lines for every key of a config: the key with its type, and its meaning."""
     hints, meanings = typing.get_type_hints(type(part)), meanings_of(type(part))
     for field in dataclasses.fields(part):
         value, name = getattr(part, field.name), f"{path}.{field.name}"

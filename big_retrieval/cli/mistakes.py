@@ -7,41 +7,11 @@ from pathlib import Path
 
 from big_retrieval.errors import UserError
 
-WANTED = {  # part of a message of absl -> valid values
-    "literal for int": "a whole number",
-    "string to float": "a number",
-    "Non-boolean": "True or False",
-    "as a ConfigDict": "a group of keys: set its single keys instead",
-}
 SHARED = ("config", "workdir", "plugins", "wait")  # flags of most commands
 
 
-def translate(error: Exception, argv: Sequence[str]) -> str:
-    """Returns the error message for an exception of absl about a flag's value."""
-    text = " ".join(str(error).split())
-    if match := re.match(r"flag --(\S+?)=(.*?): (.*)", text):
-        wanted = next((words for part, words in WANTED.items() if part in match[3]), match[3])
-        if choices := re.fullmatch(r"value should be one of <(.*)>", wanted):
-            wanted = f"one of {choices[1].replace('|', ', ')}"
-        name = match[1] if match[1].startswith("config.") else f"--{match[1]}"
-        if outside := re.fullmatch(r"(\S+) is not (.*)", wanted):  # of a flag with bounds
-            return f"{name} is {outside[1]}; it must be {outside[2].replace('integer', 'number')}."
-        given = {arg.lstrip("-").split("=")[0]: arg.partition("=")[2] for arg in argv}
-        return f"{name} is {given.get(match[1]) or match[2]!r}; it must be {wanted}."
-    if match := re.match(r"Missing value for flag (\S+)", text):
-        return f"{match[1]} has no value; write {match[1]}=VALUE."
-    return text or type(error).__name__
-
-
 def unknown_flag(name: str, command: str, known: Collection[str], argv: Sequence[str]) -> str:
-    """Returns the error message for a flag that a command does not take.
-
-    Args:
-      name: the flag.
-      command: name of the command.
-      known: names of its flags.
-      argv: the command line, whose --config may have a key of this name.
-    """
+    """Returns the error message for a flag that a command does not take."""
     first, dot, key = name.partition(".")
     if first in SHARED:
         return f"--{first} is not for {command}: leave it out."
@@ -73,4 +43,4 @@ def unexpected_word(word: str, most: int, command: str) -> str:
         hint = f"at most {most} such words are taken"
     elif command == "train" and Path(word).exists():
         hint = f"to train on it: --data={word}"
-    return f"{word!r} is no flag; {hint}."
+    return f"Not a flag: {word!r}; {hint}."

@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,40 +18,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CommonOptions:
-    """Options of every command."""
-
     # Lowest level of messages that are shown
     verbosity: Literal["debug", "info", "warning", "error"] = "info"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(CommonOptions):
-    """Options of commands that write files."""
-
     wait: bool = False  # Wait while another process writes to the same place
 
     def owning_file(self, path: Path | None, flag: str = "--out") -> AbstractContextManager[None]:
-        """Returns a context in which no other command writes a file, or makes a folder."""
-        return nullcontext() if path is None else owning(beside(path), path, flag, wait=self.wait)
+        """Returns a context that locks a file, or a folder that is renamed when complete."""
+        return self._owning(path, beside, flag)
 
     def owning_folder(self, path: Path | None, flag: str = "--out") -> AbstractContextManager[None]:
-        """Returns a context in which no other command writes into a folder."""
-        return (
-            nullcontext() if path is None else owning(in_folder(path), path, flag, wait=self.wait)
-        )
+        """Returns a context that locks a folder whose files are written one by one."""
+        return self._owning(path, in_folder, flag)
+
+    def _owning(
+        self, path: Path | None, lock_of: Callable[[Path], Path], flag: str
+    ) -> AbstractContextManager[None]:
+        return nullcontext() if path is None else owning(lock_of(path), path, flag, wait=self.wait)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PluginOptions(CommonOptions):
-    """Options of commands that load models."""
-
     plugins: Repeated = ()  # Python file that defines parts of the run
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigOptions(OutputOptions, PluginOptions):
-    """Options of commands that read a config."""
-
     config_source: ClassVar[str] = ""  # option from which the command builds a config instead
 
     # FILE.py or the name of a shipped config; with an argument: quickstart:runlocal
@@ -64,20 +60,14 @@ class ConfigOptions(OutputOptions, PluginOptions):
             raise UserError(f"{self.keys[0]} needs --config. Add --config=FILE.")
 
     def load_config(self) -> "Config":
-        """Returns the typed config with the keys of the command line.
-
-        Raises:
-          UserError: --config is missing, or a key has a bad value.
-        """
-        from big_retrieval.cli.read_config import read_config
+        """Returns the typed config with the keys of the command line."""
+        from big_retrieval.cli.config_file import read_config
 
         return read_config(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ConfigOptions):
-    """Options of commands that work in the run folder of a config."""
-
     workdir: Path | None = None  # Run folder; runs/<config>-<arg> by default
 
     @property
@@ -95,18 +85,12 @@ def default_folder(text: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class BeirOptions:
-    """BEIR's data sets as evaluators of any text model."""
-
     beir: str = ""  # Folder of BEIR's data sets: adds them as evaluators, and their average
     # Data sets to add, such as scifact,fiqa; by default all
     beir_sets: Annotated[tuple[str, ...], Flag(needs="beir")] = ()
 
     def add_evaluators(self, config: "Config") -> "Config":
-        """Returns a config with the evaluators; the same config without --beir.
-
-        Raises:
-          UserError: the model does not compare texts, or there is no such data set.
-        """
+        """Returns a config with the evaluators of --beir."""
         from big_retrieval.cli.beir import with_beir
 
         try:
@@ -117,8 +101,6 @@ class BeirOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedOptions:
-    """Properties of a third-party model that its files do not state."""
-
     tokenizer: str = ""  # Tokenizer of a third-party model that comes without one
     # Pooling of texts, if the model does not state it
     pool: Literal["first", "last", "mean"] | None = None

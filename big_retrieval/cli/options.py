@@ -22,12 +22,10 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from absl import flags
-
 from big_retrieval.cli import mistakes
+from big_retrieval.cli.values import parse_value, split_list
 from big_retrieval.errors import UserError
 
 T = TypeVar("T")
@@ -66,14 +64,7 @@ Repeated = Annotated[tuple[str, ...], Flag(repeated=True)]
 
 @dataclass(frozen=True)
 class CommandFlag:
-    """A flag of a command.
-
-    Attributes:
-      name: without dashes.
-      field: field of the options.
-      type: type of the value, without None.
-      details: properties that the type does not express.
-    """
+    """A flag of a command."""
 
     name: str
     field: dataclasses.Field[Any]
@@ -95,35 +86,26 @@ class CommandFlag:
         factory = self.field.default_factory
         return self.field.default is factory is dataclasses.MISSING
 
-    def define(self, values: flags.FlagValues) -> None:
-        """Defines the flag of absl; None stands for a flag that is not present."""
-        low, high = self.details.low, self.details.high
-        if self.choices:
-            flags.DEFINE_enum(self.name, None, self.choices, "", flag_values=values)
-        elif self.type in (int, float):
-            define = flags.DEFINE_integer if self.type is int else flags.DEFINE_float
-            define(self.name, None, "", lower_bound=low, upper_bound=high, flag_values=values)  # type: ignore[arg-type]
-        else:
-            define_text = flags.DEFINE_multi_string if self.details.repeated else flags.DEFINE_list
-            define = {bool: flags.DEFINE_bool, str: flags.DEFINE_string, Path: flags.DEFINE_string}
-            define.get(self.type, define_text)(self.name, None, "", flag_values=values)
-        if self.details.alias:
-            flags.DEFINE_alias(self.details.alias, self.name, flag_values=values)
+    def convert(self, texts: Sequence[str]) -> Any:
+        """Returns the value for the texts of all occurrences; without `repeated` the last counts.
 
-    def convert(self, value: Any) -> Any:
-        """Returns the field's value for a value of absl's flag."""
-        if isinstance(value, list):
-            return tuple(value)
-        return Path(value) if self.type is Path else value
+        Raises:
+          UserError: a text has another type, or its value is out of range.
+        """
+        name, text, low, high = f"--{self.name}", texts[-1], self.details.low, self.details.high
+        if typing.get_origin(self.type) is tuple:
+            return tuple(texts) if self.details.repeated else split_list(name, text)
+        if self.choices and text not in self.choices:
+            raise UserError(f"{name} is {text!r}; it must be one of {', '.join(self.choices)}.")
+        value: Any = text if self.choices else parse_value(name, text, self.type)
+        if (low is not None and value < low) or (high is not None and value > high):
+            bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+            raise UserError(f"{name} is {value}; it must be {bounds}.")
+        return value
 
 
 def fields_of(cls: Any, prefix: str = "") -> list[CommandFlag]:
-    """Returns a flag for every field; the class's own fields precede inherited ones.
-
-    Args:
-      cls: the dataclass.
-      prefix: text before each name, such as "data.".
-    """
+    """Returns a flag for every field; the class's own fields precede inherited ones."""
     hints = typing.get_type_hints(cls, include_extras=True)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     order = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())]
@@ -140,7 +122,7 @@ def flags_of(cls: Any, prefix: str = "") -> list[CommandFlag]:
 
 
 def _type_and_details(hint: Any) -> tuple[Any, Flag]:
-    """Returns the type in an annotation, without None, and its properties."""
+    """Returns the type in an annotation, without None, and its `Flag`."""
     details = Flag()
     while True:
         if typing.get_origin(hint) is Annotated:
@@ -168,27 +150,17 @@ def parse(
       UserError: an unknown, malformed or missing flag, or too many words.
     """
     known = {flag.name: flag for flag in flags_of(cls, prefix)}
-    others = [x for x in fields_of(cls) if x.details.words or x.details.keys]
+    takers = [x for x in fields_of(cls) if x.details.words or x.details.keys]
     options: dict[str, Any] = {}
-    for taker in others:
+    for taker in takers:
         if taker.details.keys:
             argv, options[taker.field.name] = _take_keys(argv, taker.details.keys)
-    values = flags.FlagValues()
-    for flag in known.values():
-        flag.define(values)
-    try:
-        words = values(["", *(_with_underscores(arg, values) for arg in argv)])[1:]
-    except flags.UnrecognizedFlagError as error:
-        raise UserError(
-            mistakes.unknown_flag(error.flagname, command, list(values), argv)
-        ) from None
-    except flags.Error as error:
-        raise UserError(mistakes.translate(error, argv)) from None
-    _take_words(words, others, options, command)
+    texts, words = _read_flags(argv, known.values(), command)
+    _take_words(words, takers, options, command)
     for name, flag in known.items():
-        if values[name].present:
-            options[flag.field.name] = flag.convert(values[name].value)
-            if (needs := flag.details.needs) and not values[needs].present:
+        if name in texts:
+            options[flag.field.name] = flag.convert(texts[name])
+            if (needs := flag.details.needs) and needs not in texts:
                 raise UserError(f"--{name} needs --{needs}. Add --{needs}, or remove --{name}.")
         elif flag.is_required and partial:
             options[flag.field.name] = None
@@ -197,20 +169,39 @@ def parse(
             if meaning[1:2].islower():
                 meaning = meaning[0].lower() + meaning[1:]
             raise UserError(f"--{name} is missing: {meaning}.")
-    if "config" in values and values["config"].present > 1:
-        raise UserError(f"--config is given {values['config'].present} times. Keep one.")
+    if (count := len(texts.get("config", ()))) > 1:
+        raise UserError(f"--config is given {count} times. Keep one.")
     return cls(**options)
 
 
-def _with_underscores(arg: str, values: flags.FlagValues) -> str:
-    """Returns an argument such as --dry-run=x with the name that is defined, --dry_run=x."""
-    name, equals, value = arg.partition("=")
-    underscored = name.lstrip("-").replace("-", "_")
-    negated = underscored.removeprefix("no_")
-    if negated != underscored and negated in values:
-        underscored = f"no{negated}"
-    is_known = underscored in values or underscored.removeprefix("no") in values
-    return f"--{underscored}{equals}{value}" if arg.startswith("-") and is_known else arg
+def _read_flags(
+    argv: Sequence[str], known: Iterable[CommandFlag], command: str
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns the texts of each flag by name, and the words that are not flags."""
+    by_name = {name: x for x in known for name in (x.name, x.details.alias) if name}
+    texts: dict[str, list[str]] = {}
+    words: list[str] = []
+    arguments = list(argv)
+    while arguments:
+        arg = arguments.pop(0)
+        if not arg.startswith("-") or arg == "-":
+            words.append(arg)
+            continue
+        given, equals, text = arg.lstrip("-").partition("=")
+        name = given.replace("-", "_")  # --dry-run is --dry_run
+        flag, opposite = by_name.get(name), by_name.get(re.sub("^no_?", "", name))
+        if flag is None and opposite is not None and not opposite.takes_value and not equals:
+            flag, text = opposite, "False"
+        elif flag is None:
+            raise UserError(mistakes.unknown_flag(given, command, by_name, argv))
+        elif not equals and not flag.takes_value:
+            text = "True"
+        elif not equals:
+            if not arguments:
+                raise UserError(f"{arg} has no value; write {arg}=VALUE.")
+            text = arguments.pop(0)
+        texts.setdefault(flag.name, []).append(text)
+    return texts, words
 
 
 def _take_keys(argv: Sequence[str], name: str) -> tuple[list[str], tuple[str, ...]]:
@@ -230,13 +221,27 @@ def _take_keys(argv: Sequence[str], name: str) -> tuple[list[str], tuple[str, ..
 def _take_words(
     words: Sequence[str], others: Sequence[CommandFlag], options: dict[str, Any], command: str
 ) -> None:
-    """Gives the words of the command line that are not flags to the field that takes them."""
+    """Gives the words that are not flags to the field that takes them."""
     taker = next((x for x in others if x.details.words), None)
     most = taker.details.words if taker else 0
     if len(words) > most:
         raise UserError(mistakes.unexpected_word(words[most], most, command))
     if taker and words:
         options[taker.field.name] = tuple(words)
+
+
+def only_one(options: Any, *names: str, required: bool = False) -> str:
+    """Returns the name of the only flag that is set, or "".
+
+    Raises:
+      UserError: several flags are set, or none with `required`.
+    """
+    present = [name for name in names if getattr(options, name)]
+    if len(present) > 1:
+        raise UserError(f"--{present[0]} and --{present[1]} are both given. Keep one of them.")
+    if required and not present:
+        raise UserError(f"Add one of {', '.join(f'--{name}' for name in names)}.")
+    return "".join(present)
 
 
 def select(cls: type[T], options: Any) -> T:

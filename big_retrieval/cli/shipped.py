@@ -46,12 +46,7 @@ def resolve(text: str) -> str:
 
 
 def nearest_file(path: Path, *folders: Path) -> Path | None:
-    """Returns the Python file whose name is most similar to a missing file's, or None.
-
-    Args:
-      path: the missing file, which selects the folder if it names one.
-      *folders: folders to search otherwise.
-    """
+    """Returns the Python file whose name is most similar to a missing file's, or None."""
     places = folders if path.parent == Path() else (path.parent,)
     files = {file.name: file for place in places for file in place.glob("*.py")}
     near = difflib.get_close_matches(f"{path.stem}.py", files, 1)

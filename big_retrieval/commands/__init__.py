@@ -34,7 +34,6 @@ COMMANDS = {
     "push": "Export a model and upload it to a model hub.",
     "data": "Inspect, convert or split data; locate and check published data sets.",
     "configs": "List the configs that come with the package.",
-    "completion": "Print the script that completes commands in a shell.",
 }
 
 
@@ -61,24 +60,22 @@ def run(name: str, argv: Sequence[str]) -> None:
 def overview() -> str:
     """Returns the text of `big-retrieval --help`."""
     width = max(map(len, COMMANDS))
-    return "\n".join(
-        [
-            "Contrastive retrieval models in JAX: train, evaluate, search, explain, export.",
-            "",
-            f"    {PROGRAM} COMMAND [--flag=value ...]",
-            "",
-            "Commands:",
-            *(f"  {name:<{width}}  {about}" for name, about in COMMANDS.items()),
-            "",
-            f"{PROGRAM} COMMAND --help describes a command and its flags.",
-        ]
-    )
+    commands = "\n".join(f"  {name:<{width}}  {about}" for name, about in COMMANDS.items())
+    return f"""\
+Contrastive retrieval models in JAX: train, evaluate, search, explain, export.
+
+    {PROGRAM} COMMAND [--flag=value ...]
+
+Commands:
+{commands}
+
+{PROGRAM} COMMAND --help describes a command and its flags."""
 
 
 def unknown(word: str) -> str:
     """Returns the error message for a first word that is not a command."""
     if word.startswith("-"):
-        return f"{word} stands before the command: write {PROGRAM} COMMAND {word}."
+        return f"{word} precedes the command. Write {PROGRAM} COMMAND {word}."
     near = difflib.get_close_matches(word, COMMANDS, 1)
     hint = f"did you mean {near[0]}?" if near else f"{PROGRAM} --help lists them."
-    return f"there is no command {word!r}: {hint}"
+    return f"Unknown command {word!r}: {hint}"

@@ -3,14 +3,12 @@
     big-retrieval compare RUN_A RUN_B [--mode_a=MODE] [--mode_b=MODE] [--out=FILE.csv]
     big-retrieval compare A.trec B.trec --qrels=FILE [--metrics=nDCG@10,MRR@10,R@100]
 
-The first takes run folders, or folders of `evaluate --rankings`, with
-rankings/<evaluator>/queries.csv; the second TREC run files, measured as by trec_eval. Modes are the
-evaluators' modes, such as bag: --mode_b=bag compares a dense model with the bags of a lexical one,
-and RUN RUN --mode_b=bag a lexical model with its own bags. For every metric of both systems, the
-table has the two means, B minus A, the p of a two-sided paired t-test over the queries, and the
-numbers of queries where B is better, the same and worse. Among many tests some have a small p by
-chance. --largest=R-precision:3 lists the three queries where B gains most in a metric, for
-`big-retrieval evaluate --show`.
+Systems are run folders with rankings (`evaluate --rankings`), or TREC run files, measured as by
+trec_eval. Modes are the evaluators' modes: --mode_b=bag compares a dense model with the bags of a
+lexical model. For every metric of both systems, the table has both means, B minus A, the p of a
+two-sided paired t-test over the queries, and the numbers of queries where B is better, equal and
+worse. Among many tests some have a small p by chance. --largest=R-precision:3 lists the three
+queries where B gains most.
 """
 
 from dataclasses import dataclass
@@ -24,8 +22,6 @@ from big_retrieval.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(OutputOptions):
-    """Options of `big-retrieval compare`."""
-
     systems: Annotated[tuple[str, ...], Flag(words=2)] = ()
     qrels: Path | None = None  # For run files: relevant documents, TREC's qrels or BEIR's tsv
     metrics: tuple[str, ...] = ("nDCG@10", "MRR@10", "R@100")  # For run files: metrics of the table
@@ -38,18 +34,17 @@ class CompareOptions(OutputOptions):
 
 
 def main(options: CompareOptions) -> None:
-    """Reads both systems, compares them and prints a table."""
     from big_retrieval.evals import comparison
 
     if len(options.systems) != 2:
-        raise UserError("give two systems: big-retrieval compare RUN_A RUN_B.")
+        raise UserError("Compare needs two systems: big-retrieval compare RUN_A RUN_B.")
     a, b = map(Path, options.systems)
     metric, colon, count = options.largest.partition(":")
     if options.largest and not (colon and count.isdecimal() and int(count) and not options.qrels):
         raise UserError("--largest is METRIC:COUNT, such as R-precision:3, and is for folders.")
     if options.qrels:
         if options.mode_a or options.mode_b:
-            raise UserError("--mode_a and --mode_b are for folders; leave them out with --qrels.")
+            raise UserError("--mode_a and --mode_b are for folders. Remove them, or --qrels.")
         metrics = list(options.metrics)
         pairs = comparison.values_of_files(a, b, options.qrels, metrics, options.duplicates)
     else:

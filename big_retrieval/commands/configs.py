@@ -19,23 +19,16 @@ from big_retrieval.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigsOptions(CommonOptions):
-    """Options of `big-retrieval configs`."""
-
     names: Annotated[tuple[str, ...], Flag(words=4)] = ()
 
 
 def main(options: ConfigsOptions) -> None:
-    """Prints the configs and their folders, or a table of the named configs' hyper-parameters.
-
-    Raises:
-      UserError: the package was installed without configs, or a named config cannot be read.
-    """
     if options.names:
         _compare(options.names)
         return
     files = shipped.configs()
     if not files:
-        raise UserError("this installation has no configs: install big_retrieval again with pip.")
+        raise UserError("This installation has no configs. Install big_retrieval again with pip.")
     width = max(map(len, files))
     for name, file in files.items():
         print(f"{name:<{width}}  {shipped.summary(file)}")

@@ -7,22 +7,19 @@
     big-retrieval data check NAME [--data=FOLDER]
     big-retrieval data stores [--delete [--all]]
 
-`inspect` prints the contents of the data and some examples. `convert` writes ArrayRecord shards,
-which --config.data.path=FOLDER (source type `pairs`) reads. `split` draws the four-way split of
-judged pairs (GCL), given by --config, or by the keys of a source of the type `graded` as flags
---data.KEY. `get` prints where a published data set is, its license and size, and where the configs
-look for it; `check` compares a folder with it. `stores` lists the stores that files were read into,
-with sizes and last uses; --delete deletes those that are not needed.
+`inspect` prints the contents of the data and some examples. `convert` writes ArrayRecord shards for
+--config.data.path (source type `pairs`). `split` draws the four-way split of judged pairs (GCL)
+from --config, or from flags --data.KEY, the keys of the source type `graded`. `get` prints the
+address, license and size of a published data set, and the folder that configs expect; `check`
+compares a folder with it. `stores` lists the stores of files that were read; --delete deletes the
+stores that are not needed.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from big_retrieval.cli.option_groups import (
-    CommonOptions,
-    ConfigOptions,
-)
+from big_retrieval.cli.option_groups import CommonOptions, ConfigOptions
 from big_retrieval.cli.options import AtLeast1, Flag, parse, select
 from big_retrieval.data.judged.split_options import SplitOptions
 from big_retrieval.errors import UserError
@@ -34,16 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ConfigOptions):
-    """Options of actions that read a source of a config."""
-
     source: str = "data"  # Source to read: data, or evals.NAME
 
     def read_source(self) -> "tuple[Config, Source]":
-        """Returns the config and the source that --source names.
-
-        Raises:
-          UserError: there is no such source.
-        """
+        """Returns the config and the source that --source names."""
         from big_retrieval.config.checks import check
 
         config = self.load_config()
@@ -53,29 +44,23 @@ class SourceOptions(ConfigOptions):
             return config, config.data
         if kind != "evals" or name not in config.evals:
             known = ", ".join(["data", *(f"evals.{name}" for name in sorted(config.evals))])
-            raise UserError(f"--source is {self.source!r}; this config has {known}.")
+            raise UserError(f"--source is {self.source!r}; the config has: {known}.")
         return config, config.evals[name].data
 
 
 @dataclass(frozen=True, kw_only=True)
 class InspectOptions(SourceOptions):
-    """Options of `data inspect`."""
-
     limit: AtLeast1 = 1000  # Number of records to read
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions(SourceOptions):
-    """Options of `data convert`."""
-
     out: Path  # Folder of the shards
     shard_records: AtLeast1 = 10_000  # Records per shard
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCommandOptions(SplitOptions, SourceOptions):
-    """Options of `data split`."""
-
     out: Path  # Folder of the split
     # Without --config: key of judged pairs, such as path, queries, documents, score or where
     data_keys: Annotated[tuple[str, ...], Flag(keys="data")] = ()
@@ -83,28 +68,21 @@ class SplitCommandOptions(SplitOptions, SourceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GetOptions(CommonOptions):
-    """Options of `data get`."""
-
     names: Annotated[tuple[str, ...], Flag(words=1)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(GetOptions):
-    """Options of `data check`."""
-
     data: str = ""  # Folder of the data set
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoresOptions(CommonOptions):
-    """Options of `data stores`."""
-
     delete: bool = False  # Delete the stores that are not needed
     all: Annotated[bool, Flag(needs="delete")] = False  # Delete all stores
 
 
 def inspect(options: InspectOptions) -> None:
-    """Prints the contents of the source and some examples."""
     from big_retrieval.data import inspection
     from big_retrieval.data.build import make_negatives, make_readers, make_source, make_tokenizer
     from big_retrieval.data.duplicates import compared
@@ -125,7 +103,6 @@ def inspect(options: InspectOptions) -> None:
 
 
 def convert(options: ConvertOptions) -> None:
-    """Writes the source's records as ArrayRecord shards."""
     from big_retrieval.config import schema
 
     config, source = options.read_source()
@@ -135,9 +112,7 @@ def convert(options: ConvertOptions) -> None:
         from big_retrieval.data.formats.shards import convert as convert_source
 
         if any(part.graded for part in source.inside()):
-            raise UserError(
-                "--source names judged pairs, which shards cannot hold; train from their own files."
-            )
+            raise UserError("Shards cannot hold judged pairs (--source). Train from their files.")
         index, damage = convert_source(
             make_source(source),
             folder,
@@ -152,7 +127,6 @@ def convert(options: ConvertOptions) -> None:
 
 
 def split(options: SplitCommandOptions) -> None:
-    """Writes the four-way split of judged pairs."""
     from big_retrieval.data.judged.split_files import describe, split_files
 
     for name in ("query_share", "document_share", "dev_share"):
@@ -168,51 +142,38 @@ def split(options: SplitCommandOptions) -> None:
 
 
 def _judged_pairs(options: SplitCommandOptions) -> "Graded":
-    """Returns the source of --config, or of the flags --data.KEY.
-
-    Raises:
-      UserError: no path, keys that do not go together, or another type of source.
-    """
+    """Returns the source of --config, or of the flags --data.KEY."""
     from big_retrieval.config.ranges import out_of_range
     from big_retrieval.data.judged.open_graded import Graded
 
     if options.config is not None:
         _, source = options.read_source()
         if not isinstance(source, Graded):
-            raise UserError(
-                f"--source is of the type {source.type!r}; only judged pairs ('graded') can be "
-                "split."
-            )
+            raise UserError(f"--source has the type {source.type!r}; split needs 'graded'.")
         return source
     source = parse(Graded, options.data_keys, prefix="data.", command="data split")
     if not source.path:
-        raise UserError(
-            "--data.path is missing: the file of the pairs (or give --config, whose config.data "
-            "has judged pairs)."
-        )
+        raise UserError("--data.path is missing: the file of judged pairs. Or use --config.")
     for message in (*out_of_range(source, "--data"), *source.check_columns("--data")):
         raise UserError(message)
     return source
 
 
 def get(options: GetOptions) -> None:
-    """Prints where a published data set is, or lists all of them."""
     from big_retrieval.data import catalogue
 
     catalogue.get("".join(options.names))
 
 
 def check(options: CheckOptions) -> None:
-    """Compares a folder with a published data set."""
     from big_retrieval.data import catalogue
 
     if not options.names:
-        raise UserError("say what to check: big-retrieval data check NAME [--data=FOLDER].")
+        raise UserError("The name is missing: big-retrieval data check NAME [--data=FOLDER].")
     catalogue.check(options.names[0], options.data)
 
 
 def stores(options: StoresOptions) -> None:
-    """Lists the stores, or deletes those that are not needed."""
     from big_retrieval.data.stores.cache import delete_stores, print_stores, stores_folder
 
     if options.delete:

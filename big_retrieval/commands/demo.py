@@ -22,15 +22,12 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class DemoCommandOptions(DemoOptions, PluginOptions):
-    """Options of `big-retrieval demo`."""
-
     host: str = "127.0.0.1"  # Address to listen at; 0.0.0.0 for all machines
     # Port to listen at; 0 for any that is free
     port: Annotated[int, Flag(low=0, high=65535)] = 8000
 
 
 def main(options: DemoCommandOptions) -> None:
-    """Serves the page."""
     from big_retrieval.demo.server import serve
 
     with unwinding_on_sigterm():

@@ -7,26 +7,18 @@
     big-retrieval evaluate --untrained --config=FILE [--out=FOLDER]
     big-retrieval evaluate --bm25 --config=FILE [--out=FOLDER]
 
-RUN is a run folder or a single checkpoint, which need no config. --data evaluates it on other data,
-in any form that `train --data` takes: retrieval, both ways, between images and texts, or between
-queries and documents; for judged pairs (clicks), a ranking of all documents for each query. If data
-has splits, the test split counts. --image, --text, --query, --document, --score and --document_id
-name columns; by default `evaluate` takes the columns of the training data, or chooses them by
+RUN is a run folder or a checkpoint. --data evaluates it on other data, in any form that `train
+--data` takes: retrieval in both directions, or a ranking of judged pairs (clicks). It uses the test
+split, if any. By default `evaluate` takes the columns of the training data, or chooses them by
 their names, and prints them.
 
-The others take the evaluators from --config: for a third-party model from a file, folder or hub
-name (see `big-retrieval import`), for the config's model before its first step, and for BM25, which
-ranks by the words that query and document share.
-
---beir=FOLDER adds BEIR's data sets, or some of them (--beir_sets=scifact,fiqa), to the evaluators
-of any text model or config, with their average as ranking/traffic/nDCG@10. --eval runs only some of
-the evaluators.
+--init, --untrained and --bm25 take the evaluators from --config. --beir adds BEIR's data sets, with
+their average as ranking/traffic/nDCG@10.
 
 The command prints the metrics and writes them to FOLDER/evaluation.json, with examples of results
-in FOLDER/examples/. FOLDER is the run folder by default; without a run folder and --out nothing is
-written, and with --data only into --out. --rankings adds FOLDER/rankings/<evaluator>/ with a TREC
-run and the metrics of every query, which `big-retrieval compare` compares. --show=12,40 writes the
-examples of these queries, too, by their names in queries.csv.
+in FOLDER/examples/. FOLDER is the run folder by default; with --data, or without a run folder, only
+--out is written. --rankings adds FOLDER/rankings/<evaluator>/ with a TREC run and the metrics of
+every query, for `big-retrieval compare`.
 """
 
 import dataclasses
@@ -37,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from big_retrieval.cli.option_groups import BeirOptions, ConfigOptions, PretrainedOptions
-from big_retrieval.cli.options import Flag
+from big_retrieval.cli.options import Flag, only_one
 from big_retrieval.errors import UserError
 from big_retrieval.own_data.data_flags import DataFlags, select_data_flags
 
@@ -52,8 +44,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(ConfigOptions, BeirOptions, PretrainedOptions, DataFlags):
-    """Options of `big-retrieval evaluate`."""
-
     run: Path | None = None  # Run or checkpoint folder to evaluate
     out: Path | None = None  # Folder of the results; the run folder by default
     # Step of the checkpoint; by default the step of results.json, else the newest intact one
@@ -63,25 +53,25 @@ class EvaluateOptions(ConfigOptions, BeirOptions, PretrainedOptions, DataFlags):
     untrained: bool = False  # Evaluate the config's model before its first step
     bm25: bool = False  # BM25 over the texts instead of a model
     rankings: bool = False  # Write rankings (TREC runs) and each query's metrics, too
-    show: tuple[str, ...] = ()  # Queries of retrieval evaluators to write examples of, too
+    # Queries of retrieval evaluators to write examples of, by their names in queries.csv
+    show: tuple[str, ...] = ()
     data: str | None = None  # With --run: other files to evaluate it on
     separator: Annotated[str, Flag(needs="data")] = ""  # Text between several texts in a cell
     eval: tuple[str, ...] = ()  # Evaluators to run; all by default
 
 
 def main(options: EvaluateOptions) -> None:
-    """Evaluates the system."""
     mode, folder = _mode(options), _folder(options)
     for flag in ("show", "rankings"):
         if getattr(options, flag) and folder is None:
-            raise UserError(f"--{flag} needs a folder to write to: give --out.")
-    # A run that still trains can be evaluated: that writes other files, with another lock.
+            raise UserError(f"--{flag} needs a folder to write to. Add --out=FOLDER.")
+    # The lock is not the run's: a run that still trains can be evaluated.
     with options.owning_file(folder and folder / FILE):
         _evaluate(options, mode, folder)
 
 
 def _evaluate(options: EvaluateOptions, mode: str, folder: Path | None) -> None:
-    """Evaluates, and writes the results into a folder; None writes nothing."""
+    """Evaluates and prints; writes the results into the folder, if any."""
     from big_retrieval.config import schema
     from big_retrieval.io.durable import write_bytes
     from big_retrieval.io.manifest import to_json
@@ -101,9 +91,8 @@ def _evaluate(options: EvaluateOptions, mode: str, folder: Path | None) -> None:
             examples.warn_of_unknown()
     table(metrics)
     if folder is None:
-        no_run = f"{options.run} is no run folder, so nothing is written to it; "
-        reason = no_run if options.run and not options.data else "nothing is written; "
-        log.info(f"{reason}--out says where to")
+        reason = f"{options.run} is not a run folder" if options.run and not options.data else ""
+        log.info(f"{reason or 'no --out'}: nothing is written; --out=FOLDER writes the results")
         return
     content = {**metrics, "checkpoint": system.checkpoint}
     if config is not None:  # for a sweep to compare
@@ -116,64 +105,43 @@ def _evaluate(options: EvaluateOptions, mode: str, folder: Path | None) -> None:
 
 
 def _mode(options: EvaluateOptions) -> str:
-    """Returns "init", "untrained" or "bm25"; "" for a run.
-
-    Raises:
-      UserError: flags that do not go together.
-    """
-    modes = [name for name in ("init", "untrained", "bm25") if getattr(options, name)]
-    mode = modes[0] if modes else ""
-    systems = (["run"] if options.run else []) + modes
-    if len(systems) > 1:
-        raise UserError(f"--{systems[0]} and --{systems[1]} are both given; keep one of them.")
-    if not systems:
-        raise UserError("--run is missing: the run or checkpoint folder to evaluate.")
-    if not mode and options.config is not None:
-        raise UserError(
-            "--config is not for evaluate with a run, whose checkpoint has one: leave it out, or "
-            "say --init, --untrained or --bm25."
-        )
+    """Returns "init", "untrained" or "bm25"; "" for a run. Rejects flags that contradict."""
+    mode = only_one(options, "run", "init", "untrained", "bm25").replace("run", "")
+    only_one(options, "data", "eval")
+    only_one(options, "data", "beir")
     if mode != "init" and any(options.model_flags().values()):
-        raise UserError("--tokenizer, --pool and --head go with --init; a run has them.")
-    if options.data and mode:
-        raise UserError(f"--data goes with --run; with --{mode} the config names the data.")
-    if options.data and (options.eval or options.beir):
-        other = "--eval" if options.eval else "--beir"
-        raise UserError(f"--data and {other} are both given; keep one of them.")
-    if mode and options.step is not None:
-        raise UserError(f"--step is for runs; leave it out with --{mode}.")
-    if mode and options.config is None:
-        raise UserError(f"--config is missing: with --{mode} its evaluators and fields are used.")
+        raise UserError("--tokenizer, --pool and --head are for --init. Remove them.")
+    if not mode:
+        if options.run is None:
+            raise UserError("--run is missing: the run or checkpoint folder to evaluate.")
+        if options.config is not None:
+            raise UserError(
+                "--config is not for evaluate with a run, whose checkpoint has a config. Remove "
+                "it, or add --init, --untrained or --bm25."
+            )
+        return mode
+    for flag, value in (("data", options.data), ("step", options.step)):
+        if value is not None:
+            raise UserError(f"--{flag} is for --run. Remove it, or --{mode}.")
+    if options.config is None:
+        raise UserError(f"--config is missing: --{mode} needs its evaluators and fields.")
     return mode
 
 
 def _folder(options: EvaluateOptions) -> Path | None:
-    """Returns the folder of evaluation.json; None writes nothing.
-
-    Raises:
-      UserError: the folder is a run's, but another system is evaluated.
-    """
+    """Returns the folder of evaluation.json, None to write nothing; never another run's folder."""
     run, folder = options.run, options.out
     if folder is None:
         is_run = run is not None and (run / "checkpoints").is_dir() and not options.data
         return run if is_run else None
     is_same = run is not None and run.resolve() == folder.resolve()
     if (folder / "checkpoints").exists() and not is_same:
-        raise UserError(f"--out {folder} is a run, and something else is evaluated; give another.")
+        raise UserError(f"--out {folder} is another run's folder. Choose another folder.")
     return folder
 
 
 def _with_evaluators(options: EvaluateOptions, config: "Config", scratch: Path) -> "Config":
-    """Returns a config with the evaluators of the flags.
-
-    Args:
-      options: the flags.
-      config: config of the model.
-      scratch: folder for rows of --data that have to be written again.
-
-    Raises:
-      UserError: there is no evaluator of this name, or the data do not fit.
-    """
+    """Returns a config with the evaluators of the flags; rows of --data may go to `scratch`."""
     if options.data:
         from big_retrieval.own_data.evaluated import on_data
 
@@ -182,8 +150,8 @@ def _with_evaluators(options: EvaluateOptions, config: "Config", scratch: Path) 
     config = options.add_evaluators(config)
     for name in options.eval:
         if name not in config.evals:
-            known = ", ".join(sorted(config.evals)) or "none at all"
-            raise UserError(f"--eval: there is no evaluator {name!r}; this config has {known}.")
+            known = ", ".join(sorted(config.evals)) or "none"
+            raise UserError(f"--eval: no evaluator {name!r}. The config has: {known}.")
     selected = {name: part for name, part in config.evals.items() if name in options.eval}
     return dataclasses.replace(config, evals=selected) if selected else config
 

@@ -1,19 +1,15 @@
 """Explains a model: words for lexical models, Grad-CAM for dense models.
 
-    big-retrieval explain --run=RUN --text="a red ball" [--with=ball.jpg]
-        [--mode=bag]
-    big-retrieval explain --run=RUN --image=ball.jpg [--patches=0:3,2:5]
-        [--map=ball] [--words=20] [--out=FOLDER]
-    big-retrieval explain examples --run=RUN --data=evals.test --out=FOLDER
-        [--count=24] [--seed=0] [--mode=bag]
+    big-retrieval explain --run=RUN --text="a red ball" [--with=ball.jpg] [--mode=bag]
+    big-retrieval explain --run=RUN --image=ball.jpg [--patches=0:3,2:5] [--map=ball] [--out=FOLDER]
+    big-retrieval explain --run=DENSE --text="a red ball" --image=ball.jpg [--out=FOLDER]
+    big-retrieval explain examples --run=RUN --data=evals.test --out=FOLDER [--count=24] [--seed=0]
     big-retrieval explain vocabulary --run=RUN --data=evals.test [--field=image]
     big-retrieval explain vocabulary --untrained --config=FILE --data=evals.test
-    big-retrieval explain --run=DENSE --text="a red ball" --image=ball.jpg [--out=FOLDER]
 
---text, --image and --patches can be given several times. --data is a source of the model's
-configuration (data, evals.NAME) or a file of pairs. --untrained takes the config's model before its
-first step, such as a published BERT. The last line is for a dense model: it shows the patches and
-words that the score of every text with every image comes from.
+For a dense model, the command shows the patches and words that produced the score of every text
+with every image. --untrained takes the config's model before its first step, such as a published
+BERT.
 """
 
 import importlib.util
@@ -22,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from big_retrieval.cli.option_groups import ConfigOptions, OutputOptions, PluginOptions
-from big_retrieval.cli.options import AtLeast1, Repeated
+from big_retrieval.cli.options import AtLeast1, Repeated, only_one
 from big_retrieval.errors import UserError
 
 BATCH = 256  # texts or images that an untrained model encodes at a time
@@ -30,11 +26,9 @@ BATCH = 256  # texts or images that an untrained model encodes at a time
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(OutputOptions, PluginOptions):
-    """Options of explanations of a model's embeddings."""
-
     run: Path  # Run or checkpoint folder
     field: str | None = None  # Model field of the texts or images, if the model has several
-    with_field: str | None = None  # Model field of what they are compared with
+    with_field: str | None = None  # Model field of --with
     # Search mode to explain: --text or --image is the query, --with the document
     mode: Literal["parametric", "bag", "binary"] = "parametric"
     words: AtLeast1 = 20  # Number of words in a list
@@ -42,8 +36,6 @@ class ExplainOptions(OutputOptions, PluginOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ItemOptions(ExplainOptions):
-    """Options of `big-retrieval explain`."""
-
     text: Repeated = ()  # Text to explain
     image: Repeated = ()  # Image file to explain
     with_: str | None = None  # Text or image file to compare each of them with
@@ -54,8 +46,6 @@ class ItemOptions(ExplainOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleCommandOptions(ExplainOptions):
-    """Options of `big-retrieval explain examples`."""
-
     data: str  # Records: data or evals.NAME of the model's config, or a file of pairs
     out: Path  # Folder of the page
     words: AtLeast1 = 8  # Number of words in a list
@@ -65,8 +55,6 @@ class ExampleCommandOptions(ExplainOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyOptions(ConfigOptions):
-    """Options of `big-retrieval explain vocabulary`."""
-
     data: str  # Records: data or evals.NAME of the model's config, or a file of pairs
     run: Path | None = None  # Run or checkpoint folder
     untrained: bool = False  # Model of --config before its first step, instead of --run
@@ -77,13 +65,12 @@ class VocabularyOptions(ConfigOptions):
 
 
 def main(options: ItemOptions) -> None:
-    """Explains texts and images."""
     if not options.text and not options.image:
-        raise UserError("there is nothing to explain: give --text=... or --image=FILE.")
+        raise UserError("Nothing to explain. Add --text=TEXT or --image=FILE.")
     if (options.patches or options.map) and not (options.image or options.with_):
-        raise UserError("--patches and --map are of images: give --image=FILE.")
+        raise UserError("--patches and --map need an image. Add --image=FILE.")
     if options.mode != "parametric" and options.with_ is None:
-        raise UserError(f"--mode={options.mode} is of a query and a document: give --with, too.")
+        raise UserError(f"--mode={options.mode} compares a query with a document. Add --with.")
     with options.owning_folder(options.out):
         from big_retrieval.explain.words import lexical_fields
         from big_retrieval.inference.load import load
@@ -96,7 +83,6 @@ def main(options: ItemOptions) -> None:
 
 
 def _explain_lexical(model: Any, options: ItemOptions) -> None:
-    """Lists the words of every text and image."""
     _check_drawing(options.out)
     from big_retrieval.explain import listings
 
@@ -126,7 +112,7 @@ def _explain_dense(model: Any, options: ItemOptions) -> None:
     if options.with_ is not None:
         (images if Path(options.with_).is_file() else texts).append(options.with_)
     if options.patches or options.map or options.mode != "parametric":
-        raise UserError("--patches, --map and --mode are of lexical models; this one is dense.")
+        raise UserError("--patches, --map and --mode need a lexical model, not a dense one.")
     if not texts or not images:
         raise UserError(
             "Dense models are explained for a text and an image. Add --text=TEXT and --image=FILE."
@@ -144,7 +130,6 @@ def _explain_dense(model: Any, options: ItemOptions) -> None:
 
 
 def examples(options: ExampleCommandOptions) -> None:
-    """Writes a page of examples."""
     with options.owning_folder(options.out):
         from big_retrieval.explain.examples import ExampleOptions, examples
         from big_retrieval.explain.pages import summary, write_examples
@@ -152,11 +137,11 @@ def examples(options: ExampleCommandOptions) -> None:
 
         model = load(options.run)
         fields = options.field, options.with_field
-        how = options.count, options.seed, options.mode
-        source, records = examples(model, ExampleOptions(options.data, *fields, *how))
-        drawn = f"{len(records):,} of {len(source):,} records of {source.name}"
+        sample = options.count, options.seed, options.mode
+        source, records = examples(model, ExampleOptions(options.data, *fields, *sample))
         note = (
-            f"{drawn}, drawn with seed {options.seed}; model {model.folder}, mode {options.mode}."
+            f"{len(records):,} of {len(source):,} records of {source.name}, drawn with seed "
+            f"{options.seed}; model {model.folder}, mode {options.mode}."
         )
         title = f"Examples: {options.data}"
         path = write_examples(records, options.words, options.out, title, note)
@@ -165,11 +150,9 @@ def examples(options: ExampleCommandOptions) -> None:
 
 
 def vocabulary(options: VocabularyOptions) -> None:
-    """Shows how a model uses its vocabulary."""
     if options.untrained != bool(options.config):
-        raise UserError("--untrained and --config go together; give both, or --run.")
-    if options.untrained == bool(options.run):
-        raise UserError("Give one of --run=RUN and --untrained --config=FILE.")
+        raise UserError("--untrained needs --config. Add both flags, or --run.")
+    only_one(options, "run", "untrained", required=True)
     _check_drawing(options.out)
     with options.owning_folder(options.out):
         from big_retrieval.explain.vocabulary import vocabulary
@@ -189,7 +172,7 @@ ACTIONS = {"": main, "examples": examples, "vocabulary": vocabulary}
 
 
 def _check_drawing(out: Path | None) -> None:
-    """Raises if pictures of words are to be drawn without the library that draws them."""
+    """Raises if --out needs matplotlib, which is not installed."""
     if out is not None and not importlib.util.find_spec("matplotlib"):
         raise UserError("--out draws with matplotlib: pip install 'big_retrieval[explain]'.")
 

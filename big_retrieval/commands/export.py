@@ -6,12 +6,11 @@
 
 TARGET is open_clip, transformers, sentence-transformers, torch (one PyTorch module for this model)
 or onnx. FOLDER has weights, settings, tokenizer and preprocessing, a model card (README.md) and
-certificate.json: the largest difference between the target's embeddings and the model's. --python
-names the Python of an environment that has the library and PyTorch; without PyTorch the export is
-marked as unverified, and `verify` completes the certificate later. The files of onnx are written in
-that environment, which needs PyTorch, onnx and onnxscript, and onnxruntime for the certificate. The
-command fails if embeddings differ by more than 1e-5. `verify` runs Python files of FOLDER only with
---trust-code.
+certificate.json: the largest difference between both embeddings. --python is the Python of an
+environment with the library and PyTorch. Without PyTorch the export is marked as unverified, and
+`verify` completes the certificate later. onnx needs PyTorch, onnx and onnxscript there, and
+onnxruntime for the certificate. The command fails if embeddings differ by more than 1e-5. `verify`
+runs Python files of FOLDER only with --trust-code.
 """
 
 from dataclasses import dataclass
@@ -28,8 +27,6 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedModelOptions(PluginOptions):
-    """Options of a model to export."""
-
     field: tuple[str, ...] = ()  # Model fields whose encoders are exported; all by default
     python: str = ""  # Python of an environment that has the library
     license: str = "unknown"  # License that the model card names
@@ -37,8 +34,6 @@ class ExportedModelOptions(PluginOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(ExportedModelOptions, OutputOptions):
-    """Options of `big-retrieval export`."""
-
     run: Path  # Run or checkpoint folder of the model
     to: Annotated[str, Flag(choices=tuple(TARGETS))]  # Library to export to
     out: Path  # Folder to write
@@ -46,15 +41,12 @@ class ExportOptions(ExportedModelOptions, OutputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(OutputOptions):
-    """Options of `big-retrieval export verify`."""
-
     folders: Annotated[tuple[str, ...], Flag(words=1)] = ()
     python: str = ""  # Python of an environment that has the library
     trust_code: bool = False  # Run Python files of the folder; use it for folders you wrote
 
 
 def main(options: ExportOptions) -> None:
-    """Exports a model."""
     out = options.out
     with options.owning_file(out):
         from big_retrieval.exporting.export import export
@@ -71,9 +63,8 @@ def main(options: ExportOptions) -> None:
 
 
 def verify(options: VerifyOptions) -> None:
-    """Completes the certificate of an export."""
     if not options.folders:
-        raise UserError("say what to verify: big-retrieval export verify FOLDER.")
+        raise UserError("The folder is missing: big-retrieval export verify FOLDER.")
     folder = Path(options.folders[0])
     with options.owning_file(folder, "folder"):
         from big_retrieval.exporting.export import verify

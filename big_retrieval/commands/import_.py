@@ -23,21 +23,18 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(ConfigOptions, PretrainedOptions):
-    """Options of `big-retrieval import`."""
-
     from_: str  # File, folder or hub name of the model
     out: Path  # Folder to write
 
 
 def main(options: ImportOptions) -> None:
-    """Imports the model and writes it."""
     out = options.out
     with options.owning_file(out):
         from big_retrieval.interop.model import import_model
         from big_retrieval.train.checkpoint import write_model
 
         if out.exists() and any(out.iterdir()):
-            raise UserError(f"--out {out} exists and is not empty; give a new folder.")
+            raise UserError(f"--out {out} exists and is not empty. Choose a new folder.")
         like = options.load_config() if options.config is not None else None
         model = import_model(options.from_, like=like, **options.model_flags())
         write_model(model, out)

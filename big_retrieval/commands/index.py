@@ -11,9 +11,8 @@ inverted index, all others a dense one. --binary indexes the words of the docume
 the model. Other formats are for other tools: lucene (JSON lines for Anserini) and csr (scipy) take
 lexical documents, npz (numpy) takes dense documents, qdrant takes both.
 
-With --part, several processes of any hosts that see the same FOLDER build one index: each encodes
-its part, and the process that finishes the last part joins all parts. Repeat a command that was
-stopped; it does not repeat finished parts.
+With --part, several processes of any hosts that see the same FOLDER build one index. The process
+that finishes the last part joins all parts. Repeat a command that was stopped to resume it.
 """
 
 import logging
@@ -32,15 +31,12 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class IndexCommandOptions(IndexOptions, OutputOptions, PluginOptions):
-    """Options of `big-retrieval index`."""
-
     part: str = ""  # Part of the index to build, such as 2/4; several processes build one part each
 
 
 def main(options: IndexCommandOptions) -> None:
-    """Builds the index, or a part of it."""
     if options.quantise is not None and (options.format != "lucene" or options.quantise <= 0):
-        raise UserError("--quantise is a number above 0 and goes with --format=lucene.")
+        raise UserError("--quantise must be above 0 and needs --format=lucene.")
     if options.part:
         _build_part(options)
         return

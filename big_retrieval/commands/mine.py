@@ -3,18 +3,16 @@
     big-retrieval mine --bm25 --data=FOLDER --out=FILE.jsonl
     big-retrieval mine --run=RUN [--config=FILE] [--data=...] --out=FILE.jsonl
 
-All documents are searched for every training query. Documents that are relevant to it, have the
-text of a relevant document, contain an answer, or are the query itself are left out. --skip leaves
-out the first ranks of the others; --margin and --share leave out documents whose scores are too
-near to the best relevant document's score, or above it: they may be relevant although nobody judged
-them. The --count best documents are kept, or drawn with --draw. FILE is in DPR's form; `config.Dpr`
-trains on it. A command that was stopped resumes when it is called again with the same flags.
+The command searches all documents for every training query. It excludes documents that are relevant
+to the query, have the text of a relevant document, contain an answer, or are the query itself.
+--skip, --margin and --share exclude documents that may be relevant although nobody judged them. The
+--count best documents are kept, or drawn with --draw. FILE has DPR's form, which `config.Dpr`
+reads. Repeat a command that was stopped to resume it.
 
---data is a folder in BEIR's form (--split, "train"; relevance of at least 1 is relevant) or a file
-in DPR's form; by default it is the config's `data`. Documents of pairs that nobody judged are the
-documents of the pairs, and of --documents (tab-separated id, text and title, or JSON lines). The
-fields come from the checkpoint's config, or from --config; with --bm25 and neither, they are
-`query`, `title` and `text`.
+--data is a folder in BEIR's form (relevant: at least 1) or a file in DPR's form, by default the
+config's `data`. For pairs, the documents are those of the pairs and of --documents (tab-separated
+id, text and title, or JSON lines). The fields come from --config, or from the checkpoint; with
+--bm25 alone, they are `query`, `title` and `text`.
 """
 
 import dataclasses
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from big_retrieval.cli.option_groups import ConfigOptions
-from big_retrieval.cli.options import AtLeast1, Flag, select
+from big_retrieval.cli.options import AtLeast1, Flag, only_one, select
 from big_retrieval.errors import UserError
 from big_retrieval.mining.options import MiningOptions
 
@@ -40,8 +38,6 @@ BATCH = 256  # rows encoded at a time
 
 @dataclass(frozen=True, kw_only=True)
 class MineOptions(MiningOptions, ConfigOptions):
-    """Options of `big-retrieval mine`."""
-
     out: Path  # File to write, .jsonl
     run: str | None = None  # Run or checkpoint folder, or a third-party model
     bm25: bool = False  # BM25 instead of a model
@@ -54,13 +50,11 @@ class MineOptions(MiningOptions, ConfigOptions):
 
 
 def main(options: MineOptions) -> None:
-    """Mines hard negatives."""
-    if bool(options.run) == options.bm25:
-        raise UserError("say who searches: --run=RUN or --bm25, one of them.")
+    only_one(options, "run", "bm25", required=True)
     if options.bm25 and not options.data and options.config is None:
-        raise UserError("--bm25 needs --data, or --config with its `data`.")
+        raise UserError("--bm25 needs --data or --config. Add one of them.")
     if options.share == 0:
-        raise UserError("--share is 0; it must be above 0, at most 1, such as 0.95.")
+        raise UserError("--share is 0; it must be above 0 and at most 1.")
     with options.owning_file(options.out):
         from big_retrieval.mining.mine import mine
 
@@ -70,18 +64,17 @@ def main(options: MineOptions) -> None:
 
 
 def _bm25(options: MineOptions) -> "tuple[Task, CandidateSearcher, Config]":
-    """Returns BM25 over the texts of --config's fields, or of query, title and text."""
+    """Returns BM25 over the texts of --config, or of the fields query, title and text."""
     from big_retrieval.mining.searchers import search_with_bm25
     from big_retrieval.mining.task import config_of_texts
 
-    given = options.load_config() if options.config is not None else None
-    data = _data(options, given)
-    config = given or config_of_texts(data)
+    config = options.load_config() if options.config is not None else None
+    data = _data(options, config)
+    config = config or config_of_texts(data)
     return *search_with_bm25(config, data, options.documents), config
 
 
 def _model(options: MineOptions) -> "tuple[Task, CandidateSearcher, Config]":
-    """Returns the model of --run."""
     from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
     from big_retrieval.mining.searchers import search_with_model
@@ -91,14 +84,13 @@ def _model(options: MineOptions) -> "tuple[Task, CandidateSearcher, Config]":
         model = load(path, batch_size=BATCH)
         data, config = _data(options, model.config), model.config
     else:
-        given = options.load_config()
-        model = import_model(path, like=given, batch_size=BATCH)
-        data, config = _data(options, given), dataclasses.replace(model.config, data=given.data)
+        like = options.load_config()
+        model = import_model(path, like=like, batch_size=BATCH)
+        data, config = _data(options, like), dataclasses.replace(model.config, data=like.data)
     return *search_with_model(model, data, options.documents), config
 
 
 def _data(options: MineOptions, config: "Config | None") -> "Source":
-    """Returns the data of --data, or else of a config."""
     from big_retrieval.mining.task import source_of_path
 
     if options.data:

@@ -1,4 +1,4 @@
-"""Prints what a run would need and cost: memory, time, communication. It trains nothing.
+"""Prints the memory, time and communication of a run, without training.
 
     big-retrieval plan --config=quickstart
     big-retrieval plan --config=FILE.py[:arg] [--topology=h200-8] [--config.a.b=value ...]
@@ -23,14 +23,11 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunOptions):
-    """Options of a plan."""
-
     topology: str | None = None  # Devices to plan for, e.g. h200-1, v5e-256, cpu-8
     suggest: bool = False  # Compile other settings, too, and list them by speed
 
 
 def main(options: PlanOptions) -> None:
-    """Checks the configuration and plans."""
     from big_retrieval.config.checks import check
 
     config = options.load_config()
@@ -39,11 +36,7 @@ def main(options: PlanOptions) -> None:
 
 
 def plan(config: "Config", workdir: Path, options: PlanOptions) -> None:
-    """Prints what the run needs and costs, and writes plan.json.
-
-    Raises:
-      UserError: an unknown topology, or a mesh or batch that does not divide over it.
-    """
+    """Prints the memory and cost of a run, and writes plan.json."""
     from big_retrieval.config.checks import mesh_shape
     from big_retrieval.plan import environment, targets
     from big_retrieval.runtime import chips

@@ -24,8 +24,6 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class PushOptions(ExportedModelOptions):
-    """Options of `big-retrieval push`."""
-
     to: str  # Name of the model on the hub, OWNER/NAME
     run: Path | None = None  # Run or checkpoint folder of the model
     folder: Path | None = None  # Export to upload, instead of --run
@@ -34,7 +32,6 @@ class PushOptions(ExportedModelOptions):
 
 
 def main(options: PushOptions) -> None:
-    """Uploads an export; exports the model first if --run names one."""
     if options.folder is not None:
         for flag in ("run", "target", "field", "python"):
             if getattr(options, flag):

@@ -20,8 +20,6 @@ from big_retrieval.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(OutputOptions):
-    """Options of `big-retrieval report`."""
-
     folders: Annotated[tuple[str, ...], Flag(words=10_000)] = ()
     out: Path | None = None  # File to write; RUN/report.html by default
     table: bool = False  # Print one Markdown table of all folders instead
@@ -30,20 +28,19 @@ class ReportOptions(OutputOptions):
 
 
 def main(options: ReportOptions) -> None:
-    """Reads one or two run folders and writes the page, or prints a table of any number."""
     paths = [Path(folder) for folder in options.folders]
     if options.table:
         _print_table(paths, options)
         return
     if not paths:
-        raise UserError("the run folder is missing: big-retrieval report RUN [RUN2].")
+        raise UserError("The run folder is missing: big-retrieval report RUN [RUN2].")
     if len(paths) > 2:
         raise UserError(f"{len(paths)} runs are given; a page shows at most two. Add --table.")
     if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
-        raise UserError(f"{paths[1]} is given twice; give two runs, or one.")
+        raise UserError(f"{paths[1]} is given twice. Use two runs, or one.")
     out = options.out
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise UserError(f"--out {out} is a folder or in none that exists; give a file.")
+        raise UserError(f"--out {out} is not a file in an existing folder. Choose another file.")
     from big_retrieval.report import page
     from big_retrieval.report.read import check_run
 
@@ -58,7 +55,7 @@ def _print_table(paths: Sequence[Path], options: ReportOptions) -> None:
     from big_retrieval.report.table import table
 
     if options.out is not None:
-        raise UserError("--out is for a page: --table prints; leave it out.")
+        raise UserError("--out is for a page, but --table prints. Remove one of them.")
     if not paths:
-        raise UserError("the folders are missing: big-retrieval report --table RUN ...")
+        raise UserError("The folders are missing: big-retrieval report --table RUN ...")
     print(table(paths, options.metrics), end="")

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from big_retrieval.cli.option_groups import OutputOptions, PluginOptions
-from big_retrieval.cli.options import AtLeast1, Flag
+from big_retrieval.cli.options import AtLeast1, Flag, only_one
 from big_retrieval.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(OutputOptions, PluginOptions):
-    """Options of `big-retrieval search`."""
-
     index: Path  # Folder of the index
     query: str | None = None  # One query
     queries: str | None = None  # Files of queries, in the forms of documents
@@ -40,8 +38,12 @@ class SearchOptions(OutputOptions, PluginOptions):
 
 
 def main(options: SearchOptions) -> None:
-    """Opens the index and answers the queries."""
-    _check(options)
+    only_one(options, "query", "queries")
+    only_one(options, "query", "image")
+    if options.query is not None and not options.query.strip():
+        raise UserError("--query is empty. Add words, or an image file.")
+    if options.queries and not options.out:
+        raise UserError("--queries needs --out. Add --out=run.trec.")
     with options.owning_file(options.out):
         _search(options)
 
@@ -67,23 +69,10 @@ def _search(options: SearchOptions) -> None:
         print(f"written to {options.out}")
     elif options.image and not searcher.image:
         raise UserError(
-            f"--image is given, and queries of {options.index} are read by the field "
-            f"{searcher.field!r}, which is no image: give --query=WORDS."
+            f"--image needs an image field, but queries of {options.index} have the field "
+            f"{searcher.field!r}. Use --query=WORDS."
         )
     elif options.query is not None or options.image:
         answer(searcher, options.query or options.image, options.depth)
     else:
         converse(searcher, options.depth)
-
-
-def _check(options: SearchOptions) -> None:
-    """Raises a UserError for flags that do not go together."""
-    query, queries = options.query, options.queries
-    if query is not None and queries:
-        raise UserError("--query and --queries are both given; keep one of them.")
-    if query is not None and options.image:
-        raise UserError("--query and --image are both a query; keep one of them.")
-    if query is not None and not query.strip():
-        raise UserError("--query is empty; give it a word, or an image's file.")
-    if queries and not options.out:
-        raise UserError("--queries needs --out. Add --out=run.trec.")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated
 
 from big_retrieval.cli.option_groups import PluginOptions, default_folder
-from big_retrieval.cli.options import Flag
+from big_retrieval.cli.options import Flag, only_one
 from big_retrieval.errors import UserError
 from big_retrieval.sweep.spec import Sweep, SweepRun
 
@@ -26,8 +26,6 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions(PluginOptions):
-    """Options of `big-retrieval sweep`."""
-
     sweep: str  # Sweep file, e.g. configs/sweeps/quickstart_seeds.py
     workdir: Path | None = None  # Folder of the runs; runs/<sweep>-<arg> by default
     only: str = ""  # Indices of the runs to do, e.g. 3 or 0-2,5; all by default
@@ -40,7 +38,6 @@ class SweepOptions(PluginOptions):
 
 
 def main(options: SweepOptions) -> None:
-    """Reads the sweep file and runs, lists or submits its runs."""
     from big_retrieval.sweep import runner, spec
     from big_retrieval.sweep.check import check_all
     from big_retrieval.sweep.table import progress_table, write_tables
@@ -74,16 +71,13 @@ def main(options: SweepOptions) -> None:
 
 
 def _load(options: SweepOptions) -> Sweep:
-    """Returns the sweep of --sweep, after a check of flags that do not go together."""
     from big_retrieval.sweep import spec
 
-    modes = [name for name in ("list", "dry_run", "table", "slurm") if getattr(options, name)]
-    if len(modes) > 1:
-        raise UserError(f"--{modes[0]} and --{modes[1]} are both given; keep one of them.")
+    only_one(options, "list", "dry_run", "table", "slurm")
     if int(os.environ.get("JAX_NUM_PROCESSES", "1") or 1) > 1:
         raise UserError(
-            "JAX_NUM_PROCESSES is set, but the runs of a sweep have one process each: unset it, or "
-            "start big-retrieval train for each run that --dry-run prints."
+            "JAX_NUM_PROCESSES is set, but each run of a sweep has one process. Unset it, or start "
+            "big-retrieval train for each run that --dry-run prints."
         )
     return spec.load(options.sweep)
 
@@ -95,7 +89,7 @@ def _submit(runs: Sequence[SweepRun], folder: Path, options: SweepOptions) -> in
 
     missing = [run.number for run in runs if read_results(run) is None]
     if not missing:
-        raise UserError(f"all chosen runs are finished: --table recreates the table in {folder}.")
+        raise UserError(f"All selected runs are finished. --table writes the table of {folder}.")
     command = slurm.command(missing, sweep=options.sweep, workdir=folder, options=options.sbatch)
     print(shlex.join(command), flush=True)
     return slurm.submit(command, folder) if options.submit else 0

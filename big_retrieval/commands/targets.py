@@ -4,15 +4,14 @@
     big-retrieval targets --data=FILES --encoder=MODEL --out=FILE.npy
     big-retrieval targets --config=FILE --vectors=FILE.npy --captions=FILE.txt --out=FILE.npy
 
-The captions are all captions of the training data of --config, so that they fit the run exactly, or
-of --data: JSONL, CSV, TSV, Parquet, npz or shards, as for training; several are separated by
-commas, or written as a pattern or a range {00..99}. MODEL is a folder of sentence-transformers, a
-run or any text encoder that `big-retrieval import` reads. --vectors names vectors that another
-program computed from --captions, one caption per line, in the order of the data.
+The captions are all captions of the training data of --config, or of --data: JSONL, CSV, TSV,
+Parquet, npz or shards, separated by commas, or a pattern or a range {00..99}. MODEL is a folder of
+sentence-transformers, a run or any text encoder that `big-retrieval import` reads. --vectors are
+vectors that another program computed from --captions, one caption per line, in the data's order.
 
---out gets float32 [captions, D], and the file .texts.json next to it their count and hash: a run
-with other captions rejects it. A command that was stopped resumes when it is called again with the
-same flags. At the end it prints the keys to set in the config.
+The command writes float32 [captions, D], and next to it .texts.json with their count and hash: a
+run with other captions rejects them. Repeat a command that was stopped to resume it. At the end it
+prints the keys to set in the config.
 """
 
 import logging
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Annotated
 
 from big_retrieval.cli.option_groups import ConfigOptions
-from big_retrieval.cli.options import AtLeast1, Flag
+from big_retrieval.cli.options import AtLeast1, Flag, only_one
 from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -30,8 +29,6 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class TargetsOptions(ConfigOptions):
-    """Options of `big-retrieval targets`."""
-
     out: Path  # File to write, .npy
     data: str | None = None  # Files with the captions, separated by commas
     text: Annotated[str, Flag(needs="data")] = "captions"  # Column of one text or several
@@ -46,9 +43,13 @@ class TargetsOptions(ConfigOptions):
 
 
 def main(options: TargetsOptions) -> None:
-    """Writes the targets."""
-    _check(options)
     out = options.out
+    only_one(options, "config", "data", required=True)
+    only_one(options, "encoder", "vectors", required=True)
+    if options.vectors and not options.captions:
+        raise UserError("--vectors needs --captions. Add --captions=FILE.txt.")
+    if out.suffix != ".npy":
+        raise UserError(f"--out is {str(out)!r}; it must end with .npy.")
     with options.owning_file(out):
         from big_retrieval.interop.model import import_model
         from big_retrieval.mining import targets
@@ -70,15 +71,3 @@ def main(options: TargetsOptions) -> None:
             width = targets.encode(model, reader, texts, out, path)
         log.info(f"{len(texts):,} vectors of {width} numbers in {out}")
         log.info(f"to train on them: {targets.training(config, field, out, width)}")
-
-
-def _check(options: TargetsOptions) -> None:
-    """Raises a UserError for flags that do not go together."""
-    if bool(options.data) == (options.config is not None):
-        raise UserError("say whose captions: --config=FILE or --data=FILES, one of them.")
-    if bool(options.encoder) == bool(options.vectors):
-        raise UserError("say what makes the vectors: --encoder=MODEL or --vectors=FILE.npy.")
-    if options.vectors and not options.captions:
-        raise UserError("--vectors needs --captions. Add --captions=FILE.txt.")
-    if options.out.suffix != ".npy":
-        raise UserError(f"--out is {str(options.out)!r}; it must end with .npy.")

@@ -5,24 +5,19 @@
     big-retrieval train --config=quickstart
     big-retrieval train --config=FILE.py[:arg] [--workdir=DIR] [--config.a.b=value ...]
 
---data looks at the data (pictures with text files next to them, CSV, JSON lines, Parquet, tars;
-images with captions, questions with answers, or clicks), prints which column it takes for which
-role, splits off a validation part, chooses a config that fits this machine, and writes the config
-into the run folder as config.py. --image, --text, --query, --document, --score and --document_id
-override the roles of columns.
+--data reads pictures with text files, CSV, JSON lines, Parquet or tars. It prints the role of each
+column, splits off validation data, chooses a config for this machine, and writes it into the run
+folder as config.py. --image, --text, --query, --document, --score and --document_id override the
+roles.
 
---config is a file, or the name of a config that comes with the package (`big-retrieval configs`
-lists them). Everything that the run writes goes into the run folder, --workdir; the same command
-started again continues from the newest checkpoint. --plan trains nothing and prints the plan of
-`big-retrieval plan`. --beir=FOLDER adds BEIR's data sets as evaluators of a text model.
+--config is a file, or a name that `big-retrieval configs` lists. The run writes only into the run
+folder, --workdir. The same command resumes from the newest checkpoint. Only one run writes into a
+run folder: another one ends with an error, or waits with --wait.
 
-Several processes (hosts) start the same command (launch/ does it for them). If
-JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set, the processes find each other
-by these variables; on a TPU pod or under SLURM, with --distributed, by the platform's. The exit
-status is 2 for a user's mistake and 75 if the same command started again may well succeed. Only
-one run writes into a run folder: another one ends with an error, or waits with --wait.
-
-`python -m big_retrieval.main` is the same command.
+Several processes (hosts) start the same command; the scripts in launch/ do that. They connect by
+JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, or, with --distributed, by the
+variables of a TPU pod or SLURM. The exit status is 2 for an error of the user, and 75 if the same
+command may succeed when it is repeated.
 """
 
 import dataclasses
@@ -52,14 +47,12 @@ LOG = True
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(PlanOptions, BeirOptions, DataFlags):
-    """Options of training."""
-
     config_source: ClassVar[str] = "data"
 
     data: str | None = None  # File, folder or pattern of files to train on
     # Folder of published weights to start from; none for random weights
     init: Annotated[str, Flag(needs="data")] = ""
-    plan: bool = False  # Print what the run needs and costs instead of training
+    plan: bool = False  # Print the memory and cost of the run instead of training
     tracker: tuple[str, ...] = ()  # Additional trackers of the curves, e.g. wandb,mlflow
     distributed: bool = False  # Join the other processes of this run first
 
@@ -87,16 +80,16 @@ def write_config(options: TrainOptions) -> TrainOptions:
 
     if options.config is not None:
         raise UserError(
-            "--data makes a config of its own: leave --config out, or give the data to this config "
-            "by --config.data.path=FILE."
+            "--data writes a new config. Remove --config, or set the data of this config with "
+            "--config.data.path=FILE."
         )
     if int(os.environ.get("JAX_NUM_PROCESSES", "1")) > 1 or options.distributed:
         raise UserError(
-            "--data is for one process: start it alone with --plan, and give the config.py that it "
-            "writes to all processes by --config."
+            "--data is for one process. Run it once with --plan, then start all processes with "
+            "--config and the config.py that it wrote."
         )
     if not options.data:
-        raise UserError("--data is empty: give a file or a folder.")
+        raise UserError("--data is empty. Use a file or a folder.")
     name = re.sub(r"[^\w.=-]+", "-", Path(options.data).absolute().resolve().stem).strip("-")
     workdir = options.workdir or Path("runs") / (name or "data")
     with options.owning_folder(workdir, "--workdir"):
@@ -107,7 +100,6 @@ def write_config(options: TrainOptions) -> TrainOptions:
 
 
 def train(options: TrainOptions) -> None:
-    """Trains, or plans with --plan."""
     from big_retrieval.config.checks import check
 
     config = options.add_evaluators(options.load_config())
@@ -134,17 +126,7 @@ def train(options: TrainOptions) -> None:
 
 
 def lock_folder(workdir: Path, process: int, processes: int, *, wait: bool = False) -> locks.Lock:
-    """Makes this run the owner of the run folder; the first process holds the lock for all.
-
-    Args:
-      workdir: the run folder.
-      process: index of this process.
-      processes: number of processes of the run.
-      wait: True waits for another run.
-
-    Raises:
-      UserError: another run writes to the folder, or the folder is not writable.
-    """
+    """Makes this run the owner of the run folder; the first process holds the lock for all."""
     from big_retrieval.runtime import distributed
 
     path = locks.in_folder(workdir)
@@ -163,11 +145,7 @@ def lock_folder(workdir: Path, process: int, processes: int, *, wait: bool = Fal
 
 
 def with_trackers(config: "Config", types: Sequence[str]) -> "Config":
-    """Returns a config with additional trackers by type; existing trackers of a type stay.
-
-    Raises:
-      UserError: there is no such tracker.
-    """
+    """Returns a config with additional trackers by type; existing trackers of a type stay."""
     from big_retrieval.config.trackers import Tracker
 
     by_type = {cls.type: cls for cls in Tracker.registered()} if types else {}

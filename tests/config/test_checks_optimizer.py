@@ -120,21 +120,17 @@ def test_arguments_of_optax_are_numbers_words_or_truths() -> None:
         configs.load(c)
 
 
-def test_the_command_line_begins_groups_and_phases() -> None:
-    from big_retrieval.cli.config_file import ConfigFile
+def test_command_line_adds_groups_and_phases() -> None:
+    from big_retrieval.cli.overrides import apply_overrides, parse_overrides
 
-    class Inner:
-        def parse(self, argument: str) -> Any:
-            return raw_config()
-
-    given = ["groups.a.pattern=image/.*", "groups.a.rule.type=sgd"]
-    given.append("phases.p.groups.a.lr_factor=0.5")
-    keys = [f"--config.optimizer.{key}" for key in given]
-    found = ConfigFile(Inner(), keys).parse("configs/quickstart.py").optimizer
-    assert found.groups.a.pattern == ""  # the values are set by ml_collections, after this
-    assert found.groups.a.rule.momentum == 0.9
-    assert found.phases.p.groups.a.lr_factor is None
-    assert found.phases.p.start_step is None
+    keys = ["groups.a.pattern=image/.*", "groups.a.rule.type=sgd"]
+    keys.append("phases.p.groups.a.lr_factor=0.5")
+    c = raw_config()
+    apply_overrides(c, parse_overrides([f"--config.optimizer.{key}" for key in keys]))
+    assert c.optimizer.groups.a.pattern == "image/.*"
+    assert c.optimizer.groups.a.rule.momentum == 0.9
+    assert c.optimizer.phases.p.groups.a.lr_factor == 0.5
+    assert c.optimizer.phases.p.start_step is None
 
 
 def test_recipes() -> None:

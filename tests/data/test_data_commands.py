@@ -143,7 +143,7 @@ def test_commands(folder, tmp_path):
     for words, message in [
         (("look", quick), "Use one of: big-retrieval data inspect"),
         (("convert", quick), "--out is missing"),
-        (("inspect", quick, "--source=evals.tests"), "this config has data, evals.colours"),
+        (("inspect", quick, "--source=evals.tests"), "the config has: data, evals.colours"),
     ]:
         out = data(*words)
         assert (out.returncode, "Traceback" in out.stderr) == (2, False)

@@ -306,7 +306,7 @@ def test_run_files_are_compared_by_their_qrels(
 @pytest.mark.parametrize(
     ("words", "flags", "message"),
     [
-        (["a"], {}, "give two systems"),
+        (["a"], {}, "needs two systems"),
         (["a", "nothing"], {}, "nothing has no rankings/<evaluator>/queries.csv, as there is no"),
         (["a", "run"], {}, "run --rankings."),
         (["a", "empty"], {}, "--rankings --out=FOLDER, and compare that folder"),

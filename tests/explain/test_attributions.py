@@ -81,7 +81,7 @@ def test_the_command_and_the_report_of_a_dense_model(scenes: SceneRecords, tmp_p
     assert check(out / "explain.html").pictures == 4
     for flags, message in (
         (given[:2], "Dense models are explained for a text and an image"),
-        ([*given, "--map=ball"], "--patches, --map and --mode are of lexical models"),
+        ([*given, "--map=ball"], "--patches, --map and --mode need a lexical model"),
         ([*given[:1], "--text= ", given[2]], "the text to explain is empty"),
     ):
         done = in_process("explain", *flags)

@@ -57,14 +57,14 @@ def test_the_vocabulary_of_an_untrained_model() -> None:
     ("words", "message"),
     [
         ([], "--run is missing"),
-        (["--run=x"], "nothing to explain: give --text"),
-        (["--run=x", "--text=a", "--map=a"], "--patches and --map are of images"),
-        (["--run=x", "--text=a", "--mode=bag"], "a query and a document: give --with"),
+        (["--run=x"], "Nothing to explain"),
+        (["--run=x", "--text=a", "--map=a"], "--patches and --map need an image"),
+        (["--run=x", "--text=a", "--mode=bag"], "compares a query with a document"),
         (["examples", "--run=x", "--data=data"], "--out is missing"),
         (["examples", "--run=x", "--data=data", f"--out={__file__}"], "is a file. Use a folder"),
-        (["vocabulary", "--data=data", "--untrained"], "--untrained and --config go together"),
+        (["vocabulary", "--data=data", "--untrained"], "--untrained needs --config"),
         (["--run=x", "--untrained"], "flag 'untrained'"),
-        (["--run=x", "paint"], "'paint' is no flag"),
+        (["--run=x", "paint"], "Not a flag: 'paint'"),
     ],
 )
 def test_flags_that_do_not_fit(words: list[str], message: str) -> None:

@@ -251,7 +251,7 @@ def test_evaluate_writes_nothing_into_a_checkpoint(
     evaluated(model)
     assert sorted(tmp_path.rglob("*")) == before
     printed = capsys.readouterr().out
-    assert f"{model} is no run folder, so nothing is written to it" in printed
+    assert f"{model} is not a run folder: nothing is written" in printed
     words = printed.split()
     for name in ("retrieval/test/image_to_text/mean_rank", "zeroshot/colours/accuracy"):
         assert words[words.index(name) + 1] == f"{results(finished)[name]:.4f}"

@@ -219,7 +219,7 @@ def test_commands(tmp_path: Path) -> None:
         (("import", f"--from={folder}", f"--out={out}"), "exists and is not empty"),
         (("evaluate", f"--init={folder}"), "--config is missing"),
         (("evaluate", f"--init={DATA / 'open_clip'}", quick), "comes without a tokenizer"),
-        (("evaluate", f"--run={out}", "--pool=mean"), "go with --init"),
+        (("evaluate", f"--run={out}", "--pool=mean"), "are for --init"),
     ]:
         done = in_process(*args)
         assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr

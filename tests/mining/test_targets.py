@@ -169,8 +169,8 @@ def test_the_command_with_a_published_encoder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--encoder=x", "--out=a.npy"], "say whose captions: --config=FILE or --data=FILES"),
-        (["--data=x", "--out=a.npy"], "say what makes the vectors: --encoder=MODEL or --vectors"),
+        (["--encoder=x", "--out=a.npy"], "Add one of --config, --data"),
+        (["--data=x", "--out=a.npy"], "Add one of --encoder, --vectors"),
         (["--data=x", "--vectors=v.npy", "--out=a.npy"], "--vectors needs --captions"),
         (
             ["--data=x", "--field=f", "--out=a.npy"],

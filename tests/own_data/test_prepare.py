@@ -263,7 +263,7 @@ def test_a_run_that_began_keeps_its_config(said: list[str], monkeypatch: Any) ->
 def test_flags_that_do_not_go_together() -> None:
     for args, words in (
         (["--image=file", "--config=quickstart:runlocal"], "--image needs --data"),
-        (["--data=x", "--config=quickstart:runlocal"], "leave --config out"),
+        (["--data=x", "--config=quickstart:runlocal"], "Remove --config"),
         (["--data="], "--data is empty"),
         (["--data=nowhere", "--config.total_steps=2"], "no file or folder 'nowhere'"),
         (["--config.total_steps=2"], "needs --config"),

@@ -43,12 +43,12 @@ def test_the_command_writes_and_says_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "the run folder is missing"),
+        ([], "run folder is missing"),
         (["{}/nowhere"], "Not a run folder: "),
         (["{}/run", "{}/run/../run"], "is given twice"),
         (["{}/run", "{}/b", "c"], "3 runs are given; a page shows at most two."),
-        (["{}/run", "--out={}"], "is a folder or in none that exists"),
-        (["{}/run", "--out={}/x/y.html"], "is a folder or in none that exists"),
+        (["{}/run", "--out={}"], "is not a file in an existing folder"),
+        (["{}/run", "--out={}/x/y.html"], "is not a file in an existing folder"),
         (["--workdir={}/run"], "--workdir is not for report"),
         (["{}/run", "--uot=x"], "did you mean --out?"),
     ],

@@ -87,7 +87,7 @@ def test_the_command(tmp_path: Path) -> None:
     status, text = report("--table", "--metrics=*nDCG@10,loss", *folders)
     assert (status, text) == (0, table(folders, ["*nDCG@10", "loss"]))
     for args, words in (
-        (["--table"], "the folders are missing"),
+        (["--table"], "folders are missing"),
         (["--table", folders[0], "--out=x"], "--out is for a page"),
         ([folders[0], "--metrics=loss"], "--metrics needs --table"),
     ):

@@ -1,0 +1,217 @@
+"""Overrides of the command line: --config.KEY=VALUE changes a key of a config."""
+
+import ast
+import dataclasses
+import functools
+import logging
+import operator
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_collections
+from ml_collections.config_flags import tuple_parser
+
+from big_retrieval.cli import mistakes
+from big_retrieval.cli.values import EXPECTED, parse_value
+from big_retrieval.config import Config, annotations, schema
+from big_retrieval.config.sources import Source
+from big_retrieval.config.topologies import topology_part
+from big_retrieval.errors import UserError
+
+log = logging.getLogger(__name__)
+LENGTHS = ("total_steps", "total_examples", "total_epochs")
+
+
+@dataclass(frozen=True)
+class Override:
+    """One override of the command line.
+
+    Attributes:
+      key: path of the key, such as `optimizer.lr`.
+      text: text of the value; None for a flag without a value, such as --config.KEY.
+      is_negated: True for --noconfig.KEY.
+    """
+
+    key: str
+    text: str | None
+    is_negated: bool
+
+    @property
+    def path(self) -> list[str]:
+        return self.key.split(".")
+
+    @property
+    def is_none(self) -> bool:
+        """True if the override sets None, or drops an evaluator: --config.evals.NAME=."""
+        is_evaluator = self.path[0] == "evals" and len(self.path) == 2
+        return self.text == "None" or (is_evaluator and self.text == "")
+
+
+def parse_overrides(arguments: Sequence[str]) -> list[Override]:
+    """Returns the overrides of arguments such as --config.KEY=VALUE or --config.KEY VALUE."""
+    overrides: list[Override] = []
+    for arg in arguments:
+        match = re.fullmatch(r"--?(no)?config\.([^=]+)(?:=(.*))?", arg, re.DOTALL)
+        if match:
+            overrides.append(Override(match[2], match[3], bool(match[1])))
+        elif overrides and overrides[-1].text is None and not overrides[-1].is_negated:
+            overrides[-1] = dataclasses.replace(overrides[-1], text=arg)
+        else:
+            raise UserError(mistakes.unexpected_word(arg, 0, ""))
+    return overrides
+
+
+def apply_overrides(config: Any, overrides: Sequence[Override]) -> None:
+    """Sets the keys of a config file's ConfigDict.
+
+    Raises:
+      UserError: names the key that does not exist, or whose value has another type.
+    """
+    _open_topology(config, {override.key for override in overrides})
+    for override in overrides:
+        _add_entry(config, override.path)
+        _switch_type(config, override.path, override.text or "")
+    for override in overrides:
+        _check_key(config, override)
+    tuples: dict[str, Any] = {}  # repeated flags of a tuple append to it
+    for override in overrides:
+        if override.is_none:
+            continue
+        group = _group(config, override.path)
+        value = _value(override, group.get_type(override.path[-1]))
+        if isinstance(value, tuple):
+            value = tuples[override.key] = tuples.get(override.key, ()) + value
+        try:
+            group[override.path[-1]] = value
+        except (TypeError, ValueError) as error:
+            raise UserError(f"--config.{override.key}: {error}") from None
+    with config.unlocked():
+        for override in overrides:
+            if override.is_none:
+                _set_none(config, override.path)
+        _keep_one_length(config, {x.key for x in overrides if not x.is_none})
+
+
+def _group(config: Any, path: Sequence[str]) -> Any:
+    """Returns the group that has the last key of a path."""
+    return functools.reduce(operator.getitem, path[:-1], config)
+
+
+def _value(override: Override, kind: Any) -> Any:
+    """Returns the value of an override for a key of the type `kind`; object for several types."""
+    name, text = f"config.{override.key}", override.text
+    if text is None and kind not in (bool, object):
+        raise UserError(f"--{name} has no value; write --{name}=VALUE.")
+    if text is None:
+        return not override.is_negated
+    if kind in (str, *EXPECTED):
+        return parse_value(name, text, kind)
+    if kind is tuple:
+        try:
+            return tuple_parser.TupleParser().parse(text)
+        except ValueError:
+            raise UserError(f"{name} is {text!r}; it must be a tuple, such as (1, 2).") from None
+    try:
+        value = ast.literal_eval(text.capitalize() if text in ("true", "false") else text)
+    except (SyntaxError, ValueError):
+        value = text
+    if kind is not ml_collections.ConfigDict:
+        return value
+    if not isinstance(value, dict):
+        expected = "a group of keys: set its single keys instead"
+        raise UserError(f"{name} is {text!r}; it must be {expected}.")
+    return ml_collections.ConfigDict(value)
+
+
+def _open_topology(config: Any, keys: Collection[str]) -> None:
+    """Makes `config.topology` a group if the command line sets a key of it, else text."""
+    named = config.get("topology")
+    with config.ignore_type(), config.unlocked():
+        if "topology" in keys:  # replaced as a whole
+            config.topology = ""
+        elif isinstance(named, str) and any(key.startswith("topology.") for key in keys):
+            config.topology = schema.to_config_dict(topology_part(named))
+
+
+def _add_entry(config: Any, names: Sequence[str]) -> None:
+    """Adds an entry that only the command line names, if all new entries of its group are alike.
+
+    These groups are `init`, `optimizer.groups`, `optimizer.phases`, and `trackers`, whose names are
+    types.
+    """
+    cls: Any = Config
+    node: Any = config
+    while len(names) > 1 and dataclasses.is_dataclass(cls):
+        name, *names = names
+        kind = annotations.entry_kind(cls, name, names[0])
+        cls = annotations.hints_of(cls).get(name)
+        node = node.get(name)
+        if not isinstance(node, ml_collections.ConfigDict):
+            return
+        if kind is not None:
+            entry, *names = names
+            if names and entry not in node:
+                with config.unlocked():
+                    node[entry] = schema.to_config_dict(kind())
+            cls, node = kind, node.get(entry)
+
+
+def _switch_type(config: Any, path: Sequence[str], value: str) -> None:
+    """Converts a group to the type that the command line gives, so that its keys can follow.
+
+    Shared keys keep their values and new keys get their defaults. Keys of a source at the default
+    of the old type get the default of the new type.
+    """
+    *path, last = path
+    if last != "type" or not path:
+        return
+    try:
+        parent = _group(config, path)
+        old, variants = parent[path[-1]], annotations.variants_at(Config, config, path)
+        old_type = old.type
+    except (AttributeError, KeyError, TypeError):  # `_check_key` reports unknown keys
+        return
+    if value not in variants or old_type == value:
+        return
+    new, cls = schema.to_config_dict(variants[value]()), variants.get(str(old_type))
+    defaults = schema.to_config_dict(cls()) if cls and issubclass(cls, Source) else {}
+    for name in set(old) & set(new) - {"type"}:
+        if name not in defaults or old[name] != defaults[name]:  # only tars have the text "txt"
+            new[name] = old[name]
+    with config.unlocked():
+        parent[path[-1]] = new
+
+
+def _check_key(config: Any, override: Override) -> None:
+    """Raises if an override names no key, or negates a key that is not a bool."""
+    node, path = config, "config"
+    for name in override.path:
+        if not isinstance(node, ml_collections.ConfigDict):
+            raise UserError(f"config.{override.key}: {path} is a single value. Set --{path}=VALUE.")
+        if name not in node:
+            raise UserError(schema.unknown_key(path, name, node, node.to_dict()))
+        node, path = node[name], f"{path}.{name}"
+    if override.is_negated and not isinstance(node, bool):
+        raise UserError(f"--no{path}: {path} is not a True or False. Set it as --{path}=VALUE.")
+
+
+def _set_none(config: Any, path: Sequence[str]) -> None:
+    """Sets a key to None; drops an evaluator and the best metric that it measures."""
+    group, last = _group(config, path), path[-1]
+    if path[:-1] != ["evals"]:
+        group[last] = None
+        return
+    del group[last]
+    if config.best_metric.split("/")[1:2] == [last]:
+        log.info(f"no best checkpoint is kept: no evaluator measures {config.best_metric}")
+        config.best_metric, config.final_weights = "", "last"
+
+
+def _keep_one_length(config: Any, keys: Collection[str]) -> None:
+    """Clears the file's length of the run if the command line gives another kind of length."""
+    lengths = [key for key in LENGTHS if key in keys]
+    for key in LENGTHS if lengths else ():
+        if key not in lengths or ("total_steps" in lengths and key != "total_steps"):
+            config[key] = None
