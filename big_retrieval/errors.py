@@ -1,26 +1,25 @@
-"""The exceptions that users are meant to see."""
+"""Exceptions for users."""
 
 
 class UserError(Exception):
-    """A mistake of the user or of their machine, told in one sentence.
+    """Error of the user or of their machine; the message names the key or file and the remedy.
 
-    The message names the key, file or shape and the remedy. The command line prints it without a
-    traceback and exits with status 2.
+    The command line prints the message without a traceback and exits with status 2.
     """
 
 
 class PluginNeeded(UserError):
-    """A saved run has a part of a user's own, whose file is not imported."""
+    """A saved run has a user-defined part whose file is not imported."""
 
 
 class Damaged(UserError):
-    """One record that cannot be used, among others that can: training counts and replaces it.
+    """A record that cannot be used; training counts it and replaces it by another record.
 
-    `Damaged(why)` is enough while a record is read: the reader adds the place.
+    While a record is read, `Damaged(why)` is enough: the reader adds the place.
 
     Attributes:
-      place: where it stands, such as a file and a line.
-      why: what is wrong with it.
+      place: location, such as a file and a line.
+      why: reason.
     """
 
     def __init__(self, place: str, why: str | None = None):
@@ -28,6 +27,5 @@ class Damaged(UserError):
         super().__init__(f"{place}: {why}." if place else f"{why}.")
         self.place, self.why = place, why
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        """Keeps both parts when it travels from a worker process."""
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:  # for pickles of worker processes
         return type(self), (self.place, self.why)

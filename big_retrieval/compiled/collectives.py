@@ -77,7 +77,7 @@ def collectives(module: Module) -> list[Collective]:
 
 
 def by_kind(found: Iterable[Collective]) -> dict[str, float]:
-    """Received bytes (`Collective.wire_bytes`) summed by kind, largest first."""
+    """Returns received bytes (`Collective.wire_bytes`) by kind, largest first."""
     totals: dict[str, float] = {}
     for c in found:
         totals[c.kind] = totals.get(c.kind, 0.0) + c.wire_bytes
@@ -85,7 +85,7 @@ def by_kind(found: Iterable[Collective]) -> dict[str, float]:
 
 
 def _read(module: Module, visit: Visit) -> Collective | None:
-    """The collective of an instruction, or None if it is not one or is counted elsewhere."""
+    """Returns the collective of an instruction; None if it is not one, or counted elsewhere."""
     instruction, computation = visit.instruction, visit.computation
     if instruction.opcode == "fusion":
         return _reduce_scatter_fusion(module, visit)
@@ -111,7 +111,7 @@ def _read(module: Module, visit: Visit) -> Collective | None:
 
 
 def _reduce_scatter_fusion(module: Module, visit: Visit) -> Collective | None:
-    """The TPU's fusion of an all-reduce and a slice, which is a reduce-scatter."""
+    """Returns the TPU's fusion of an all-reduce and a slice, which is a reduce-scatter."""
     called = visit.instruction.called
     if not called or not _is_all_reduce_scatter(called[0]):
         return None
@@ -128,7 +128,7 @@ def _is_all_reduce_scatter(computation_name: str) -> bool:
 
 
 def _is_async_overlapped(module: Module, caller: Visit) -> bool:
-    """True if the device computes between an `async-start` and its `async-done`."""
+    """Returns True if the device computes between `async-start` and `async-done`."""
     start = caller.instruction
     ends = (
         other
@@ -159,14 +159,14 @@ def _is_product(instruction: Instruction) -> bool:
 
 
 def _passed_bytes(computation: Computation, instruction: Instruction) -> int:
-    """Bytes of the operands and results of an instruction."""
+    """Returns the bytes of the operands and results of an instruction."""
     operands = (computation.instructions.get(name) for name in instruction.operands)
     types = [instruction.type, *(operand.type for operand in operands if operand is not None)]
     return sum(map(shape_bytes, types))
 
 
 def _group(attributes: str, devices: int) -> int:
-    """Number of devices that take part together."""
+    """Returns the number of devices that take part together."""
     listed, iota = _GROUPS.search(attributes), _IOTA_GROUPS.search(attributes)
     named = _MESH_GROUPS.search(attributes)
     if named:

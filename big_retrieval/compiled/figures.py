@@ -55,7 +55,7 @@ def program_figures(program: Program, schedules: Path | None = None) -> dict[str
 
 
 def total_cycles(figures: Mapping[str, Any]) -> int | None:
-    """Cycles with kernels, as far as counted, and unestimated operations; None if not estimated."""
+    """Returns cycles with kernels and unestimated operations; None without an estimate."""
     if figures["cycles"] is None:
         return None
     return figures["cycles"] + (figures["kernel_cycles"] or 0) + figures["unestimated_cycles"]
@@ -68,7 +68,7 @@ def compiled_figures(compiled: Any, schedules: Path | None = None) -> dict[str, 
 
 
 def _kernel_cycles(program: Program, schedules: Path) -> int | None:
-    """Cycles of all kernels; None if the dump lacks one."""
+    """Returns the cycles of all kernels; None if the dump lacks one."""
     try:
         return sum(kernel_cycles(program.kernels, schedules).values())
     except (OSError, ValueError):

@@ -35,14 +35,7 @@ _BODIES = ("while", "call", "conditional", "async-start", "fusion")
 
 
 class Instruction(NamedTuple):
-    """One instruction.
-
-    Attributes:
-      name: without the leading %.
-      type: of the result, e.g. `f32[8,128]{1,0}`; a tuple in parentheses.
-      opcode: e.g. `fusion`.
-      text: operands in parentheses, followed by the attributes.
-    """
+    """One instruction."""
 
     name: str
     type: str
@@ -84,13 +77,7 @@ class Computation:
 
 
 class Module(NamedTuple):
-    """A parsed program.
-
-    Attributes:
-      entry: name of the computation that runs first.
-      computations: computations by name.
-      devices: number of partitions times replicas.
-    """
+    """A parsed program."""
 
     entry: str
     computations: dict[str, Computation]
@@ -132,12 +119,11 @@ class ArrayType(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes without padding."""
         return _bytes(self.dtype, math.prod(self.shape))
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes with the padding of the TPU's tiles, e.g. T(8,128) of the two minor dimensions."""
+        """Bytes with the padding of the TPU's tiles, such as T(8,128)."""
         tile = _TILE.search(self.layout)
         if tile is None:
             return self.bytes
@@ -190,7 +176,7 @@ def walk(module: Module) -> Iterator[Visit]:
 
 
 def nested(module: Module, instruction: Instruction) -> Iterator[Instruction]:
-    """Yields an instruction and those of the computations that it calls, each once per call."""
+    """Yields an instruction and the instructions of its computations, once per call."""
     yield instruction
     for name in instruction.called if instruction.opcode in _BODIES else ():
         for inner in module.computations.get(name, Computation()).instructions.values():
@@ -198,7 +184,6 @@ def nested(module: Module, instruction: Instruction) -> Iterator[Instruction]:
 
 
 def _walk(module: Module, name: str, caller: Visit | None) -> Iterator[Visit]:
-    """The instructions of a computation and of all that it calls."""
     computation = module.computations.get(name, Computation())
     trips, fused = 1, False
     if caller is not None:
@@ -239,7 +224,7 @@ def trip_count(module: Module, computation: Computation, loop: Instruction) -> i
 
 
 def _comparison(module: Module, condition: Computation) -> tuple[str, int, int] | None:
-    """(direction, index of the counter in the carry, constant) of a loop's condition."""
+    """Returns (direction, index of the counter in the carry, constant) of a loop's condition."""
     root = condition.instructions.get(condition.root)
     arguments: list[str] | None = None  # of the fusion around the comparison
     inner = condition
@@ -270,7 +255,7 @@ def _comparison(module: Module, condition: Computation) -> tuple[str, int, int] 
 
 
 def _constant(computation: Computation, name: str) -> int | None:
-    """Value of an integer constant, also through a copy."""
+    """Returns the value of an integer constant, also through a copy."""
     instruction = computation.instructions.get(name)
     while instruction is not None and instruction.opcode in ("copy", "bitcast"):
         instruction = computation.instructions.get(instruction.operands[0])
@@ -281,7 +266,7 @@ def _constant(computation: Computation, name: str) -> int | None:
 
 
 def array_types(text: str) -> list[ArrayType]:
-    """Arrays of an HLO type, e.g. `f32[8,128]{1,0}`, or of a tuple."""
+    """Returns the arrays of an HLO type, such as `f32[8,128]{1,0}`, or of a tuple."""
     return [
         ArrayType(dtype, tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size), layout)
         for dtype, sizes, layout in _ARRAY.findall(text)
@@ -289,7 +274,7 @@ def array_types(text: str) -> list[ArrayType]:
 
 
 def shape_bytes(text: str) -> int:
-    """Bytes of an HLO type without padding; of a tuple, the sum."""
+    """Returns the bytes of an HLO type without padding; of a tuple, the sum."""
     return sum(array.bytes for array in array_types(text))
 
 
@@ -300,7 +285,7 @@ def _bytes(dtype: str, count: int) -> int:
 
 
 def _split_type(text: str) -> tuple[str, str]:
-    """Cuts `type opcode(...)` after the type, which may be a tuple."""
+    """Splits `type opcode(...)` after the type, which may be a tuple."""
     if not text.startswith("("):
         result, _, rest = text.partition(" ")
         return result, rest
@@ -309,7 +294,7 @@ def _split_type(text: str) -> tuple[str, str]:
 
 
 def _closing(text: str) -> int:
-    """Position of the parenthesis that closes the one at the start of a text."""
+    """Returns the position of the parenthesis that closes the one at the start of a text."""
     depth = 0
     for match in _PARENTHESIS.finditer(text):
         depth += 1 if match[0] == "(" else -1

@@ -49,7 +49,7 @@ def schedule_cycles(schedule: str) -> tuple[int, int]:
 
 
 def _cycles(bundles: list[tuple[int, str, str]], depth: int) -> tuple[int, int]:
-    """Cycles of consecutive bundles inside `depth` loops."""
+    """Returns cycles and loops without a limit of consecutive bundles inside `depth` loops."""
     total = unknown = index = count = 0
     busy: Counter[str] = Counter()  # cycles by matrix unit
     while index < len(bundles):
@@ -71,20 +71,11 @@ def _cycles(bundles: list[tuple[int, str, str]], depth: int) -> tuple[int, int]:
 
 
 def _starts(bundle: tuple[int, str, str], depth: int) -> bool:
-    """True if a loop directly below `depth` starts here."""
     return bundle[0] == depth + 1 and bundle[1] == "LB"
 
 
 def kernel_cycles(kernels: Iterable[Kernel], folder: Path) -> dict[str, int]:
-    """Returns the cycles of all calls of each TPU kernel, with `MARGIN`, by instruction name.
-
-    Args:
-      kernels: from `read_program` of the program whose compilation wrote the dump.
-      folder: the dump; of one program only, as names repeat.
-
-    Raises:
-      ValueError: the dump lacks a kernel.
-    """
+    """Returns the cycles of all calls of each TPU kernel, with `MARGIN`, by instruction name."""
     schedules = {
         match[1]: path for path in folder.iterdir() if (match := _FILE.fullmatch(path.name))
     }
@@ -102,5 +93,4 @@ def kernel_cycles(kernels: Iterable[Kernel], folder: Path) -> dict[str, int]:
 
 
 def _shapes(kernel: Kernel) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Types and shapes of a kernel's results."""
     return tuple((array.dtype, array.shape) for array in array_types(kernel.type))

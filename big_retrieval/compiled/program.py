@@ -30,14 +30,7 @@ _BLOCK = re.compile(r"(?:^|[/(])Block\)*/(.*)")
 
 @dataclass(frozen=True)
 class Kernel:
-    """A hand-written kernel: Pallas (TPU or GPU), Triton or cuDNN.
-
-    Attributes:
-      name: of the instruction, e.g. `attention_forward.3`.
-      target: of the custom call, e.g. `tpu_custom_call`.
-      calls: number of calls per step.
-      type: of the result, with layouts.
-    """
+    """A hand-written kernel: Pallas (TPU or GPU), Triton or cuDNN."""
 
     name: str
     target: str
@@ -67,8 +60,8 @@ class Program:
     """What one device runs per call of a compiled program.
 
     Attributes:
-      cycles: the compiler's estimate, without kernels, collectives and `unestimated`; None if the
-        compiler gives none (not a TPU). Every branch of a conditional counts as taken.
+      cycles: the compiler's estimate, without kernels, collectives and `unestimated`; None except
+        for TPUs. Every branch of a conditional counts as taken.
       cycles_by_part: cycles by `part_of`, most first.
       unestimated: operations of a TPU that lack an estimate, with cycles by our rules, most first.
       kernels: hand-written kernels in the order of the program.
@@ -99,14 +92,7 @@ class Program:
 
 
 def read_program(text: str) -> Program:
-    """Summarizes a compiled program.
-
-    Args:
-      text: `jit(f).lower(...).compile().as_text()`, for any platform.
-
-    Raises:
-      ValueError: the text is not an HLO module.
-    """
+    """Summarizes a compiled program."""
     module = parse_module(text)
     everything = list(walk(module))
     visits = [visit for visit in everything if not visit.fused]
@@ -134,12 +120,10 @@ def read_program(text: str) -> Program:
 
 
 def part_of(op_name: str) -> str:
-    """Part of a training step that an instruction belongs to, from its origin.
+    """Returns the part of a training step that an instruction belongs to, from its origin.
 
-    Returns:
-      `TOWER/attention`, `TOWER/mlp`, `TOWER/norms`, `TOWER/embedding` or `TOWER/rest` with the name
-      of a tower, `head`, `loss`, each followed by ` forward`, ` recomputed` (remat) or ` backward`;
-      `optimizer`; or `rest`. A fusion counts for the part of its last operation.
+    Parts are `optimizer`, `rest`, and `loss`, `head` or `TOWER/LAYER` with ` forward`,
+    ` recomputed` (remat) or ` backward`. A fusion counts for its last operation.
     """
     match = _MODEL.search(op_name)
     if match is None and "jvp(" not in op_name:
@@ -153,7 +137,7 @@ def part_of(op_name: str) -> str:
 
 
 def _module_of(path: str) -> str:
-    """Tower and kind of layer, from the path below the model."""
+    """Returns tower and kind of layer, from the path below the model."""
     name, _, inner = path.partition("/")
     if not inner or "(" in name or name.endswith("_head"):
         return "head"
@@ -175,7 +159,7 @@ def _kernel(visit: Visit) -> Kernel | None:
 
 
 def _arrays(visits: Iterable[Visit]) -> list[Array]:
-    """Array types of all results that have memory of their own; in VMEM they are left out."""
+    """Returns the array types of all results in the device's main memory."""
     found: dict[str, Array] = {}
     for visit in visits:
         opcode = visit.instruction.opcode

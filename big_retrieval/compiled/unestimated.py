@@ -1,10 +1,9 @@
-"""Cycles of TPU operations for which the compiler writes no estimate: scatter, gather, sort, top-k.
+"""Cycles of TPU operations without an estimate of the compiler: scatter, gather, sort, top-k.
 
-The rules are ours, from schedules of 30 operations for v5e chips (libtpu 0.0.42). Most of them, and
-of 15 for v5p and v6e, are within a factor of 2 of the rule. Loops whose length depends on the data
-count once in a schedule, and waits for memory are not in it. Scatters that v5p and v6e hand to
-their SparseCores do not count, nor other operations without an estimate: scalars, slices,
-relayouts, copies between memories.
+The rules fit schedules of 30 operations for v5e chips (libtpu 0.0.42); most of them, and of 15 for
+v5p and v6e, are within a factor of 2. Loops whose length depends on the data count once. Not
+counted: waits for memory, scatters on SparseCores (v5p, v6e), scalars, slices, relayouts, and
+copies between memories.
 """
 
 import math
@@ -39,11 +38,10 @@ class Unestimated(NamedTuple):
 
 
 def unestimated_operations(visits: Iterable[Visit]) -> list[Unestimated]:
-    """Lists the operations without the compiler's estimate, most cycles first.
+    """Returns the operations without the compiler's estimate, most cycles first.
 
     Args:
-      visits: from `walk` of a program for TPUs, with the bodies of fusions. A fusion of several
-        such operations counts as the most expensive one.
+      visits: result of `walk` for a TPU program. A fusion counts as its most expensive operation.
     """
     largest: dict[int, tuple[float, str, str, int]] = {}  # by fusion: cycles, kind, type, trips
     for visit in visits:
@@ -67,7 +65,7 @@ def unestimated_operations(visits: Iterable[Visit]) -> list[Unestimated]:
 
 
 def _operation(visit: Visit) -> tuple[str, ArrayType, float] | None:
-    """Kind, array and cycles of a call, or None for an operation without a rule."""
+    """Returns kind, array and cycles of a call; None for an operation without a rule."""
     instruction = visit.instruction
     opcode, text = instruction.opcode, instruction.text
     if opcode == "scatter":

@@ -1,1 +1,1 @@
-"""Files: durable writes, checksums, free space. Imports nothing of the package but its errors."""
+"""Files: durable writes, checksums, free space. Imports only `errors` of the package."""

@@ -37,7 +37,7 @@ class AppendedFile:
         self._file.seek(0, os.SEEK_END)
 
     def _saved_state(self) -> dict[str, Any]:
-        """Returns the state of the parts; {} if there are none, or with other inputs."""
+        """Returns the state of the parts; {} without parts, or with other inputs."""
         try:
             state = json.loads(self._state.read_bytes())
             size = self._partial.stat().st_size
@@ -56,7 +56,6 @@ class AppendedFile:
         durable.write_bytes(self._state, to_json(state))
 
     def finish(self) -> None:
-        """Renames the complete file."""
         self._file.close()
         durable.publish(self._partial, self._path)
         self._state.unlink(missing_ok=True)
@@ -65,5 +64,4 @@ class AppendedFile:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Keeps the parts for the next run."""
         self._file.close()

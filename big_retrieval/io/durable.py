@@ -57,11 +57,7 @@ def publish(partial: Path, path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Syncs the content of a file.
-
-    Raises:
-      OSError: the file cannot be opened or synced (EIO, ENOSPC): its content may be lost.
-    """
+    """Syncs the content of a file."""
     # Windows syncs only files that are open for writing; elsewhere a read-only file can be synced.
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:

@@ -18,7 +18,7 @@ _handles: OrderedDict[Any, Any] = OrderedDict()  # the last used one last
 
 
 def stamp_of(path: str | os.PathLike[str] | int) -> Stamp:
-    """Returns size and modification time, by which a changed file is noticed."""
+    """Returns size and modification time, to detect a changed file."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
@@ -42,8 +42,8 @@ def check_unchanged(path: str | os.PathLike[str], stamp: Stamp, file: int | None
     """
     try:
         current = stamp_of(path if file is None else file)
-    except OSError as problem:
-        current, reason = None, f"cannot be read ({problem.strerror})"
+    except OSError as error:
+        current, reason = None, f"cannot be read ({error.strerror})"
     else:
         reason = "was changed while it was in use"
     if current != stamp:
@@ -59,9 +59,6 @@ def reopen(open_file: Callable[[str], Any], path: str, stamp: Stamp) -> Any:
     Args:
       open_file: a module-level function, the same one in each call.
       stamp: `stamp_of` the file when it was opened first.
-
-    Raises:
-      UserError: the file has changed since then.
     """
     key = open_file, path, stamp
     try:  # no lock, which a forked process might inherit locked
@@ -69,14 +66,14 @@ def reopen(open_file: Callable[[str], Any], path: str, stamp: Stamp) -> Any:
         return _handles[key]
     except KeyError:  # a context of `suppress` takes longer than all of this
         pass
-    found = open_file(path)
+    handle = open_file(path)
     check_unchanged(path, stamp)
-    _handles[key] = found
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**31 // 4  # -1 is no limit
+    _handles[key] = handle
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**31 // 4  # -1: unlimited
     with contextlib.suppress(KeyError):
         while len(_handles) > min(limit, MAX_OPEN):
             _handles.popitem(last=False)
-    return found
+    return handle
 
 
 def open_reader(path: str) -> Any:
@@ -100,16 +97,12 @@ class RandomAccessFile:
         return RandomAccessFile, (self._path, self._stamp)
 
     def read(self, start: int, stop: int) -> bytes:
-        """Returns the bytes from `start` to `stop`; fewer at the end of the file.
-
-        Raises:
-          UserError: the file has changed since its positions were looked up.
-        """
+        """Returns the bytes from `start` to `stop`; fewer at the end of the file."""
         file = reopen(_Descriptor, self._path, self._stamp)
-        found = os.pread(file.number, stop - start, start)
-        if len(found) < stop - start:  # at the end, or the file was cut
+        data = os.pread(file.number, stop - start, start)
+        if len(data) < stop - start:  # at the end, or the file was cut
             check_unchanged(self._path, self._stamp, file.number)
-        return found
+        return data
 
 
 class MappedFile:
@@ -124,12 +117,11 @@ class MappedFile:
         self._stamp = stamp_of(self._file.number)
 
     def check(self) -> None:
-        """Raises a UserError if the file was changed since it was opened."""
         check_unchanged(self._path, self._stamp, self._file.number)
 
 
 class _Descriptor:
-    """An open file, closed with the last reference."""
+    """Open file, closed with the last reference."""
 
     def __init__(self, path: str):
         self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

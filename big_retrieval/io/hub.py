@@ -1,4 +1,4 @@
-"""The model hub: the cache first, then the network, without long waits if there is none."""
+"""The model hub: first the cache, then the network, without long waits."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,18 +10,12 @@ T = TypeVar("T")
 
 
 def fetch(name: str, load: Callable[[bool], T], *, what: str, otherwise: str) -> T:
-    """Loads something by its name on the hub; raises a UserError if that fails.
-
-    Args:
-      load: loads it, from the cache only if called with True; any exception counts as a failure.
-      what: noun for messages, such as "the model".
-      otherwise: what to do without a network, for the message.
-    """
+    """Loads something by its name on the hub; raises a UserError if that fails."""
     import huggingface_hub
 
     try:
         try:
-            return load(True)  # needs no network where it is in the cache
+            return load(True)  # from the cache, without network
         except Exception:
             # One request of few seconds: without network, `load` tries again for a minute.
             huggingface_hub.HfApi().model_info(name, timeout=SECONDS)

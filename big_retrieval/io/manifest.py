@@ -69,9 +69,6 @@ def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
 
     Args:
       checksums_up_to: maximum bytes of a file whose checksum is compared; None for no limit.
-
-    Raises:
-      UserError: a file cannot be read for a reason other than damage.
     """
     name = MANIFEST
     try:
@@ -168,9 +165,6 @@ def newest_intact(root: Path, step: int | None = None, first: int | None = None)
       root: a folder of checkpoints, or one checkpoint.
       step: required step; None for the newest intact one.
       first: step to prefer over newer ones, if it exists and is intact.
-
-    Raises:
-      UserError: there is no checkpoint, or the required one is damaged.
     """
     problems: list[str] = []
     for folder in _candidates(root, step, first):
@@ -187,7 +181,7 @@ def newest_intact(root: Path, step: int | None = None, first: int | None = None)
 
 
 def _candidates(root: Path, step: int | None, first: int | None) -> list[Path]:
-    """Returns the checkpoint folders that `newest_intact` tries, in its order."""
+    """Returns the checkpoint folders to try, in order."""
     known = complete_steps(root)
     if (root / MANIFEST).is_file() and (step is None or root.name == str(step)):
         return [root]

@@ -12,14 +12,7 @@ from big_retrieval.io.space import reason
 
 
 def read_npz(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
-    """Returns arrays of an .npz file, without pickles, up to the size limit of `check_zip`.
-
-    Args:
-      prefix: prefix of the names of the arrays to read.
-
-    Raises:
-      UserError: the file is missing, damaged, or packed too densely.
-    """
+    """Returns arrays of an .npz file, without pickles, up to the size limit of `check_zip`."""
     try:
         check_zip(path)
         with np.load(path, allow_pickle=False) as file:
@@ -59,11 +52,10 @@ class ArrayWriter:
         self._start = self._file.tell()
 
     def append(self, rows: np.ndarray) -> None:
-        """Appends rows [n, *shape], converted to the file's type."""
         rows = np.ascontiguousarray(rows, self._dtype)
         if rows.shape[1:] != self.shape:
             raise ValueError(f"rows of shape {rows.shape[1:]} in a file of {self.shape}")
-        self._file.write(rows.data)  # whose errors have a number, unlike those of `tofile`
+        self._file.write(rows.data)  # unlike `tofile`, its errors have a number
         self.rows += len(rows)
 
     def close(self) -> None:

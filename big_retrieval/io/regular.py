@@ -24,12 +24,7 @@ _KINDS = {
 
 
 def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> os.stat_result:
-    """Returns the `os.stat` of a regular file, or with `folders` of a folder; follows links.
-
-    Raises:
-      UserError: the path is a pipe, a device or something else.
-      OSError: the path does not exist or is not accessible.
-    """
+    """Returns the `os.stat` of a regular file, or with `folders` of a folder; follows links."""
     found = os.stat(path)
     kind = stat.S_IFMT(found.st_mode)
     if kind != stat.S_IFREG and not (folders and kind == stat.S_IFDIR):
@@ -43,10 +38,6 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
     Args:
       most: maximum size in bytes; None for no limit.
-
-    Raises:
-      UserError: the path is not a regular file, or the file is too large.
-      OSError: the file cannot be read.
     """
     check_regular(path)
     # Should the file be exchanged for a pipe in between, opening it does not wait for a writer.
@@ -63,12 +54,7 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 
 def read_gzip(path: str | os.PathLike[str], most: int) -> bytes:
-    """Returns the unpacked content of a gzip file, at most `most` bytes.
-
-    Raises:
-      UserError: the file is damaged or too large.
-      OSError: the file cannot be read.
-    """
+    """Returns the unpacked content of a gzip file, at most `most` bytes."""
     most = min(most, _max_unpacked(check_regular(path).st_size))
     try:
         with gzip.open(path) as file:
@@ -84,11 +70,7 @@ def read_gzip(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def check_zip(path: str | os.PathLike[str]) -> None:
-    """Raises a UserError if a zip archive, such as .npz, unpacks to far more than its own size.
-
-    Raises:
-      zipfile.BadZipFile: the file is not a complete archive.
-    """
+    """Raises a UserError if a zip archive, such as .npz, unpacks to far more than its own size."""
     size = check_regular(path).st_size
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()

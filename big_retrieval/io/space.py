@@ -86,7 +86,7 @@ def no_space(error: BaseException, path: Path | None = None) -> UserError:
 
 
 def _code(error: BaseException) -> int | None:
-    """Returns the system's error number of an exception, or of its message; None if unknown."""
+    """Returns the system's error number of an exception, or of its message."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
     if match := CODE.search(str(error)):

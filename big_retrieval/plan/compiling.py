@@ -1,4 +1,4 @@
-"""Compiles the steps of a plan, also those that do not fit into the device's memory."""
+"""Compiles the steps of a plan, also if they do not fit into the device's memory."""
 
 import re
 import time
@@ -23,16 +23,13 @@ def compile_plan(parts: BuiltModel) -> dict[str, Any]:
 
     They are `figures.compiled_figures` and the `seconds` of compiling. A step that the compiler
     refuses for its size has `total_bytes` only, with the other figures None or empty.
-
-    Raises:
-      UserError: the compiler fails for another reason.
     """
     figures = [_compile(parts, step) for step in different_steps(parts)]
     return max(figures, key=lambda found: found["total_bytes"])
 
 
 def different_steps(parts: BuiltModel) -> list[Step]:
-    """Returns the steps of phases that train other parameters, or have other batch statistics."""
+    """Returns the steps of phases that train other parameters, or differ in batch statistics."""
     updates = parts.updates
     kinds = [(updates.trained(i), span.phase.batch_stats) for i, span in enumerate(updates.spans)]
     return [parts.steps[i] for i, kind in enumerate(kinds) if kind not in kinds[:i]]
@@ -57,7 +54,6 @@ def _compile(parts: BuiltModel, step: Step) -> dict[str, Any]:
 
 
 def _too_large(total: int) -> dict[str, Any]:
-    """Figures of a step that the compiler refused."""
     sizes = ("argument_bytes", "temp_bytes", "output_bytes", "wire_bytes")
     unknown = (*sizes, "cycles", "kernel_cycles", "kernel_calls", "unestimated_cycles")
     empty = {

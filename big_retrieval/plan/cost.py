@@ -36,7 +36,6 @@ def arrays_bytes(tree: Any) -> int:
 
 
 def row_devices(parts: BuiltModel) -> int:
-    """Returns the number of devices that rows are sharded over."""
     return parts.mesh.shape["data"] * parts.mesh.shape["fsdp"]
 
 
@@ -109,10 +108,7 @@ def loss_flops(config: Config, name: str, vocab_size: int) -> int:
 
 
 def _abstract_reps(config: Config, vocab_size: int) -> Reps:
-    """Returns the embeddings of all fields and of hard negatives.
-
-    Term ids stay concrete arrays, as nothing is differentiated by them.
-    """
+    """Returns the embeddings of all fields and hard negatives; term ids stay concrete."""
 
     def reps(fields: Iterable[str], *rows: int) -> Reps:
         embeddings, bow = {}, {}
@@ -132,7 +128,6 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
 
 
 def _abstract_vectors(config: Config, vocab_size: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the towers' vectors of the fields whose vectors a loss reads."""
     model = make_model(config, vocab_size)
     if not model.keep_vectors:
         return {}

@@ -1,4 +1,4 @@
-"""Makes jax see the devices that a plan is asked for. Runs before jax starts its backend."""
+"""Makes jax see the requested devices of a plan. Runs before jax starts its backend."""
 
 import atexit
 import os
@@ -19,8 +19,7 @@ _DUMP = "--xla_jf_dump_to"
 _COUNT = "xla_force_host_platform_device_count"
 
 
-# libtpu asks the machine about its TPU and prints errors if it has none. These variables
-# describe the TPU instead.
+# Without these variables, libtpu queries the machine for its TPU and prints errors if it has none.
 # The slice that a program is compiled for is chosen when it is compiled.
 _COMPILE_ONLY = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -35,10 +34,6 @@ def prepare(chip: Chip, count: int) -> None:
     """Keeps the machine's devices if they are the requested ones; else prepares a substitute.
 
     The substitute is the chip's compiler alone, or virtual CPUs if it is not installed.
-
-    Args:
-      chip: the requested kind of device.
-      count: number of devices.
     """
     if chip.platform != "cpu" and available(chip, count):
         return
@@ -62,19 +57,15 @@ def schedules_folder() -> Path | None:
 
 
 def empty_schedules() -> Path | None:
-    """Removes the schedules of the program before, whose kernels have the same names.
-
-    Returns:
-      The folder, or None as in `schedules_folder`.
-    """
+    """Removes old schedules, whose kernels have the same names; returns `schedules_folder`."""
     folder = schedules_folder()
-    for path in () if folder is None else folder.iterdir():
+    for path in folder.iterdir() if folder else ():
         path.unlink()
     return folder
 
 
 def available(chip: Chip, count: int) -> bool:
-    """Returns True if `count` of the chip are visible, as another process finds."""
+    """Returns True if another process sees `count` of the chip."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return False
     if not any(Path("/dev", name).exists() for name in _ACCELERATORS):
@@ -90,7 +81,6 @@ def available(chip: Chip, count: int) -> bool:
 
 
 def virtual_cpus(count: int) -> None:
-    """Gives this process `count` virtual CPU devices."""
     flags = re.sub(rf"--{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", ""))
     _use_cpu()
     os.environ["XLA_FLAGS"] = f"{flags} --{_COUNT}={count}".strip()

@@ -1,7 +1,7 @@
-"""Changes to a config that fit into memory or are faster, found by compiling a few of them.
+"""Changes to a config that fit into memory or are faster, from a few compilations.
 
-A compilation takes minutes, so that the search is short: for each of a few settings of remat, mesh
-and exchange, the largest micro-batch that fits, by interpolation of the temporary memory.
+A compilation takes minutes, so the search is short. For each of a few settings of remat, mesh and
+exchange, it finds the largest micro-batch that fits by interpolating the memory.
 """
 
 import dataclasses
@@ -46,7 +46,6 @@ class Trial:
         return (not self.fits, step or 0.0, sum(self.operations.values()), -rows, len(self.flags))
 
     def summary(self, batch_size: int) -> dict[str, Any]:
-        """Returns the entry of plan.json."""
         step = self.times["step"]
         return {
             "flags": self.flags,
@@ -67,11 +66,9 @@ Try = Callable[[Config, list[str]], Trial]
 def suggestions(
     current: Trial, compile_trial: Try, rows: int, limit: float, say: Say
 ) -> list[Trial]:
-    """Returns the compiled settings that fit, best first; the current one is among them if it fits.
+    """Returns the compiled settings that fit, best first, including the current one.
 
     Args:
-      current: the config as it is.
-      compile_trial: compiles a config with the flags that make it.
       rows: number of devices that rows are sharded over.
       limit: usable bytes of a device.
       say: called with a line about each trial.
@@ -176,7 +173,7 @@ def _tell(trial: Trial, say: Say) -> None:
 
 
 def _remat(config: Config, value: str | None = None) -> tuple[Config, list[str]] | None:
-    """Returns the config with another remat in all towers: the given one, else the other one."""
+    """Returns the config with another remat in all towers: `value`, or the opposite."""
     towers: dict[str, Any] = {n: t for n, t in config.towers.items() if hasattr(t, "remat")}
     if value is None:
         value = "block" if all(t.remat == "none" for t in towers.values()) else "none"
@@ -190,7 +187,6 @@ def _remat(config: Config, value: str | None = None) -> tuple[Config, list[str]]
 
 
 def _fsdp(config: Config, flags: list[str], rows: int) -> tuple[Config, list[str]] | None:
-    """Returns the config with parameters sharded over all devices that rows are sharded over."""
     if config.mesh.fsdp == rows:
         return None
     mesh = dataclasses.replace(config.mesh, data=1, fsdp=rows)
@@ -199,7 +195,6 @@ def _fsdp(config: Config, flags: list[str], rows: int) -> tuple[Config, list[str
 
 
 def _ring(config: Config, flags: list[str], rows: int) -> tuple[Config, list[str]] | None:
-    """Returns the config with losses that pass one side around a ring of the devices."""
     losses: dict[str, Any] = {
         n: x for n, x in config.losses.items() if getattr(x, "exchange", "ring") != "ring"
     }

@@ -1,11 +1,8 @@
-"""What a run will need and cost, before any of its arrays is allocated.
+"""Memory and cost of a run, before any of its arrays is allocated.
 
-    python -m big_retrieval.main --config=... --plan [--topology=h200-1] [--suggest]
-
-The training step is compiled ahead of time with abstract arrays, for the requested devices: this
-machine's devices, or targets of a compiler that is installed without them (`targets`). Memory,
-cycles and traffic are the compiler's figures. Without a compiler the plan has only what shapes and
-tracing give.
+The training step is compiled ahead of time with abstract arrays, for this machine's devices or for
+targets of a compiler that is installed without them (`targets`). Memory, cycles and traffic are the
+compiler's figures. Without a compiler, the plan has only figures from shapes and tracing.
 """
 
 import functools
@@ -39,7 +36,7 @@ class Target:
     Attributes:
       chip: kind of device; None if the table of chips lacks it.
       devices: the requested devices, targets of a compiler, or virtual CPUs in their place.
-      missing: why nothing can be compiled for the chip; empty if the step is compiled.
+      missing: reason why nothing can be compiled for the chip; empty if the step is compiled.
     """
 
     chip: Chip | None
@@ -48,20 +45,12 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The name that --topology takes."""
         kind = self.devices[0].device_kind if self.chip is None else self.chip.name
         return f"{kind}-{len(self.devices)}"
 
 
 def target(topology: tuple[Chip, int] | None) -> Target:
-    """Returns the devices of a plan; `environment.prepare` has prepared the process.
-
-    Args:
-      topology: from `chips.parse`; None for all visible devices.
-
-    Raises:
-      UserError: the devices do not exist.
-    """
+    """Returns the devices of a plan; `environment.prepare` has prepared the process."""
     devices = jax.devices()
     if topology is None:
         return Target(chips.of_kind(devices[0].device_kind, jax.local_device_count()), devices)
@@ -82,15 +71,7 @@ def target(topology: tuple[Chip, int] | None) -> Target:
 def run(
     config: Config, workdir: Path, topology: tuple[Chip, int] | None, *, suggest: bool = False
 ) -> dict[str, Any]:
-    """Makes a plan, prints it and writes plan.json into the run folder, where nothing else changes.
-
-    Args:
-      topology: from `chips.parse`; None for all visible devices.
-      suggest: look for changes that are faster, even if the step fits.
-
-    Raises:
-      UserError: the mesh does not fit the devices or the batch, or the compiler fails.
-    """
+    """Makes a plan, prints it and writes plan.json into the run folder."""
     plan = make(config, target(topology), suggest=suggest, say=functools.partial(print, flush=True))
     workdir.mkdir(parents=True, exist_ok=True)
     write_bytes(workdir / "plan.json", to_json(plan))
@@ -140,7 +121,6 @@ def make(
 def _about(
     config: Config, where: Target, parts: BuiltModel, words: VocabularySize
 ) -> dict[str, Any]:
-    """Entries that describe what was planned."""
     chip = where.chip
     return {
         "topology": where.name,
@@ -161,7 +141,6 @@ def _about(
 def _figures(
     config: Config, where: Target, parts: BuiltModel, words: VocabularySize, found: fit.Trial | None
 ) -> dict[str, Any]:
-    """Memory, operations, traffic and time."""
     program = None if found is None else found.program
     operations = cost.flops(config, words.size) if found is None else found.operations
     times = step_times(where.chip, len(where.devices), operations, program)
@@ -183,7 +162,7 @@ def _figures(
 
 
 def _per_device(state: dict[str, int], program: dict[str, Any] | None) -> dict[str, int | None]:
-    """Bytes of one device by part; parts that only the compiler knows are None without it."""
+    """Returns the bytes of one device by part; None for parts that only the compiler knows."""
     if program is None:
         return {**state, "padding": None, "temporaries": None, "output": None, "total": None}
     return {

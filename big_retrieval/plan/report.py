@@ -15,24 +15,10 @@ _MEANING = {  # part of `per_device_bytes` -> explanation
     "output": "results that do not overwrite the old state",
     "total": "",
 }
-_OPERATIONS = {  # part of `flops_by_part` -> name
-    "towers": "towers", "recomputation": "computed twice", "loss": "loss",
-}  # fmt: skip
-_COLLECTIVES = {
-    "all-reduce": "sums over devices, e.g. of gradients",
-    "all-gather": "parts of arrays collected from other devices",
-    "reduce-scatter": "sums over devices, of which each keeps a part",
-    "collective-permute": "arrays passed on to a neighbor",
-    "all-to-all": "parts exchanged between all devices",
-}
 
 
 def text(plan: dict[str, Any]) -> str:
-    """Returns the tables that --plan prints.
-
-    Args:
-      plan: content of plan.json.
-    """
+    """Returns the tables that --plan prints, for the content of plan.json."""
     blocks = (
         _head(plan), _memory(plan), _arrays(plan), _costs(plan), _verdict(plan), _suggested(plan)
     )  # fmt: skip
@@ -94,7 +80,7 @@ def _short(origin: str) -> str:
 
 def _costs(plan: dict[str, Any]) -> list[str]:
     parts, compiler = plan["flops_by_part"], plan["compiler"] or {}
-    split = ", ".join(f"{_OPERATIONS[name]} {_tera(size)}" for name, size in parts.items() if size)
+    split = ", ".join(f"{name} {_tera(size)}" for name, size in parts.items() if size)
     return [
         "one step",
         f"  operations: {_tera(plan['flops_per_step'])} TFLOP on all devices ({split})",
@@ -105,7 +91,7 @@ def _costs(plan: dict[str, Any]) -> list[str]:
 
 
 def _tera(operations: int) -> str:
-    """Operations in units of 10**12, with three digits or more."""
+    """Returns operations in units of 10**12, with three digits or more."""
     size = operations / 1e12
     return f"{size:,.0f}" if size >= 1000 else f"{size:.3g}"
 
@@ -128,7 +114,6 @@ def _time(expected: dict[str, Any]) -> list[str]:
 
 
 def _cycles(compiler: dict[str, Any]) -> list[str]:
-    """Cycles by source, with the parts that take most."""
     cycles, parts = compiler["cycles"], list(compiler["cycles_by_part"].items())[:6]
     lines = [
         "  cycles of one chip:",
@@ -160,9 +145,8 @@ def _traffic(compiler: dict[str, Any]) -> list[str]:
     lines = [
         f"  traffic: each device receives {gib(total)}, {gib(total - exposed)} of it while it "
         "computes",
-        *(f"    {gib(size):>15}  {kind}: {_COLLECTIVES.get(kind, '')}".rstrip(": ")
-          for kind, size in wire.items()),
-    ]  # fmt: skip
+        *(f"    {gib(size):>15}  {kind}" for kind, size in wire.items()),
+    ]
     if compiler["loops_of_unknown_length"]:
         lines.append(
             f"    {compiler['loops_of_unknown_length']} loops of unknown length count once: the "
@@ -187,29 +171,19 @@ def _verdict(plan: dict[str, Any]) -> list[str]:
 
 
 def _suggested(plan: dict[str, Any]) -> list[str]:
-    found = plan["suggestions"]
-    if not found:
-        if plan["fits"] is False:
-            return [
-                "no setting of microbatch, remat, mesh.fsdp and exchange=ring made it fit: use "
-                "more devices"
-            ]
-        return []
-    order = "least operations" if found[0]["step_seconds"] is None else "fastest"
+    trials = plan["suggestions"]
+    if not trials:
+        settings = "microbatch, remat, mesh.fsdp and exchange=ring"
+        does_not_fit = f"no setting of {settings} made it fit: use more devices"
+        return [does_not_fit] if plan["fits"] is False else []
+    order = "least operations" if trials[0]["step_seconds"] is None else "fastest"
     lines = [f"settings that were compiled and fit, {order} first"]
-    for trial in found:
+    for trial in trials:
         speed = f"{_tera(trial['flops_per_step'])} TFLOP"
         if trial["step_seconds"] is not None:
             speed = f"{trial['step_seconds']:.3g} s, MFU {trial['mfu']:.0%}"
         lines.append(
             f"  {gib(trial['total_bytes'])}, {speed}: "
             f"{' '.join(trial['flags']) or 'the config as it is'}"
-        )
-    flags = " ".join(flag for trial in found for flag in trial["flags"])
-    if "microbatch" in flags:
-        lines.append("microbatch: rows encoded at a time; None for the whole batch")
-    if "remat" in flags:
-        lines.append(
-            "remat: none keeps all activations for the backward pass, block recomputes them"
         )
     return lines

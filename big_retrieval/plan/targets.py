@@ -63,11 +63,7 @@ def missing(chip: Chip) -> str:
 
 
 def check_count(chip: Chip, count: int) -> None:
-    """Checks that a slice or cluster has a shape for a number of devices.
-
-    Raises:
-      UserError: it has none.
-    """
+    """Raises a UserError if no slice or cluster has this number of devices."""
     if chip.platform == "tpu" and (count & (count - 1) or count > chip.node):
         largest = 1 << (chip.node.bit_length() - 1)
         near = min(largest, 1 << (count.bit_length() - 1))
@@ -83,22 +79,14 @@ def check_count(chip: Chip, count: int) -> None:
 
 
 def target_devices(chip: Chip, count: int) -> Sequence[Any]:
-    """Returns devices to compile for; `environment.prepare` has prepared the process.
-
-    Args:
-      chip: a TPU or GPU that `missing` has nothing to say of.
-      count: number of devices: chips of a TPU slice, or GPUs of hosts with 8 each.
-
-    Raises:
-      UserError: the count has no shape, or the compiler does not start.
-    """
+    """Returns devices to compile for; `environment.prepare` has prepared the process."""
     from jax.experimental import topologies
 
     check_count(chip, count)
     options = tpu_options(chip, count) if chip.platform == "tpu" else gpu_options(chip, count)
     try:
         return topologies.get_topology_desc(**options).devices
-    except Exception as error:  # jax raises what the plugin gives
+    except Exception as error:  # any exception of the plugin
         reason = str(error).strip().partition("\n")[0]
         raise UserError(
             f"The compiler for {chip.name} does not start: {reason}. Reinstall the extra "

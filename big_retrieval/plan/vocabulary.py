@@ -20,8 +20,6 @@ PUBLISHED = (  # pattern of a name on the hub -> ids of its tokenizer
 
 
 class VocabularySize(NamedTuple):
-    """Number of ids and its source."""
-
     size: int
     source: str
 
@@ -31,9 +29,6 @@ def vocabulary(config: Config) -> VocabularySize:
 
     It comes from the tokenizer's file, or from a tokenizer learned on generated data; else it is
     the tower's size, the published size of a known name, or the config's limit.
-
-    Raises:
-      UserError: a tokenizer file that cannot be read.
     """
     c = config.tokenizer
     towers = config.towers.values()

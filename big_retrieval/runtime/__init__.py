@@ -1,1 +1,1 @@
-"""What a process needs of its machine; imports nothing of the package but its errors."""
+"""Processes and their machine. Imports only `errors` and `io` of the package."""

@@ -59,12 +59,7 @@ def reset() -> None:
 
 
 class Note(NamedTuple):
-    """What one thread is reading.
-
-    Attributes:
-      place: record or file, such as `pairs.jsonl, line 7`.
-      since: start by `time.monotonic()`, which all processes of a machine share.
-    """
+    """Record or file that one thread reads; `since` is the start by `time.monotonic()`."""
 
     place: str
     since: float
@@ -79,7 +74,7 @@ class Note(NamedTuple):
 
 
 class reading:
-    """A context in which this thread reads `place`; in nested contexts, the innermost counts."""
+    """A context that notes that this thread reads `place`; the innermost context counts."""
 
     __slots__ = ("_outer", "_place", "_thread")
 
@@ -97,7 +92,7 @@ class reading:
 
 
 def current() -> list[Note]:
-    """Returns the notes of this process and of its workers, the oldest first."""
+    """Returns the notes of this process and of its workers, oldest first."""
     notes = [*_notes.copy().values()]
     for folder in [*_folders]:
         with contextlib.suppress(OSError):
@@ -108,7 +103,7 @@ def current() -> list[Note]:
 
 @contextlib.contextmanager
 def workers() -> Iterator[Path | None]:
-    """A folder in which worker processes `publish`, for `current`; None if none can be made."""
+    """Returns a context of a folder in which worker processes `publish`; None if a disk is full."""
     try:
         made = tempfile.TemporaryDirectory(prefix="reading-", ignore_cleanup_errors=True)
     except OSError:  # such as a full disk; the notes of workers then stay unknown
@@ -148,7 +143,7 @@ def published(path: Path) -> list[Note]:
 
 
 class _Board:
-    """A file with a slot for every thread."""
+    """File with a slot for every thread, mapped into memory."""
 
     def __init__(self, path: str | os.PathLike[str]):
         with open(path, "w+b") as file:

@@ -1,7 +1,4 @@
-"""A folder is written under a temporary name, `<folder>.partial`, until it is complete.
-
-`begin` creates the temporary folder, and `give_name` renames it.
-"""
+"""Folders that are built as `<folder>.partial` and renamed when they are complete."""
 
 from pathlib import Path
 
@@ -19,13 +16,10 @@ def check_free(folder: Path) -> None:
 
 
 def begin(folder: Path, *known: str) -> Path:
-    """Creates the temporary folder of `folder`, and removes one of an interrupted build.
+    """Creates and returns the temporary folder, and removes one of an interrupted build.
 
     Args:
-      *known: files of an interrupted build that has lost its mark.
-
-    Raises:
-      UserError: the folder or its temporary folder is in use.
+      *known: files that identify an interrupted build without `MARK`.
     """
     check_free(folder)
     target = folder.resolve()  # a link to an empty folder stays a link
@@ -41,11 +35,7 @@ def begin(folder: Path, *known: str) -> Path:
 
 
 def give_name(partial: Path, folder: Path, *, listed: bool = False) -> None:
-    """Syncs all files of `begin(folder)`, and renames it; raises a UserError if the lock is lost.
-
-    Args:
-      listed: write a manifest of all files.
-    """
+    """Syncs all files, with `listed` also writes a manifest, and renames the folder."""
     (partial / MARK).unlink()  # before the manifest, which would list it
     if listed:
         manifest.write_manifest(partial)

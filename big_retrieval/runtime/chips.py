@@ -88,7 +88,7 @@ def cpu(devices: int = 1) -> Chip:
 
 
 def of_kind(kind: str, devices: int = 1) -> Chip | None:
-    """Returns the chip of a `device_kind` of jax, or None if the table lacks it."""
+    """Returns the chip of jax's `device_kind`, or None if the table lacks it."""
     if kind.lower() == "cpu":
         return cpu(devices)
     return next((chip for chip in CHIPS if re.match(chip.pattern, kind)), None)

@@ -69,15 +69,7 @@ def _numbers() -> tuple[int, int]:
 
 
 def barrier(place: str) -> None:
-    """Waits for all processes of the run; does nothing with one process.
-
-    Called where processes arrive at very different times, such as after a compilation. Without it,
-    the next collective operation sets up the communication, which on CPUs gives up if a process
-    arrives more than 30 s later.
-
-    Args:
-      place: a name, the same on all processes.
-    """
+    """Waits for all processes of the run; `place` is a name, the same on all processes."""
     from jax.experimental import multihost_utils
 
     multihost_utils.sync_global_devices(place)
@@ -107,9 +99,6 @@ def retryable(processes: int, late: Callable[[], str]) -> Iterator[None]:
 
     When a process dies or stops, the operations of the others fail after some seconds to minutes
     with an error of the communication library. With one process, this does nothing.
-
-    Args:
-      late: returns the process that is the cause.
     """
     if processes == 1:
         yield

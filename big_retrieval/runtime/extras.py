@@ -17,7 +17,6 @@ class Extras:
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """A context that writes the file or folder `name`."""
         try:
             yield
         except Exception as error:  # a bug in the report is no reason to lose the run

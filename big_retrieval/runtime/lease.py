@@ -27,16 +27,14 @@ State = Literal["free", "alive", "gone", "undecided"]
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that a lease belongs to.
+    """The process that owns a lease.
 
     Attributes:
       token: random name of this lease.
       host: name of the machine, for messages.
       boot: id of the machine's current boot; "" if unknown, as on macOS.
       namespace: namespace of process ids; each container has its own.
-      pid: process id.
-      began: start time of the process by the kernel's clock, which tells the process from a later
-        one with the same process id.
+      began: start of the process by the kernel's clock. A later process can have the same pid.
       since: time at which it took the lease, in seconds since 1970.
       heartbeats: number of renewals.
       time: time of the last renewal, in seconds since 1970.
@@ -53,7 +51,6 @@ class Owner:
     time: float = 0.0
 
     def encode(self) -> bytes:
-        """Returns the content of the file."""
         return json.dumps(asdict(self)).encode().ljust(SIZE - 1) + b"\n"
 
     def __str__(self) -> str:
@@ -135,16 +132,15 @@ def _machine() -> tuple[str, str]:
 
 
 class Observer:
-    """Finds out if the owner of a lock is alive.
+    """Determines if the owner of a lock is alive.
 
     Attributes:
       content: content of the lease at the last look.
-      unchanged: seconds for which it has been the same.
+      unchanged: seconds since the content changed.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Reads nothing yet; only differences of `clock` count, in seconds."""
-        self.path, self._clock = path, clock
+        self.path, self._clock = path, clock  # only differences of the clock count
         self.content: bytes | None = None
         self.unchanged = 0.0
         self._looked = 0.0
@@ -152,7 +148,7 @@ class Observer:
 
     @property
     def owner(self) -> Owner | None:
-        """The owner at the last look, if its file was readable."""
+        """Owner at the last look; None without a readable file."""
         return parse(self.content)
 
     def look(self) -> State:
@@ -179,24 +175,14 @@ class Observer:
 
 
 class Lease:
-    """The lease of this process on one output.
-
-    Attributes:
-      path: the file.
-      owner: this process.
-    """
+    """The lease of this process on one output."""
 
     def __init__(self, path: Path) -> None:
-        """Creates no file yet."""
         self.path, self.owner = path, this_process()
         self._aside = path.with_name(f"{path.name}.{self.owner.token}")
 
     def create(self) -> bool:
-        """Creates the file; returns False if another lease exists.
-
-        Raises:
-          OSError: the folder cannot be written, or the disk is full.
-        """
+        """Creates the file; returns False if another lease exists."""
         content = self.owner.encode()
         if self.path.exists():  # the common case, in which nothing needs to be written
             return False
@@ -205,9 +191,9 @@ class Lease:
             # A link makes the whole file appear under its name at once.
             os.link(self._aside, self.path)
         except FileExistsError:
-            return self.is_ours() is True  # NFS may report this of a link that was made
+            return self.is_ours() is True  # NFS may report this after it made the link
         except OSError:
-            return _create_exclusively(self.path, content)  # no links, as on FAT and in buckets
+            return _create_exclusively(self.path, content)  # FAT and buckets have no links
         finally:
             with contextlib.suppress(OSError):
                 self._aside.unlink()

@@ -53,7 +53,17 @@ def in_use(of: Path | str, owner: Owner | str, flag: str) -> str:
 
 
 class Lock:
-    """The right to write to one output, and a context in which this process has it."""
+    """The right to write to one output; a context in which this process has it.
+
+    Args:
+      path: the lock's file, see `in_folder` and `beside`.
+      of: the output, as the user named it.
+      flag: flag that names the output.
+      wait: wait for another owner instead of raising an error.
+      lost: called, in any thread, after another process took the lock over. If it returns or is
+        missing, `check` raises the error.
+      look: seconds between two looks at another process's lock.
+    """
 
     def __init__(
         self,
@@ -65,24 +75,13 @@ class Lock:
         lost: Callable[[UserError], object] | None = None,
         look: float = LOOK,
     ) -> None:
-        """Takes nothing yet.
-
-        Args:
-          path: the lock's file, see `in_folder` and `beside`.
-          of: the output, as the user named it.
-          flag: flag with which the user can name another output.
-          wait: wait for another owner instead of raising an error.
-          lost: called, in any thread, when another process has taken the lock over. If it returns
-            or is missing, `check` raises the error.
-          look: seconds between two looks at another's lock.
-        """
         self._path, self._of, self._flag = path, of, flag
         self._wait, self._on_loss, self._pause = wait, lost, look
         self._lease, self._observer = Lease(path), Observer(path)
         self._created_folders: list[Path] = []  # for the lock, the innermost first
         self._waited = 0.0  # seconds
         self._logged: set[str] = set()
-        self._rights: dict[Path, Observer] = {}  # others' rights to remove a stale lock
+        self._rights: dict[Path, Observer] = {}  # rights of other processes to remove a stale lock
         self._guard = threading.RLock()  # the heartbeat, checks and the release exclude each other
         self._closed = threading.Event()
         self._renewed = 0.0
@@ -255,11 +254,7 @@ class Lock:
 
 
 def follow(broadcast: Callable[[str], str]) -> None:
-    """Waits for the first process of a run; raises a UserError if another process has the lock.
-
-    Args:
-      broadcast: sends the first process's word to all processes, which all call it equally often.
-    """
+    """Waits for the first process of a run; raises a UserError if another run has the lock."""
     while not (word := broadcast("")):
         pass
     if word != HELD:

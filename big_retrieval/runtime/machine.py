@@ -26,13 +26,7 @@ def cores() -> int:
 
 
 def commit(folder: Path = PACKAGE) -> str | None:
-    """Returns the commit of the package's checkout, with "-dirty" if files differ from it.
-
-    Returns None if the package is not in a checkout, or if git is missing.
-
-    Args:
-      folder: the package, directly below the checkout.
-    """
+    """Returns the commit of the package's checkout, "-dirty" after changes; None if unknown."""
     if not (folder.parent / ".git").exists():  # site-packages in another repository
         return None
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]

@@ -33,18 +33,14 @@ def row_axes(batch: int) -> tuple[str, ...]:
 
 
 def axis_size(axes: tuple[str, ...]) -> int:
-    """Returns the product of the sizes of some `auto_axes`."""
+    """Returns the product of axis sizes."""
     return math.prod(auto_axes()[axis] for axis in axes)
 
 
 def on_each_device(
     function: Callable[..., Any], in_specs: Any, out_specs: Any, *, check: bool
 ) -> Callable[..., Any]:
-    """Returns `function` of each device's part of its arguments, or unchanged without a mesh.
-
-    Args:
-      check: let jax check over which mesh axes the values vary.
-    """
+    """Maps `function` over the devices with `shard_map`; without a mesh, returns it unchanged."""
     axes = set(auto_axes())
     if not axes:
         return function

@@ -4,14 +4,13 @@
     log.info(f"written to {path}")
     log.warning(f"{path} is cut short")
 
-Loggers of the package lie below "big_retrieval". Nothing is shown until `show` is called, as
-commands do; another program calls `show`, too, or gives that logger a handler. Lines of the level
-info are shown without a level, others begin with their level: `warning: ...`. The package's
-messages do not reach the root logger, where absl shows those of jax and other libraries, so that no
-line comes twice.
+Nothing is shown until `show` is called, as commands do. Other programs call `show`, too, or add a
+handler to the logger "big_retrieval". Lines above the level info begin with their level:
+`warning: ...`. Messages do not reach the root logger, where absl shows messages of libraries, so
+no line is shown twice.
 
-Of several processes of one run the first one speaks for all: the others show only warnings and
-errors, and begin each line with `[process 3]`. Output may fail and ends no run (runtime/screen.py).
+Of several processes of one run, only the first shows all messages. The others show only warnings
+and errors, after `[process 3]`. Output that fails does not end a run (runtime/screen.py).
 """
 
 import contextlib
@@ -37,19 +36,17 @@ class ScreenHandler(logging.Handler):
     """Shows messages on the screen.
 
     Attributes:
-      results: whether standard output is for a command's result, so that messages go to standard
-        error; otherwise only warnings and errors do.
-      process: number of this process in its run.
-      program: what each line begins with.
+      results: True if standard output is for a command's result; all messages then go to standard
+        error, else only warnings and errors.
+      process: index of this process in its run.
+      program: first word of each line.
     """
 
     def __init__(self, *, results: bool = False, process: int = 0, program: str = "") -> None:
-        """Prepares; `show` gives the handler to the package's logger."""
         super().__init__()
         self.results, self.process, self.program = results, process, program
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or lines, of a message."""
         parts = [f"[process {self.process}]"] if self.process else []
         parts += [f"{self.program}:"] if self.program else []
         parts += [f"{record.levelname.lower()}:"] if record.levelno != logging.INFO else []
@@ -58,22 +55,16 @@ class ScreenHandler(logging.Handler):
         return " ".join([*parts, screen.visible(record.getMessage())])
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Shows a message; nothing that happens ends the caller."""
-        ours = not self.process or record.levelno > logging.INFO or PACKAGE.level == logging.DEBUG
-        if ours:
-            aside = self.results or record.levelno > logging.INFO
-            screen.put(self.format(record), sys.stderr if aside else sys.stdout)
+        is_important = record.levelno > logging.INFO
+        if not self.process or is_important or PACKAGE.level == logging.DEBUG:
+            is_error = self.results or is_important
+            screen.put(self.format(record), sys.stderr if is_error else sys.stdout)
 
 
-def show(level: int = logging.INFO, **how: Any) -> None:
-    """Shows messages of the package on the screen from now on.
-
-    Args:
-      level: the least level that is shown, such as `logging.INFO`.
-      **how: attributes of `ScreenHandler`.
-    """
+def show(level: int = logging.INFO, **attributes: Any) -> None:
+    """Shows messages of the package from this level on; attributes are of `ScreenHandler`."""
     hide()
-    PACKAGE.addHandler(ScreenHandler(**how))
+    PACKAGE.addHandler(ScreenHandler(**attributes))
     PACKAGE.setLevel(level)
     PACKAGE.propagate = False
 
@@ -87,26 +78,27 @@ def hide() -> None:
 
 
 def handlers() -> list[ScreenHandler]:
-    """What `show` has added: one handler, or none."""
-    return [each for each in PACKAGE.handlers if isinstance(each, ScreenHandler)]
+    """Returns the handler of `show`, if any."""
+    return [handler for handler in PACKAGE.handlers if isinstance(handler, ScreenHandler)]
 
 
 def settings() -> dict[str, Any]:
-    """The arguments with which `show` does the same in a process that this one starts."""
-    how = [{"results": h.results, "process": h.process, "program": h.program} for h in handlers()]
-    return {"level": PACKAGE.level or logging.WARNING, **(how[0] if how else {})}
+    """Returns the arguments of `show` for a process that this one starts."""
+    names = ("results", "process", "program")
+    shown = {name: getattr(handler, name) for handler in handlers() for name in names}
+    return {"level": PACKAGE.level or logging.WARNING, **shown}
 
 
-def of_process(number: int) -> None:
-    """Notes which process of a run this one is."""
+def of_process(index: int) -> None:
+    """Sets the index of this process in its run."""
     for handler in handlers():
-        handler.process = number
+        handler.process = index
 
 
 @contextlib.contextmanager
-def about(what: str) -> Iterator[None]:
-    """A context in which messages begin with what they are about, such as an evaluator's name."""
-    token = _about.set(what)
+def about(subject: str) -> Iterator[None]:
+    """A context in which messages begin with their subject, such as an evaluator's name."""
+    token = _about.set(subject)
     try:
         yield
     finally:

@@ -52,14 +52,13 @@ class LaunchOptions:
     dry_run: bool
 
     def log_file(self, number: int) -> Path:
-        """Returns the file with the output of process `number`."""
         return self.logs / f"process_{number}.log"
 
 
 def variables(
     options: LaunchOptions, number: int, port: int, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the variables that process `number` gets in addition to the environment `env`."""
+    """Returns the variables of process `number`, in addition to the environment `env`."""
     out = {"PYTHONUNBUFFERED": "1"}
     if options.processes > 1:
         out["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{port}"
@@ -90,15 +89,9 @@ def format_exit_status(code: int) -> str:
 
 
 class Signals:
-    """A context in which signals are counted instead of ending this process.
-
-    Attributes:
-      count: number of signals so far.
-      first: number of the first signal, or None.
-    """
+    """A context that counts signals instead of ending this process."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
-        """Installs nothing yet."""
         self.count = 0
         self.first: int | None = None
         self._numbers, self._before = numbers, dict[int, Any]()
@@ -178,11 +171,7 @@ class ProcessGroup:
 
 
 def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
-    """Waits until all processes have ended; when one fails, ends the others.
-
-    Returns:
-      The exit statuses of the processes that failed first; () if none failed.
-    """
+    """Waits until all processes have ended; returns the exit statuses that failed first."""
     passed_on, deadline, first, seen = signals.count, 0.0, (), 0.0
     while None in (codes := group.codes()):
         group.show()
@@ -212,7 +201,6 @@ def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
 
 
 def _log_failures(group: ProcessGroup, codes: Sequence[int | None]) -> None:
-    """Logs the failed processes with their last output, and the stopped ones."""
     for number, code in enumerate(codes):
         if code:
             log.warning(f"process {number} {format_exit_status(code)}")

@@ -46,7 +46,7 @@ def progress_bar(
 
 
 class _LogStream:
-    """Stream that writes each state of a bar as a line, instead of over the state before."""
+    """Stream that writes each state of a bar as a line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

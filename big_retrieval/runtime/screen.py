@@ -1,17 +1,12 @@
-"""Standard output and error that end no command: closed pipes, full disks, narrow encodings.
+"""Standard output and error that do not end a command: closed pipes, full disks, encodings.
 
-`guard` replaces both streams once, before anything is printed, so that it covers every `print`,
-also in libraries. On a guarded stream
+`guard` replaces both streams before anything is printed, also for libraries:
 
-* a closed pipe (`| head -3`) is replaced by the null device, and the command continues;
-* characters that the terminal's encoding lacks come as `\\xe9` instead of an exception;
-* on standard output, control characters of ids, captions and file names come as `\\x1b`, since they
-  could write over other lines (`messages` does the same for messages);
-* in a command whose output only reports progress, such as training, text that cannot be written (a
-  full disk under a log file, a terminal that is gone) is dropped.
-
-In a command whose output is its result, a full disk stays an error: half a result must not look
-like a whole one.
+* A closed pipe (`| head -3`) is replaced by the null device, and the command continues.
+* Characters that the encoding lacks are printed as `\\xe9`.
+* On standard output, control characters of data are printed as `\\x1b`.
+* If the output only reports progress, text that cannot be written (full disk) is dropped. If it
+  is the result, a full disk is an error: a partial result must not look complete.
 """
 
 import contextlib
@@ -24,25 +19,19 @@ import sys
 from typing import Any, TextIO
 
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN)
-# All but tabs, line ends, and the carriage return that begins or ends a line that is written over.
+# Not matched: tabs, line ends, and the carriage return that begins or ends a line to overwrite.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|(?<!^)\r(?!\n|\Z)")
 _closed: set[int] = set()  # file descriptors whose reader has gone away
 
 
 class _Guarded(io.FileIO):
-    """A file descriptor whose reader may go away.
-
-    Args:
-      number: the file descriptor; it stays open when this object is closed.
-      log: True drops text that cannot be written.
-    """
+    """A file descriptor whose reader may go away; `log` drops text that cannot be written."""
 
     def __init__(self, number: int, log: bool):
         super().__init__(number, "wb", closefd=False)
         self._log, self._has_warned = log, False
 
     def write(self, data: Any) -> int:
-        """Writes all bytes, or drops what cannot be written of them."""
         remaining = memoryview(data).cast("B")
         size = len(remaining)
         try:
@@ -64,34 +53,31 @@ class _Guarded(io.FileIO):
         return size
 
     def _warn(self, text: str) -> None:
-        """Reports once on standard error that the log on standard output is lost."""
         if self._has_warned or not self._log or self.fileno() != 1:
             return
         self._has_warned = True
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            print(f"warning: {text}; the command goes on without it", file=sys.stderr, flush=True)
+            print(f"warning: {text}; the command continues", file=sys.stderr, flush=True)
 
 
 def visible(text: str) -> str:
-    """Returns a text whose control characters are written out, as `\\x1b`: terminals obey them."""
+    """Returns a text with control characters, which terminals obey, as `\\x1b`."""
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 class _Visible(io.TextIOWrapper):
-    """A stream of `visible` text."""
-
     def write(self, text: str) -> int:
         super().write(visible(text))
         return len(text)
 
 
 def guard(*, log: bool) -> None:
-    """Guards standard output and error, and reads standard input whatever its bytes.
+    """Guards standard output and error, and accepts any bytes on standard input.
 
-    Streams that somebody else has replaced (a notebook, a test) stay as they are.
+    Streams that a notebook or a test has replaced stay unchanged.
 
     Args:
-      log: whether the output only tells what the command does, so that a lost line is no error.
+      log: True if the output only reports progress, so that lines may be lost.
     """
     _open_missing()
     for name in ("stdout", "stderr"):
@@ -103,17 +89,12 @@ def guard(*, log: bool) -> None:
 
 
 def closed() -> bool:
-    """Whether the reader of standard output has gone away, as far as is known."""
+    """Returns True if the reader of standard output is known to have gone away."""
     return 1 in _closed
 
 
 def put(text: str, stream: TextIO | None = None) -> None:
-    """Prints a line of a log, wherever it is called from: nothing that happens ends the caller.
-
-    Args:
-      text: the line.
-      stream: standard output unless given.
-    """
+    """Prints a line of a log to a stream, standard output by default; never raises."""
     stream = sys.stdout if stream is None else stream
     with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
         try:
@@ -124,12 +105,12 @@ def put(text: str, stream: TextIO | None = None) -> None:
 
 
 def _guarded(stream: Any, number: int, log: bool) -> TextIO:
-    """The same stream over a guarded file descriptor; stream is None where it was closed."""
+    """Returns a stream over a guarded file descriptor, with the properties of `stream` if any."""
     raw: Any = _Guarded(number, log)
     through = bool(getattr(stream, "write_through", False))
-    # Progress bars of libraries control the terminal; they are on standard error.
-    kind = _Visible if number == 1 else io.TextIOWrapper
-    return kind(
+    # Progress bars of libraries, on standard error, control the terminal.
+    wrapper = _Visible if number == 1 else io.TextIOWrapper
+    return wrapper(
         raw if through else io.BufferedWriter(raw),
         encoding=getattr(stream, "encoding", None) or "utf-8",
         errors="backslashreplace",
@@ -139,10 +120,9 @@ def _guarded(stream: Any, number: int, log: bool) -> TextIO:
 
 
 def _open_missing() -> None:
-    """Opens the null device where a standard stream was closed (`>&-`).
+    """Opens the null device for closed standard streams (`>&-`).
 
-    Otherwise the next file that is opened, a checkpoint perhaps, gets the number of the stream and
-    everything that a library prints.
+    Otherwise the next opened file, perhaps a checkpoint, gets a stream's number and its text.
     """
     for number in range(3):
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def unwinding_on_sigterm() -> Iterator[None]:
-    """A context in which SIGTERM raises SystemExit, so that everything is cleaned up."""
+    """A context that raises SystemExit on SIGTERM, so that everything is cleaned up."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield

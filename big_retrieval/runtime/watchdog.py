@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import big_retrieval
@@ -75,17 +76,9 @@ class Watchdog:
         processes: int = 1,
         end: Callable[[str], Any] = distributed.end,
     ) -> None:
-        """Starts no thread yet.
-
-        Args:
-          workdir: run folder; heartbeats are written after the first step.
-          hang_after: seconds; 0 disables.
-          process: index of this process.
-          processes: number of processes.
-          end: logs a message and does not return.
-        """
+        """Starts no thread yet; `end` logs a message and does not return."""
         self._folder = workdir / "heartbeats"
-        self._hang_after = hang_after
+        self._hang_after = hang_after  # seconds; 0 disables
         self._process, self._processes = process, processes
         self._end = end
         self._silent = 0.0  # seconds since the last beat
@@ -118,14 +111,14 @@ class Watchdog:
         """Returns the processes that delay the run, as part of a message."""
         if self._processes == 1:
             return f"in {self._now().place}"
-        found = _within(READING, lambda: read(self._folder)) or {}
-        found = {k: beat for k, beat in found.items() if k < self._processes}
-        # Now, by the clock of the other processes' files.
-        now = max((beat.time for beat in found.values()), default=time.time())
-        own = replace(self._now(), time=now)
+        beats = _within(READING, lambda: read(self._folder)) or {}
+        beats = {k: beat for k, beat in beats.items() if k < self._processes}
+        # The present by the clock of the other processes' files.
+        now = max((beat.time for beat in beats.values()), default=time.time())
+        beats[self._process] = replace(self._now(), time=now)
         # A shared file system shows a file late, but hardly by half of the waited time.
         fresh = max(3 * self._period(), self._silent / 2)
-        return describe({**found, self._process: own}, self._processes, fresh)
+        return late_processes(beats, self._processes, fresh)
 
     def _now(self) -> Heartbeat:
         place = _place(self._watched) + _reading()
@@ -133,7 +126,7 @@ class Watchdog:
         return Heartbeat(self._process, beats, step, place, time.time())
 
     def _period(self) -> float:
-        """Seconds between heartbeats: few enough writes for many processes on a file system."""
+        """Seconds between heartbeats; few enough writes for many processes."""
         return min(5.0, max(TICK, self._hang_after / 60)) if self._hang_after else 5.0
 
     def _watch(self) -> None:
@@ -170,22 +163,14 @@ class Watchdog:
         self._end(f"{state}; the stacks are above, a longer config.hang_after waits longer")
 
     def _state(self, seconds: float) -> str:
-        done = activity.PROGRESS
-        where = f"since step {done.step}" if done.beats else "and no step yet"
-        full = self._full_disk()
-        return (
-            f"process {self._process}: no progress for {seconds:.0f} s {where}; {self.late()}{full}"
-        )
-
-    def _full_disk(self) -> str:
-        """Returns part of a message if the disk of the run folder is full, else ""."""
-        folder = self._folder.parent
-        if not _within(READING, lambda: is_full(folder)):
-            return ""
-        return f"; the disk of {folder} is full ({free_space(folder)})"
+        progress, folder = activity.PROGRESS, self._folder.parent
+        last = f"since step {progress.step}" if progress.beats else "and no step yet"
+        text = f"process {self._process}: no progress for {seconds:.0f} s {last}; {self.late()}"
+        if _within(READING, lambda: is_full(folder)):
+            text += f"; the disk of {folder} is full ({free_space(folder)})"
+        return text
 
     def _write(self) -> None:
-        """Writes heartbeats of this process."""
         target = _file(self._folder, self._process)
         while not self._closed.wait(self._period() if activity.PROGRESS.beats else TICK):
             if not activity.PROGRESS.beats:
@@ -199,20 +184,19 @@ class Watchdog:
 
 def read(folder: Path) -> dict[int, Heartbeat]:
     """Returns the heartbeats in a folder by process, without unreadable files."""
-    found = {}
+    beats = {}
     for path in folder.glob("process_*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
             beat = Heartbeat(**json.loads(path.read_text()))
-            found[beat.process] = replace(beat, time=path.stat().st_mtime)
-    return found
+            beats[beat.process] = replace(beat, time=path.stat().st_mtime)
+    return beats
 
 
-def describe(beats: Mapping[int, Heartbeat], processes: int, fresh: float) -> str:
+def late_processes(beats: Mapping[int, Heartbeat], processes: int, fresh: float) -> str:
     """Returns the processes that the others wait for, as part of a message.
 
     Args:
       beats: last heartbeats by process; the latest is from now.
-      processes: expected number of processes.
       fresh: maximum age in seconds of a heartbeat of a live process.
     """
     now, most = max(b.time for b in beats.values()), max(b.beats for b in beats.values())
@@ -237,19 +221,25 @@ def describe(beats: Mapping[int, Heartbeat], processes: int, fresh: float) -> st
 
 
 def _some(names: list[str]) -> str:
-    rest = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
-    return ", ".join(names[:NAMED] + rest)
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ", ".join(names[:NAMED] + more)
 
 
 def _file(folder: Path, process: int) -> Path:
     return folder / f"process_{process}.json"
 
 
+def _innermost(thread: int, is_match: Callable[[str], bool]) -> FrameType | None:
+    """Returns the innermost frame of a thread whose file matches."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and not is_match(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
 def _place(thread: int) -> str:
     """Returns the innermost line of this package on a thread's stack."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
+    frame = _innermost(thread, lambda file: file.startswith(PACKAGE))
     if frame is None:
         return "code outside of big_retrieval"
     code = frame.f_code
@@ -264,10 +254,7 @@ def _reading() -> str:
 
 def _compiling(thread: int) -> bool:
     """Returns True if jax compiles in a thread."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None and not frame.f_code.co_filename.endswith(COMPILER):
-        frame = frame.f_back
-    return frame is not None
+    return _innermost(thread, lambda file: file.endswith(COMPILER)) is not None
 
 
 def _within(seconds: float, function: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.runtime import activity, watchdog
 from big_retrieval.runtime.activity import reading
-from big_retrieval.runtime.watchdog import Heartbeat, Watchdog, describe, read
+from big_retrieval.runtime.watchdog import Heartbeat, Watchdog, late_processes, read
 from big_retrieval.train.loop import train
 from tests.helpers import ROOT, tiny
 
@@ -198,7 +198,7 @@ def of(process: int, beats: int, age: float = 0.0, place: str = "a.py:1 f") -> H
     ],
 )
 def test_who_is_late(beats: list[Heartbeat], words: str) -> None:
-    assert describe({beat.process: beat for beat in beats}, 2, fresh=30).startswith(words)
+    assert late_processes({beat.process: beat for beat in beats}, 2, fresh=30).startswith(words)
 
 
 def test_heartbeats_come_after_the_first_step_and_go_at_the_end(
