@@ -19,22 +19,18 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
 Entry = dict[str, Any]  # a table of catalogue.toml, whose head describes the keys
-CHUNK = 1 << 24  # bytes read at once
+CHUNK = 1 << 24  # bytes per read
 
 
 @functools.cache
 def read_catalogue() -> dict[str, Entry]:
-    """Returns the entries by the names of the data sets."""
+    """Returns the entries by name."""
     file = resources.files("big_retrieval.data") / "catalogue.toml"
     return tomllib.loads(file.read_text("utf-8"))
 
 
 def get(name: str) -> None:
-    """Prints what to fetch for a data set and where to put it; without a name, all names.
-
-    Raises:
-      UserError: there is no data set of this name.
-    """
+    """Prints the downloads of a data set and their folder; without a name, prints all names."""
     if not name:
         width = max(map(len, read_catalogue()))
         for key, entry in read_catalogue().items():
@@ -50,7 +46,7 @@ def get(name: str) -> None:
         print(f"fetch     {file['what']}: {file['address']}{md5}")
     for step in entry["steps"]:
         print(f"then      {step}")
-    print(f"into      {entry['folder']}, where these look for it: {entry['configs']}")
+    print(f"into      {entry['folder']}, for the configs {entry['configs']}")
     print(f"check     big-retrieval data check {name} --data={entry['folder']}")
 
 
@@ -61,39 +57,37 @@ def check(name: str, folder: str) -> None:
       folder: empty for the folder that the configs read.
 
     Raises:
-      UserError: there is no such data set or folder, or the folder is not complete.
+      UserError: an unknown data set, no such folder, or the folder is incomplete.
     """
     entry = _find_by_name(name)
-    wrong, path = 0, Path(folder or entry["folder"])
+    differences, path = 0, Path(folder or entry["folder"])
     for part, contents, difference in compare(entry["parts"], path):
-        wrong += bool(difference)
+        differences += bool(difference)
         state = difference or ("ok" if contents else "optional")
         print(f"{part['path']:<32}  {contents or 'none'}: {state}", flush=True)
-    if wrong:
+    if differences:
         raise UserError(
-            f"{path} is not complete: {wrong} of {len(entry['parts'])} parts are missing or "
+            f"{path} is incomplete: {differences} of {len(entry['parts'])} parts are missing or "
             f"differ. See `big-retrieval data get {name}`."
         )
-    print(f"{path} is complete, as far as the catalogue knows {name}")
+    print(f"{path} is complete: all parts match the catalogue's entry {name}")
 
 
 def _find_by_name(name: str) -> Entry:
     catalogue = read_catalogue()
     if name not in catalogue:
         near = difflib.get_close_matches(name, catalogue, 1)
-        hint = f"did you mean {near[0]}?" if near else "`big-retrieval data get` lists all names."
-        raise UserError(f"there is no data set {name!r}; {hint}")
+        hint = f"Did you mean {near[0]}?" if near else "`big-retrieval data get` lists all names."
+        raise UserError(f"Unknown data set {name!r}. {hint}")
     return catalogue[name]
 
 
 def compare(parts: list[Entry], folder: Path) -> Iterator[tuple[Entry, str, str]]:
-    """Yields every part, what the folder has of it, and what differs; both may be empty.
-
-    Raises:
-      UserError: the folder does not exist.
-    """
+    """Yields each part, its contents in the folder, and the difference; both may be empty."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder. Name the data set's as --data=FOLDER.")
+        raise UserError(
+            f"Not a folder: {folder}. Give the folder of the data set as --data=FOLDER."
+        )
     for part in parts:
         files = sorted(folder.glob(part["path"]))
         if files:
@@ -114,22 +108,18 @@ def _compare_files(part: Entry, files: list[Path]) -> tuple[str, str]:
         for key, count in counts.items()
         if count != part.get(key, count)
     ]
-    if "sidecar" in part:
-        lone = [file.name for file in files if not _sidecar(file, part["sidecar"]).is_file()]
+    if suffix := part.get("sidecar"):
+        lone = [file.name for file in files if not file.with_name(file.stem + suffix).is_file()]
         if lone:
             differences.append(f"{len(lone):,} are not finished, the first one is {lone[0]}")
     if "md5" in part and _md5(first) != part["md5"]:
         differences.append(f"its MD5 is not {part['md5']}: fetch it again")
-    shown = [f"{count:,} {key}" for key, count in counts.items() if key != "files" or count > 1]
-    return ", ".join(shown) or "there", "; ".join(differences)
-
-
-def _sidecar(path: Path, suffix: str) -> Path:
-    return path.with_name(path.stem + suffix)
+    contents = [f"{count:,} {key}" for key, count in counts.items() if key != "files" or count > 1]
+    return ", ".join(contents) or "there", "; ".join(differences)
 
 
 def _lines(path: Path) -> int:
-    """Number of lines; the last one need not end."""
+    """Counts lines; the last line may have no line end."""
     count, last = 0, b"\n"
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -138,7 +128,7 @@ def _lines(path: Path) -> int:
 
 
 def _records(path: Path) -> int:
-    """Number of objects in the list of a JSON file, or in the list `images` of its object."""
+    """Counts the objects in the list of a JSON file, or in the list `images` of its object."""
     if json_reader(path) is JSON_LIST:
         return len(open_store([path], JSON_LIST))
     try:
@@ -148,7 +138,7 @@ def _records(path: Path) -> int:
 
 
 def _queries(path: Path) -> int:
-    """Number of distinct values of the first column, after the header line."""
+    """Counts the distinct values of the first column, without the header line."""
     with path.open(encoding="utf-8") as file:
         next(file, None)
         return len({line.partition("\t")[0] for line in file if line.strip()})

@@ -1,7 +1,6 @@
 """Files at a path, by split: tables, tar shards, pictures, or JSON files of a known layout."""
 
 import glob
-import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ KNOWN = (
     ".jsonl, .parquet, .npz, .tar shards, COCO's captions, a Karpathy split file, and folders in "
     "BEIR's form"
 )
-REMEDIES = {  # what to do with files -> their endings
+REMEDIES = {  # advice -> endings of files
     "unpack it first, and give the folder of its files": (
         ".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"
     ),
@@ -49,11 +48,11 @@ class DataSplit:
     """Records of one split.
 
     Attributes:
-      path: file, folder or pattern, as `path` of a source.
-      where: terms that choose the rows of the split, as in `config.Pairs`; empty if all rows are of
-        the split, or terms cannot choose them.
-      rows: indices of the rows of the split, int64 [n]; None for all.
-      source: of a Karpathy split file.
+      path: file, folder or pattern, as in a source.
+      where: terms that select the rows, as in `config.Pairs`; empty for all rows, or if terms
+        cannot select them.
+      rows: indices of the rows, int64 [n]; None for all.
+      source: for a Karpathy split file.
     """
 
     path: str
@@ -68,10 +67,7 @@ class DataSplit:
 
 @dataclass(frozen=True)
 class FoundData:
-    """Data at a path: their form for messages, split -> records, and messages about the splits.
-
-    One split is always "train"; others may be "validation" and "test".
-    """
+    """Data at a path: form and messages for logs, and records of "train" and other splits."""
 
     form: str
     splits: dict[str, DataSplit]
@@ -82,17 +78,17 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
     """Opens the data at a path.
 
     Args:
-      images: folder of the pictures of COCO and Karpathy files; empty: near the file.
+      images: folder of the pictures of COCO and Karpathy files; empty for the folder of the file.
       scratch: folder for the captions of COCO as JSON lines.
-      leave_out: a folder whose files do not count, such as the run folder.
+      leave_out: folder whose files are ignored, such as the run folder.
 
     Raises:
       UserError: no file exists at the path, or none has a known form.
     """
-    given, missing = expand(data)
+    paths, missing = expand(data)
     if missing:
         raise UserError(f"--data: there is no file or folder {missing[0]!r}. Check the path.")
-    files = [path.resolve() if ".." in path.parts else path.absolute() for path in given]
+    files = [path.resolve() if ".." in path.parts else path.absolute() for path in paths]
     is_folder = len(files) == 1 and files[0].is_dir()
     folder = files[0] if is_folder else Path(os.path.commonpath({x.parent for x in files}))
     files = walk(folder, leave_out) if is_folder else files
@@ -120,9 +116,9 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
 
 
 def _remedy(files: Sequence[Path]) -> str:
-    """Returns what to do with one of the files, else the known forms."""
+    """Returns advice for one of the files, else the known forms."""
     endings = {file.suffix.lower() for file in files}
-    return next((remedy for remedy, own in REMEDIES.items() if not endings.isdisjoint(own)), KNOWN)
+    return next((x for x, suffixes in REMEDIES.items() if not endings.isdisjoint(suffixes)), KNOWN)
 
 
 def _folder(folder: Path, files: Sequence[Path]) -> FoundData:
@@ -142,13 +138,13 @@ def _folder(folder: Path, files: Sequence[Path]) -> FoundData:
         return _of_files(tables, folder, "")
     if images:
         return _pictures(folder, images)
-    held = ", ".join(sorted(by_ending.keys() - {""})[:8])
-    content = f"only {held}" if held else "no data"
+    endings = ", ".join(sorted(by_ending.keys() - {""})[:8])
+    content = f"only {endings}" if endings else "no data"
     raise UserError(f"--data: {folder} holds {content}: {_remedy(files)}.")
 
 
 def _pictures(folder: Path, images: Sequence[Path]) -> FoundData:
-    """Returns the pictures of a folder; folders in it are splits if all of their names say so."""
+    """Returns the pictures of a folder; its folders are splits if all have names of splits."""
     tops = sorted({image.relative_to(folder).parts[0] for image in images})
     by_split = {split_word(top): folder / top for top in tops if (folder / top).is_dir()}
     if len(by_split) < len(tops) or not {"train"} < by_split.keys() - {""}:
@@ -158,13 +154,13 @@ def _pictures(folder: Path, images: Sequence[Path]) -> FoundData:
 
 
 def split_word(name: str) -> str:
-    """Returns the split that a word of a name means, such as "train" of train2017, or ""."""
+    """Returns the split of a name, such as "train" for train2017, or ""."""
     words = re.split(r"[^a-z]+", name.lower())
     return next((SPLITS[word] for word in words if word in SPLITS), "")
 
 
 def _of_files(files: Sequence[Path], folder: Path, pattern: str) -> FoundData:
-    """Returns the splits of tables or tar shards, which their names or folders may say."""
+    """Returns the splits of tables or tar shards, by the names of files or folders."""
     groups: dict[str, list[Path]] = {}
     for file in files:
         names = [file.stem, *reversed(file.relative_to(folder).parts[:-1])]
@@ -174,7 +170,7 @@ def _of_files(files: Sequence[Path], folder: Path, pattern: str) -> FoundData:
         groups = {"train": list(files)}
     elif "train" in groups and unnamed:
         names = ", ".join(file.name for file in unnamed[:3])
-        notes.append(f"{names} left out: the names of other files say splits, these do not")
+        notes.append(f"{names} left out: their names have no split, but the names of others do")
     elif "train" not in groups:
         groups = {"train": unnamed, **groups}
     if not groups["train"]:
@@ -183,41 +179,38 @@ def _of_files(files: Sequence[Path], folder: Path, pattern: str) -> FoundData:
     splits = {}
     for split, group in groups.items():
         if len(groups) > 1:
-            named = group[0].name if len(group) == 1 else f"{len(group):,} files"
-            notes.append(f"{named} for {split}")
+            label = group[0].name if len(group) == 1 else f"{len(group):,} files"
+            notes.append(f"{label} for {split}")
         path = _path_of(group, pattern if len(groups) == 1 else "")
         splits[split] = DataSplit(path, table_of(group)[0])
     form = "tar shards" if files[0].suffix.lower() == TAR else "tables"
     return FoundData(form, splits, notes)
 
 
-def _path_of(files: Sequence[Path], given: str) -> str:
-    """Returns the file, or a pattern that leads to these files and no other."""
+def _path_of(files: Sequence[Path], user_pattern: str) -> str:
+    """Returns the file, or a pattern that matches these files and no other."""
     if len(files) == 1:
         return str(files[0])
-    common = _escaped(os.path.commonpath({file.parent for file in files}))
-    name = f"{_escaped(_common_start([file.stem for file in files]))}*{files[0].suffix}"
-    for pattern in (f"{common}/{name}", f"{common}/**/{name}", given and os.path.abspath(given)):
+    folder = _escaped(os.path.commonpath({file.parent for file in files}))
+    prefix = os.path.commonprefix([file.stem for file in files])  # noqa: RUF071 (of characters)
+    name = f"{_escaped(prefix)}*{files[0].suffix}"
+    user_pattern = user_pattern and os.path.abspath(user_pattern)
+    for pattern in (f"{folder}/{name}", f"{folder}/**/{name}", user_pattern):
         if pattern and sorted(expand(pattern)[0]) == sorted(files):
             return pattern
     raise UserError(
-        f"--data: no pattern leads to {files[0].name} and {files[1].name} without other files. Put "
+        f"--data: no pattern matches {files[0].name} and {files[1].name} without other files. Put "
         "the tables of each split into a separate folder, or give one of them."
     )
 
 
 def _escaped(path: str) -> str:
-    """Returns a path without the signs of patterns and of ranges such as {00..03}."""
+    """Escapes the characters of patterns and of ranges such as {00..03}."""
     return glob.escape(path).replace("{", "[{]")
 
 
-def _common_start(names: Sequence[str]) -> str:
-    pairs = zip(min(names), max(names), strict=False)
-    return "".join(x for x, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
 def _by_column(found: FoundData) -> FoundData:
-    """Divides data of one split by a column that names the split of each row."""
+    """Divides data without splits by a column of split names."""
     (split, *others) = found.splits.values()
     name = next((x for x in split.table.columns or () if x.lower() in SPLIT_COLUMNS), "")
     if others or not name:
@@ -228,18 +221,18 @@ def _by_column(found: FoundData) -> FoundData:
         return found
     splits, notes = {}, [f"column {name!r} names the split of each record"]
     for word in ("train", "validation", "test", ""):
-        own = [x for x in words if words[x] == word]
+        cells = [x for x in words if words[x] == word]
         rows = np.array([i for i, x in enumerate(values) if words[x] == word], np.int64)
-        if word and own:
-            where = (f"{name}={own[0]}",) if len(own) == 1 and None not in words else ()
+        if word and cells:
+            where = (f"{name}={cells[0]}",) if len(cells) == 1 and None not in words else ()
             splits[word] = replace(split, where=where, rows=rows)
-        elif own:
-            notes.append(f"{len(rows):,} records left out: their {name!r} is no known split")
+        elif cells:
+            notes.append(f"{len(rows):,} records left out: their {name!r} is not a known split")
     return replace(found, splits=splits, notes=[*found.notes, *notes])
 
 
 def _values(table: Table, name: str) -> list[Any]:
-    """Returns the values of a column; None in damaged rows."""
+    """Returns the values of a column; None for damaged rows."""
     column, values = table.column(name), []
     for index in range(len(table) if column is None else 0):
         try:

@@ -1,4 +1,4 @@
-"""JSON files that hold a whole data set: COCO's captions and Karpathy's split files."""
+"""JSON files with a whole data set: COCO's captions and Karpathy's split files."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ SPLITS = {"train": ("train", "restval"), "validation": ("val",), "test": ("test"
 
 
 def has_layout(file: Path, keys: Sequence[bytes]) -> bool:
-    """Returns True if a JSON file has these keys near its start or end."""
+    """Returns True if a JSON file contains all keys near its start or end."""
     if file.suffix.lower() != ".json" or not file.is_file():
         return False
     with file.open("rb") as opened:
@@ -29,44 +29,36 @@ def has_layout(file: Path, keys: Sequence[bytes]) -> bool:
 
 
 def write_coco(file: Path, images: str, out: Path) -> None:
-    """Writes COCO's captions as JSON lines, a line for each image that has captions.
+    """Writes COCO's captions as JSON lines, a line per image with captions.
 
-    Pictures of annotations/captions_NAME.json are in NAME next to `annotations`, or in `images`;
-    else paths start from the file's own folder.
-
-    Raises:
-      UserError: the file has another form.
+    The pictures of annotations/captions_NAME.json are in the folder NAME next to `annotations`, or
+    in `images`, or else in the folder of the file.
     """
     split = (Path(images) if images else file.parent.parent) / file.stem.removeprefix("captions_")
     root = split if split.is_dir() else Path(images or file.parent)
-    whole = _read(file)
+    content = _read(file)
     try:
-        lines = [json.dumps(row) + "\n" for row in _coco_rows(whole, root.absolute())]
+        lines = [json.dumps(row) + "\n" for row in _coco_rows(content, root.absolute())]
     except (KeyError, TypeError, AttributeError) as error:
         raise _damaged(file, error) from None
     durable.make_folder(out.parent)
     durable.write_bytes(out, "".join(lines).encode())
 
 
-def _coco_rows(whole: Any, root: Path) -> Iterator[Record]:
+def _coco_rows(content: Any, root: Path) -> Iterator[Record]:
     captions: dict[int, list[str]] = {}
-    for entry in whole["annotations"]:
+    for entry in content["annotations"]:
         captions.setdefault(entry["image_id"], []).append(entry["caption"].strip())
-    for image in whole["images"]:
+    for image in content["images"]:
         if image["id"] in captions:
-            path = str(root / image["file_name"])
-            yield {"image": path, "captions": captions[image["id"]]}
+            yield {"image": str(root / image["file_name"]), "captions": captions[image["id"]]}
 
 
 def karpathy_sources(file: Path, images: str) -> dict[str, Karpathy]:
-    """Returns split -> source of a Karpathy split file.
-
-    Raises:
-      UserError: the file has another form, or lacks training or validation images.
-    """
-    whole = _read(file)
+    """Returns split -> source of a Karpathy split file; raises a UserError without train or val."""
+    content = _read(file)
     try:
-        names = {image["split"] for image in whole["images"]}
+        names = {image["split"] for image in content["images"]}
     except (KeyError, TypeError) as error:
         raise _damaged(file, error) from None
     if not {"train", "val"} <= names:
@@ -74,9 +66,9 @@ def karpathy_sources(file: Path, images: str) -> dict[str, Karpathy]:
             f"--data: {file} has the splits {', '.join(sorted(names))}. Name the split of each "
             "image: train, val or test."
         )
-    source = {"path": str(file), "images": images, "captions": 0, "skip_missing": True}
-    found = {x: "+".join(name for name in own if name in names) for x, own in SPLITS.items()}
-    return {name: Karpathy(split=split, **source) for name, split in found.items() if split}
+    options = {"path": str(file), "images": images, "captions": 0, "skip_missing": True}
+    splits = {x: "+".join(name for name in y if name in names) for x, y in SPLITS.items()}
+    return {name: Karpathy(split=split, **options) for name, split in splits.items() if split}
 
 
 def _read(file: Path) -> Any:

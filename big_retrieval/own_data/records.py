@@ -20,11 +20,11 @@ from big_retrieval.errors import Damaged
 from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
-SAMPLED = 100  # records
-MANY = 50_000  # records above which reading all of them is worth a message
-SHARE = 0.1  # of the records, for validation
-MOST = 1000  # records for validation
-NEAR = 1.5  # a first group of at most this multiple of the wanted records is taken
+SAMPLED = 100  # records in a sample
+MANY = 50_000  # records above which reading all of them is logged
+SHARE = 0.1  # share of the records for validation
+MOST = 1000  # maximum number of records for validation
+NEAR = 1.5  # the first group may have this multiple of the records for validation
 
 
 @dataclass
@@ -32,9 +32,9 @@ class RecordSample:
     """Facts about some records.
 
     Attributes:
-      words: column -> words of each text.
-      sides: short sides of the images, in pixels; 0 for an image that cannot be decoded.
-      lists: number of texts that are lists written as text, such as '["a", "b"]'.
+      words: column -> number of words of each text.
+      sides: short sides of the images in pixels; 0 for images that cannot be decoded.
+      lists: number of texts that represent lists, such as '["a", "b"]'.
     """
 
     words: dict[str, list[int]] = field(default_factory=dict)
@@ -43,9 +43,9 @@ class RecordSample:
 
     def add(self, texts: Mapping[str, Sequence[str]], image: Any) -> None:
         """Adds a record: its texts by column, and its image or None."""
-        for name, own in texts.items():
-            self.words.setdefault(name, []).extend(len(text.split()) for text in own)
-            self.lists += sum(text.strip().startswith(("['", '["')) for text in own)
+        for name, values in texts.items():
+            self.words.setdefault(name, []).extend(len(text.split()) for text in values)
+            self.lists += sum(text.strip().startswith(("['", '["')) for text in values)
         if image is not None:
             try:
                 self.sides.append(min(picture(image).shape[:2]))
@@ -65,10 +65,10 @@ class RecordKeys:
 
     Attributes:
       rows: indices of the usable records.
-      images: key of the image of each; 0 for none.
-      texts: keys of the texts of each.
-      dropped: number of records that cannot be used.
-      first: location and reason of the first of them.
+      images: key of each record's image; 0 for no image.
+      texts: keys of each record's texts.
+      dropped: number of unusable records.
+      first: location and reason of the first unusable record.
       sample: facts about at most `SAMPLED` of the usable records.
     """
 
@@ -83,12 +83,7 @@ class RecordKeys:
 def read_keys(
     source: RecordSource, rows: Sequence[int], image: bool, columns: Sequence[str]
 ) -> RecordKeys:
-    """Reads records and their images as a whole.
-
-    Args:
-      image: True if records need an image.
-      columns: columns in which records need a text.
-    """
+    """Reads records that need a text in each of `columns`, and an image if `image` is True."""
     keys, progress = RecordKeys(), None
     if len(rows) > MANY:
         log.info(f"reading all {len(rows):,} records once, to keep copies in one split")
@@ -112,7 +107,7 @@ def read_keys(
             continue
         keys.rows.append(index)
         keys.images.append(key)
-        plain = (normalize_text(x, ignore_case=True) for own in texts.values() for x in own)
+        plain = (normalize_text(x, ignore_case=True) for values in texts.values() for x in values)
         keys.texts.append([hash_of(text.encode("utf-8", "replace")) for text in plain])
         if index in sampled:
             keys.sample.add(texts, record["image"] if image else None)
@@ -120,11 +115,10 @@ def read_keys(
 
 
 def _image_key(value: Any) -> tuple[int, str]:
-    """Returns the key of an image, and the reason if it cannot be used."""
+    """Returns the key of an image, or 0 and the reason why it cannot be used."""
     if isinstance(value, Encoded):
         try:
-            with Image.open(io.BytesIO(value.data)):
-                pass
+            Image.open(io.BytesIO(value.data)).close()
         except Exception:  # Pillow raises anything
             return 0, "a broken image"
     content = of_image(value)
@@ -137,62 +131,60 @@ def hash_of(data: bytes) -> int:
 
 
 def split_off(keys: RecordKeys) -> tuple[np.ndarray, np.ndarray, str]:
-    """Chooses whole groups of records for validation, by a hash of their contents.
-
-    The order of the records makes no difference.
+    """Selects groups of records for validation, by hashes of their contents, in any order.
 
     Returns:
-      Indices of the records for training and for validation, int64 each, in order; and what keeps
-      both apart.
+      Indices of the records for training and for validation, int64 in order; and a description.
     """
     count, has_images = len(keys.rows), any(keys.images)
-    wanted = min(MOST, max(1, round(SHARE * count)))
+    target = min(MOST, max(1, round(SHARE * count)))
     images = [[("image", x)] if x else [] for x in keys.images]
-    texts = [[("text", x) for x in own] for own in keys.texts]
+    texts = [[("text", x) for x in values] for values in keys.texts]
     both = [x + y for x, y in zip(images, texts, strict=True)]
-    apart = f"no {'image and no ' * has_images}text is on both sides"
-    chosen = _choose(groups_of(both), keys, wanted)
-    if len(chosen) < 0.5 * wanted:
-        first = images if has_images else [own[:1] for own in texts]
-        chosen = _choose(groups_of(first), keys, wanted)
-        different = len({x for own in keys.texts for x in own})
-        apart = (
-            f"texts repeat ({different:,} different ones in {count:,} records), so they are on "
-            f"both sides, but no {'image' if has_images else 'first text'} is"
+    description = f"no {'image and no ' * has_images}text is on both sides"
+    selected = _select(groups_of(both), keys, target)
+    if len(selected) < 0.5 * target:
+        first = images if has_images else [values[:1] for values in texts]
+        selected = _select(groups_of(first), keys, target)
+        distinct = len({x for values in keys.texts for x in values})
+        description = (
+            f"texts repeat ({distinct:,} distinct texts in {count:,} records) and are on both "
+            f"sides, but no {'image' if has_images else 'first text'} is"
         )
     mask = np.zeros(count, bool)
-    mask[chosen] = True
+    mask[selected] = True
     rows = np.array(keys.rows, np.int64)
-    return rows[~mask], rows[mask], apart
+    return rows[~mask], rows[mask], description
 
 
 def groups_of(keys: Sequence[Sequence[Hashable]]) -> np.ndarray:
     """Returns the group of each record, int64 [n]; keys link the records of a group."""
     first: dict[Hashable, int] = {}
     pairs = [
-        (record, first.setdefault(key, record)) for record, own in enumerate(keys) for key in own
+        (record, first.setdefault(key, record))
+        for record, record_keys in enumerate(keys)
+        for key in record_keys
     ]
     ends = np.array(pairs, np.int64).reshape(-1, 2)
     links = scipy.sparse.coo_array((np.ones(len(ends), bool), tuple(ends.T)), (len(keys),) * 2)
     return connected_components(links, directed=False)[1].astype(np.int64)
 
 
-def _choose(groups: np.ndarray, keys: RecordKeys, wanted: int) -> np.ndarray:
-    """Returns records of groups in the order of their hashes until there are enough, int64 [k]."""
+def _select(groups: np.ndarray, keys: RecordKeys, target: int) -> np.ndarray:
+    """Returns about `target` records int64 [k]: groups in the order of their hashes."""
     order = np.argsort(groups, kind="stable")
     members = np.split(order, np.unique(groups[order], return_index=True)[1][1:])
-    members.sort(key=lambda group: min(_mark(keys, record) for record in group))
-    found, taken = [], 0
+    members.sort(key=lambda group: min(_content_hash(keys, record) for record in group))
+    selected, count = [], 0
     for group in members:
-        if taken + len(group) <= (wanted if taken else NEAR * wanted):
-            found.append(group)
-            taken += len(group)
-        if taken >= wanted:
+        if count + len(group) <= (target if count else NEAR * target):
+            selected.append(group)
+            count += len(group)
+        if count >= target:
             break
-    return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
+    return np.sort(np.concatenate(selected)) if selected else np.zeros(0, np.int64)
 
 
-def _mark(keys: RecordKeys, record: int) -> int:
-    """Returns a hash of the contents of a record."""
+def _content_hash(keys: RecordKeys, record: int) -> int:
     parts = (keys.images[record], *sorted(keys.texts[record]))
     return hash_of(b"".join(part.to_bytes(8, "little") for part in parts))

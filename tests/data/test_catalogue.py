@@ -250,7 +250,7 @@ def test_a_folder_is_compared(tmp_path: Path) -> None:
         ("there", ""), ("there", f"its MD5 is not {digest}: fetch it again"),
     ]  # fmt: skip
     assert said(part("*.json", sidecar=".txt"))[0][1].startswith("2 are not finished, the first")
-    with pytest.raises(UserError, match="is not a folder"):
+    with pytest.raises(UserError, match="Not a folder"):
         next(compare([{"path": "x"}], tmp_path / "gone"))
 
 
@@ -263,7 +263,7 @@ def test_the_commands(tmp_path: Path) -> None:
         assert word in told
     wrong = in_process("data", "get", "cooc")
     assert wrong.returncode == 2
-    assert "did you mean coco?" in wrong.stderr
+    assert "Did you mean coco?" in wrong.stderr
     beir(Path("data/beir/scifact"))
     checked = in_process("data", "check", "beir/scifact")
     assert checked.returncode == 2

@@ -403,7 +403,7 @@ def test_a_damaged_row_group_is_damage_of_its_rows(tmp_path):
         (lambda f: (f / "a.csv").write_text(""), "no rows"),
         (lambda f: (f / "a.csv").write_text("image,captions\n"), "no rows"),
         (lambda f: (f / "a.jsonl").write_text(""), "no rows"),
-        (lambda f: (f / "a.parquet").write_text("PAR1"), "no readable Parquet"),
+        (lambda f: (f / "a.parquet").write_text("PAR1"), "as Parquet"),
         (lambda f: (f / "a.npz").write_text("PK"), "as .npz file"),
         (lambda f: np.savez(f / "a.npz", a=np.zeros(2), b=np.zeros(3)), "one length"),
         (lambda f: np.savez(f / "a.npz", a=np.array([{}])), "plain arrays"),

@@ -102,7 +102,7 @@ def test_a_conversion_that_did_not_end_is_no_data(folder, monkeypatch):
     monkeypatch.setattr(source, "check_index", stop)
     with pytest.raises(KeyboardInterrupt):
         convert(source, folder / "out", **KEYS)
-    with pytest.raises(UserError, match="the conversion did not end"):
+    with pytest.raises(UserError, match="the conversion is incomplete"):
         make_source(config.Pairs(path=str(folder / "out")))
     convert(source_of(folder), folder / "out", **KEYS)
     assert len(make_source(config.Pairs(path=str(folder / "out")))) == 19

@@ -140,7 +140,7 @@ def test_a_pair_is_found_in_its_file(folder, form):
         ("a.json", "{", "a.json is not JSON"),
         ("a.json", "[" * 100_000, "a.json is not a whole JSON list"),
         ("a.json", "3", "neither an object nor a list"),
-        ("a.json", "{}", "holds nothing"),
+        ("a.json", "{}", "is empty"),
         ("a.json", '{"q": {"d": 1, "d": 2}}', "the key 'd' is there twice"),
         ("a.json", '{"q": {"d": 1}, "q": {}}', "the key 'q' is there twice"),
         ("a.json", '{"q": 3}', "query 1, not documents with scores, such as"),

@@ -280,7 +280,7 @@ def test_karpathy_takes_five_captions_and_names_the_splits(folder):
     with pytest.raises(UserError, match="no split 'val'; it has restval, test, train"):
         make_source(config.Karpathy(path=path, split="val"))
     (folder / "dataset.json").write_text("[]")
-    with pytest.raises(UserError, match="no Karpathy split file"):
+    with pytest.raises(UserError, match="not a Karpathy split file"):
         make_source(config.Karpathy(path=path))
 
 

@@ -175,7 +175,7 @@ def test_mistakes(log, files, tmp_path) -> None:
             split_files.split_files(files.build(), files, options, tmp_path / "out")
     path = tmp_path / "documents.jsonl"
     path.write_text(path.read_text().replace('"brand": "b8"', '"brand": 8'))
-    with pytest.raises(UserError, match="column 'brand' holds values of different types"):
+    with pytest.raises(UserError, match="column 'brand' has values of different types"):
         split_files.split_files(files.build(), files, split_files.SplitOptions(), tmp_path / "out")
     assert not (tmp_path / "out" / "split.json").exists()
 
@@ -194,7 +194,7 @@ def test_the_command(log, tmp_path) -> None:
     for name in SPLITS:
         assert f"{name:15} {summary['splits'][name]['pairs']:>10,} pairs" in done.stdout
     assert "leaks           none" in done.stdout
-    assert "1 queries have the text of another one" in done.stdout
+    assert "1 queries have the text of another query" in done.stdout
     assert "--config.data.where='(\"split=in_domain\",)'" in done.stdout
     for flags, message in (
         (["--out=x"], "--data.path is missing"),

@@ -254,7 +254,7 @@ def test_triples_by_query_have_each_query_once(tmp_path: Path) -> None:
     assert [damaged[i]["query_id"] for i in range(2)] == ["2", "10"]
     with pytest.raises(Damaged, match=r"c\.tsv, line 4: the line has 2 cells"):
         damaged[2]
-    with pytest.raises(UserError, match="`by_query` groups tab-separated lines"):
+    with pytest.raises(UserError, match="`by_query` is for tab-separated lines"):
         make_source(Triples(path=write(tmp_path / "a.jsonl", {"query": "q"}), by_query=1))
 
 
@@ -379,7 +379,7 @@ def test_configurations_of_text_data() -> None:
             "type 'beir', whose records have no neg",
         ),
         (Triples(path="a", queries="b"), {}, "config.data.documents is empty"),
-        (Triples(path="a", lists=("b",), by_query=1), {}, "set one of them only"),
+        (Triples(path="a", lists=("b",), by_query=1), {}, "set only one of them"),
         (Dpr(path="a", negatives=()), {"negatives__count": 1}, "config.data.negatives is empty"),
         (Dpr(path="a"), {"fields__document__column": "answer"}, "column is 'answer'"),
     ],

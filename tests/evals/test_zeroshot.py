@@ -331,7 +331,7 @@ def test_folders_of_200_classes_are_scored_among_these_200_alone(tmp_path: Path)
 
 
 def test_folders_of_numbers_and_folders_without_images(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no is no folder; it must hold .*: fetch it"):
+    with pytest.raises(UserError, match=r"no must be a folder .*: fetch it"):
         make_source(configs.ClassFolders(path=str(tmp_path / "no"), how_to_get="fetch it"))
     (tmp_path / "10").mkdir()
     with pytest.raises(UserError, match="has no images in folders, such as <class>/<image>"):

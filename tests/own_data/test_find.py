@@ -112,7 +112,7 @@ def test_a_column_names_the_split(said: list[str]) -> None:
     assert (config.data.where, config.data.rows) == (("split=train",), "")
     assert sorted(records(config.data)) == expected(TRAIN)
     assert sorted(records(config.evals["validation"].data)) == expected(OTHER)
-    assert "5 records left out: their 'split' is no known split" in said
+    assert "5 records left out: their 'split' is not a known split" in said
 
 
 def test_a_folder_of_trains_is_no_split() -> None:

@@ -167,7 +167,7 @@ def test_classes_as_captions_are_on_both_sides(said: list[str]) -> None:
     pictures("data", range(60))
     table("data/t.csv", ["file", "label"], [(f"{n}.png", WORDS[n % 4]) for n in range(60)])
     assert len(all_records(run())) == 60
-    assert any("4 different ones in 60 records" in line for line in said)
+    assert any("4 distinct texts in 60 records" in line for line in said)
 
 
 def test_copies_in_splits_are_reported(capsys: pytest.CaptureFixture[str]) -> None:

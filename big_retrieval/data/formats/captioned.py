@@ -1,4 +1,4 @@
-"""Images with several captions each: Karpathy's split files, and what VSRN and SCAN publish."""
+"""Images with several captions each: Karpathy's split files, and the files of VSRN and SCAN."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 @register("source")
 @dataclass(frozen=True)
 class Karpathy(Source):
-    """Flickr30k or COCO by a Karpathy split file and a folder of images, of their regions, or both.
+    """Flickr30k or COCO: a Karpathy split file, and a folder of images, of regions, or both.
 
     With `regions`, records have the columns `regions` [R, F] and `boxes` [R, 4] (`RegionField`).
     """
@@ -36,13 +36,13 @@ class Karpathy(Source):
     has_negatives: ClassVar[bool] = False
     type: Literal["karpathy"] = "karpathy"
     path: str = ""  # dataset_flickr30k.json or dataset_coco.json
-    # folder; empty: that of the file, or one in it; with `regions`: no images
+    # folder of images; empty for the file's folder or a folder in it, or for no images if `regions`
     images: str = ""
-    regions: str = ""  # folder that `examples/convert_regions.py` wrote; empty: no regions
-    split: str = "train"  # several: "train+restval", as published models for COCO are trained
-    captions: int = 5  # of an image, at most; 0: all
+    regions: str = ""  # folder that `examples/convert_regions.py` wrote; empty for no regions
+    split: str = "train"  # or several, such as "train+restval", the usual training data of COCO
+    captions: int = 5  # maximum number of captions per image; 0 for all
     each: Each = "images"
-    skip_missing: bool = False  # leave images out that are missing, instead of an error
+    skip_missing: bool = False  # skips missing images instead of an error
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
@@ -50,42 +50,42 @@ class Karpathy(Source):
 
     def build(self) -> RecordSource:
         path = files_of(self.path, self.how_to_get)[0]
-        wanted = set(self.split.split("+"))
+        requested = set(self.split.split("+"))
         try:
             images = json.loads(read_text(path))["images"]
             splits = sorted({image["split"] for image in images})
-            chosen = [image for image in images if image["split"] in wanted]
-            rows = [_row(image, self.captions) for image in chosen]
-            names = [_names(image) for image in chosen]
+            images = [image for image in images if image["split"] in requested]
+            rows = [_row(image, self.captions) for image in images]
+            names = [_region_names(image) for image in images]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(
-                f"{path} is no Karpathy split file: it needs images with filename, split, "
+                f"{path} is not a Karpathy split file: it needs images with filename, split and "
                 "sentences."
             ) from None
-        if not rows or not wanted <= set(splits):
+        if not rows or not requested <= set(splits):
             raise UserError(f"{path} has no split {self.split!r}; it has {', '.join(splits)}.")
-        if "train" in wanted and "restval" in set(splits) - wanted:
+        if "train" in requested and "restval" in set(splits) - requested:
             log.warning(
-                f"{path} has a split restval, on which published models are trained, too: "
+                f"{path} also has the split restval, which published models train on: "
                 "split='train+restval' reads both"
             )
         reads_images = bool(self.images) or not self.regions
         root, missing = Path(self.images or path.parent), np.zeros(len(rows), bool)
         if reads_images:
-            root = root if self.images else _folder_of(root, rows[0]["image"])
-            missing |= _no_file(root, [row["image"] for row in rows])
-            _check(missing, [row["image"] for row in rows], str(root), self.skip_missing)
+            paths = [row["image"] for row in rows]
+            root = root if self.images else _find_root(root, paths[0])
+            missing |= _is_missing(root, paths)
+            _check(missing, paths, str(root), self.skip_missing)
         else:
-            rows = [{key: row[key] for key in row if key != "image"} for row in rows]
+            for row in rows:
+                del row["image"]
         table: Table = Rows(rows, f"{path.stem}-{self.split}")
         if self.regions:
-            at, files = find_rows(Path(self.regions), names)
-            _check(at < 0, [x[0] for x in names], self.regions, self.skip_missing)
-            table, missing = WithRegions(table, at, files), missing | (at < 0)
+            region_rows, files = find_rows(Path(self.regions), names)
+            _check(region_rows < 0, [x[0] for x in names], self.regions, self.skip_missing)
+            table, missing = WithRegions(table, region_rows, files), missing | (region_rows < 0)
         if missing.any():
-            log.warning(
-                f"{path}: {missing.sum():,} of {len(rows):,} images are missing and left out"
-            )
+            log.warning(f"{path}: skips {missing.sum():,} of {len(rows):,} images: missing")
             table = View(table, np.flatnonzero(~missing))
         records = Records(table, image=("image",) if reads_images else (), root=root)
         return EachCaption(records) if self.each == "captions" else records
@@ -94,18 +94,18 @@ class Karpathy(Source):
 @register("source")
 @dataclass(frozen=True)
 class Precomputed(Source):
-    """Regions and captions in the files that VSRN and SCAN publish.
+    """Regions and captions in the files of VSRN and SCAN.
 
-    The folder holds for each split `<split>_ims.npy` [images or captions, R, F] and
-    `<split>_caps.txt`, a caption a line, those of an image one behind the other. Records have
-    `captions`, the column `regions` (`RegionField`) and no boxes.
+    For each split, the folder contains `<split>_ims.npy` [images or captions, R, F] and
+    `<split>_caps.txt`, a caption per line, ordered by image. Records have the columns `captions`
+    and `regions` (`RegionField`), without boxes.
     """
 
     has_negatives: ClassVar[bool] = False
     type: Literal["precomputed"] = "precomputed"
-    path: str = ""  # the folder, such as f30k_precomp
+    path: str = ""  # folder, such as f30k_precomp
     split: str = "train"  # or dev, test, testall
-    captions: AtLeast1 = 5  # of an image
+    captions: AtLeast1 = 5  # number of captions per image
     each: Each = "images"
     how_to_get: str = ""
 
@@ -117,22 +117,21 @@ class Precomputed(Source):
         images, texts = folder / f"{self.split}_ims.npy", folder / f"{self.split}_caps.txt"
         try:
             lines = [line.strip() for line in read_text(texts).rstrip("\n").split("\n")]
-        except (OSError, UnicodeDecodeError) as problem:
-            raise UserError(f"the captions {texts} cannot be read ({problem}).") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"Cannot read the captions {texts} ({error}).") from None
         store, length = open_store(str(images), again=True), len(lines) // count
         if len(lines) % count or len(store) not in (length, len(lines)):
             raise UserError(
-                f"{images} has {len(store):,} rows for {len(lines):,} captions of {texts}: wanted "
-                f"is a row for each caption, or one for each {count} of them (`captions` of the "
-                "data)."
+                f"{images} has {len(store):,} rows for {len(lines):,} captions of {texts}: it "
+                f"needs a row per caption, or a row per {count} captions (`captions` of the data)."
             )
         rows = [
             {"captions": lines[n * count : (n + 1) * count], "id": f"{self.split}-{n}"}
             for n in range(length)
         ]
-        at = np.arange(length, dtype=np.int64) * (len(store) // length)
-        table = WithRegions(Rows(rows, f"{folder.name}-{self.split}"), at, {"regions": str(images)})
-        records = Records(table, image=())
+        region_rows = np.arange(length, dtype=np.int64) * (len(store) // length)
+        table: Table = Rows(rows, f"{folder.name}-{self.split}")
+        records = Records(WithRegions(table, region_rows, {"regions": str(images)}), image=())
         return EachCaption(records) if self.each == "captions" else records
 
 
@@ -148,33 +147,33 @@ def _row(image: dict[str, Any], captions: int) -> Record:
     }
 
 
-def _names(image: dict[str, Any]) -> list[str]:
-    """What an image may be called in a folder of regions: its number in COCO, or its file."""
-    number = [str(image["cocoid"])] if "cocoid" in image else []
-    return [*number, Path(image["filename"]).stem, image["filename"]]
+def _region_names(image: dict[str, Any]) -> list[str]:
+    """Returns possible names of an image in a folder of regions: its id in COCO, or its file."""
+    ids = [str(image["cocoid"])] if "cocoid" in image else []
+    return [*ids, Path(image["filename"]).stem, image["filename"]]
 
 
-def _folder_of(root: Path, first: str) -> Path:
-    """The folder that image paths start from: that of the split file, or the one in that folder
-    which has the first image, as Flickr30k's archive makes it."""
-    inside = (each for each in sorted(root.iterdir()) if (each / first).is_file())
-    return root if (root / first).is_file() else next(inside, root)
+def _find_root(root: Path, first: str) -> Path:
+    """Returns the split file's folder, or the folder in it that contains the first image."""
+    if (root / first).is_file():
+        return root
+    return next((path for path in sorted(root.iterdir()) if (path / first).is_file()), root)
 
 
-def _no_file(root: Path, paths: Sequence[str]) -> np.ndarray:
-    """Which paths lead to no file: bool [n]. Each folder is listed once."""
+def _is_missing(root: Path, paths: Sequence[str]) -> np.ndarray:
+    """Returns True for paths without a file, bool [n]; lists each folder once."""
     folders = {Path(path).parent for path in paths}
-    found = {
-        each / entry.name
-        for each in folders
-        if (root / each).is_dir()
-        for entry in (root / each).iterdir()
+    files = {
+        folder / entry.name
+        for folder in folders
+        if (root / folder).is_dir()
+        for entry in (root / folder).iterdir()
     }
-    return np.array([Path(path) not in found for path in paths], bool)
+    return np.array([Path(path) not in files for path in paths], bool)
 
 
 def _check(missing: np.ndarray, names: Sequence[str], where: str, skip: bool) -> None:
-    """Raises a UserError where images are missing that may not be left out, or all of them."""
+    """Raises a UserError if images are missing that may not be skipped, or if all are missing."""
     if missing.any() and (not skip or missing.all()):
         raise UserError(
             f"{missing.sum():,} of {len(missing):,} images of the split are missing in {where}, "

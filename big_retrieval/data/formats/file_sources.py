@@ -3,13 +3,12 @@
 import dataclasses
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from big_retrieval.config.older_runs import BEFORE
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_terms, not_empty
 from big_retrieval.data.formats.open_files import TRY, files_of, table_of, terms_of
@@ -22,27 +21,27 @@ from big_retrieval.data.stores.tar import TAR
 from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
-_compute: Any = pc  # its functions are made when it is imported, which types cannot see
+_compute: Any = pc  # pyarrow generates its functions at import; type checkers miss them
 
 
 @register("source")
 @dataclass(frozen=True)
 class Pairs(Source):
-    """Own records: JSON Lines, CSV, TSV, Parquet or npz files, or shards made by `convert`."""
+    """Records in JSON Lines, CSV, TSV, Parquet or npz files, or in shards of `convert`."""
 
     type: Literal["pairs"] = "pairs"
     # a file, several ("pairs/*.parquet"), or a folder of array_record shards or of pictures
     path: str = ""
-    image: str = "image"  # column of paths, encoded bytes or arrays; empty: no images
-    text: str = "captions"  # column of one text or a list of texts; empty: no texts
+    image: str = "image"  # column of paths, encoded bytes or arrays; empty for no images
+    text: str = "captions"  # column of one text or a list of texts; empty for no texts
     each: Each = "images"
-    separator: str = ""  # between the texts of one cell; empty: a cell is one text
-    root: str = ""  # folder that image paths start from; empty: that of the file
+    separator: str = ""  # separates texts in a cell; empty for one text per cell
+    root: str = ""  # folder that image paths start from; empty for the folder of the file
     where: tuple[str, ...] = ()  # such as "split=train": only rows with this value
-    rows: str = ""  # .npz or .npy file of the indices of the rows to read; empty: all
+    rows: str = ""  # .npz or .npy file of the indices of the rows to read; empty for all rows
     join: str = ""  # another file, whose columns are added
-    on: str = ""  # the column whose value both files share
-    how_to_get: str = ""  # said when `path` does not exist
+    on: str = ""  # column of both files that joins them
+    how_to_get: str = ""  # advice in the error message if `path` does not exist
 
     def check(self, path: str) -> Iterator[str]:
         yield from not_empty(self, path, "file with your pairs")
@@ -53,10 +52,7 @@ class Pairs(Source):
                 "from, such as 'question', and each field its own (config.fields.<name>.column)."
             )
         if bool(self.join) != bool(self.on):
-            yield (
-                f"{path}.join and {path}.on go together: a file, and the column that both files "
-                "have."
-            )
+            yield f"{path}.join and {path}.on need each other: a file, and a column of both files."
         if self.rows and self.where:
             yield f"{path}.rows and {path}.where both choose rows; leave one of them empty."
         if self.each == "captions" and not self.text:
@@ -84,7 +80,7 @@ class Pairs(Source):
         return EachCaption(records) if self.each == "captions" else records
 
     def without_texts(self) -> "Pairs":
-        """Returns a version without texts, unless there are no images."""
+        """Returns a source without texts, or this one if it has no images."""
         return dataclasses.replace(self, text="") if self.image else self
 
 
@@ -95,29 +91,20 @@ class Tar(Source):
 
     type: Literal["tar"] = "tar"
     path: str = ""  # "shards/*.tar" or "shards/{00000..00331}.tar"
-    image: tuple[str, ...] = ("jpg", "jpeg", "png", "webp")  # endings; the first one there counts
+    image: tuple[str, ...] = ("jpg", "jpeg", "png", "webp")  # endings; the first with a file counts
     text: str = "txt"  # ending; or "json:caption", a key of the sample's JSON file
-    # captions in a text: its lines, or one; auto: lines if all samples have as many, at least two
-    texts: Literal["auto", "one", "lines"] = field(default="auto", metadata={BEFORE: "one"})
-    index: str = ""  # not used any more; was the folder of index files
-    rows: str = ""  # .npz or .npy file of the indices of the samples to read; empty: all
+    # captions in a text: its lines or one; auto reads lines if all texts have the same number >= 2
+    texts: Literal["auto", "one", "lines"] = "auto"
+    rows: str = ""  # .npz or .npy file of the indices of the samples to read; empty for all samples
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
         yield from not_empty(self, path, "shards")
 
     def build(self) -> Records:
-        """Opens the shards. One that cannot be read is one damaged record.
-
-        Raises:
-          UserError: there is no shard, or none has a sample.
-        """
-        if self.index:
-            log.warning(
-                "the key index of tar shards is not used any more: stores replace index files"
-            )
+        """Opens the shards; a shard that cannot be read is a damaged record."""
         store = open_store(files_of(self.path, self.how_to_get), TAR)
-        count = _lines_of_all(store, self.text) if self.texts == "auto" else 0
+        count = _common_lines(store, self.text) if self.texts == "auto" else 0
         if count > 1:
             log.info(f"{store.name}: every sample has {count} captions, the lines of its text")
         separator = "\n" if self.texts == "lines" or count > 1 else ""
@@ -125,8 +112,8 @@ class Tar(Source):
         return Records(table, image=self.image, text=self.text, separator=separator)
 
 
-def _lines_of_all(store: Store, column: str) -> int:
-    """Returns the number of lines that the texts of all samples have; 0 if the numbers differ."""
+def _common_lines(store: Store, column: str) -> int:
+    """Returns the number of lines in each text; 0 if the texts have different numbers."""
     counts = {
         count
         for array in store.arrays(column)
@@ -139,27 +126,27 @@ def _lines_of_all(store: Store, column: str) -> int:
 @register("source")
 @dataclass(frozen=True)
 class Tfds(Source):
-    """A TensorFlow Datasets data set prepared as ArrayRecord; needs no TensorFlow."""
+    """A TensorFlow Datasets data set prepared as ArrayRecord, without TensorFlow."""
 
     type: Literal["tfds"] = "tfds"
     name: str = ""  # such as "coco_captions" or "imagenet2012:5.1.0"
     split: str = "train"  # slices too: "train[:1%]"
-    folder: str = ""  # data_dir; empty: that of TFDS
-    image: str = "image"  # feature; empty: no images
-    text: str = ""  # feature, such as "captions/text"; empty: no texts
+    folder: str = ""  # data_dir; empty for TFDS's default
+    image: str = "image"  # feature; empty for no images
+    text: str = ""  # feature, such as "captions/text"; empty for no texts
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
         if not self.name and not self.folder:
-            yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
+            yield f"{path}.name is empty; give the name of a TFDS data set, or its folder."
 
     def build(self) -> Records:
         from big_retrieval.data.formats.prepared import Prepared  # TFDS takes a second to import
 
         try:
             table = Prepared(self.name, self.split, self.folder, self.image)
-        except UserError as problem:
+        except UserError as error:
             hint = f"{self.how_to_get}, or " if self.how_to_get else ""
-            raise UserError(f"{str(problem).rstrip('.')}; {hint}{TRY}.") from None
+            raise UserError(f"{str(error).rstrip('.')}; {hint}{TRY}.") from None
         image = (self.image,) if self.image else ()
         return Records(table, image=image, text=self.text, classes=table.classes)

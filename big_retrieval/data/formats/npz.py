@@ -15,14 +15,7 @@ from big_retrieval.io.npy import read_npz
 
 
 class Arrays(Table):
-    """A .npz file whose arrays are columns; held in memory, never unpickled.
-
-    Args:
-      path: the file; its arrays have the same first dimension.
-
-    Raises:
-      UserError: it is no such file.
-    """
+    """The arrays of a .npz file as columns, in memory; all have the same first dimension."""
 
     def __init__(self, path: Path):
         self._path, self.name = path.absolute(), path.stem
@@ -42,15 +35,15 @@ class Arrays(Table):
         return f"{self._path}, row {index + 1}"
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        wanted = self._columns.keys() & (self._columns if columns is None else columns)
-        found = {key: self._columns[key][index] for key in wanted}
-        return {k: v.item() if isinstance(v, np.generic) else v for k, v in found.items()}
+        names = self._columns.keys() & (self._columns if columns is None else columns)
+        row = {name: self._columns[name][index] for name in names}
+        return {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        found = self._columns.get(name)
-        if found is None or found.ndim != 1 or found.dtype.kind not in "iufUb":
+        array = self._columns.get(name)
+        if array is None or array.ndim != 1 or array.dtype.kind not in "iufUb":
             return None
-        return pa.chunked_array([pa.array(found)])
+        return pa.chunked_array([pa.array(array)])
 
     @functools.cached_property
     def fingerprint(self) -> str:

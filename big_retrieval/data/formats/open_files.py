@@ -22,14 +22,12 @@ from big_retrieval.data.stores.tar import TAR
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
-COMMAS = 3  # in the path of a file, at most
-TRY = "try the same config small and on generated data with :runlocal behind its file name"
+COMMAS = 3  # maximum number in the path of a file
+TRY = "try the same config small and on generated data with :runlocal after its file name"
 ENDINGS = (
     ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .tar, or a folder of array_record shards or of "
     "pictures"
 )
-
-
 READERS: dict[str, Reader] = {
     ".jsonl": JSON_LINES,
     ".ndjson": JSON_LINES,
@@ -41,82 +39,71 @@ READERS: dict[str, Reader] = {
 
 
 def files_of(pattern: str, how_to_get: str) -> list[Path]:
-    """The files of a path, a pattern or a {00..99} range, in order.
+    """Returns the files of a path, a pattern or a {00..99} range, in order.
 
     Raises:
-      UserError: there is none.
+      UserError: a file does not exist; the message has the advice `how_to_get`.
     """
     if not pattern:
         raise UserError("the data source needs a path, e.g. --config.data.path=pairs.jsonl.")
-    found, missing = expand(pattern)
+    paths, missing = expand(pattern)
     if missing:
+        advice = how_to_get or "write one JSON object per line with an image path and captions"
         raise UserError(
-            _advice(f"the data {missing[0]} is not on this machine: check the path", how_to_get)
+            f"the data {missing[0]} is not on this machine: check the path, or {advice}; or {TRY}."
         )
-    return found
+    return paths
 
 
 def files_of_flag(flag: str, patterns: str) -> list[Path]:
-    """The files of paths, patterns and {00..99} ranges that are separated by commas, in order.
-
-    Raises:
-      UserError: there is none; the sentence names the flag.
-    """
+    """Returns the files of comma-separated paths, patterns and {00..99} ranges, in order."""
     paths = []
     for pattern in split_paths(patterns):
-        found, missing = expand(pattern)
+        files, missing = expand(pattern)
         if missing:
             raise UserError(f"--{flag}: there is no file {missing[0]!r}; check the path.")
-        paths += found
+        paths += files
     return paths
 
 
 def split_paths(patterns: str) -> list[str]:
-    """Paths that are separated by commas; one of a file that is there may have some itself."""
-    parts, found = patterns.split(","), []
+    """Splits paths at commas; the path of an existing file may contain commas."""
+    parts, paths = patterns.split(","), []
     while parts:
         joined = (",".join(parts[:count]).strip() for count in range(1, COMMAS + 2))
         path = next(filter(os.path.exists, joined), parts[0].strip())
-        found.append(path)
+        paths.append(path)
         parts = parts[path.count(",") + 1 :]
-    return found
+    return paths
 
 
 def expand(pattern: str) -> tuple[list[Path], list[str]]:
-    """The files of a path, a pattern or a {00..99} range, in order, and what leads to none.
+    """Returns the files of a path, a pattern or a {00..99} range, and the paths without a file.
 
     Raises:
-      UserError: something else than a regular file or a folder, such as a named pipe.
+      UserError: neither a regular file nor a folder, such as a named pipe.
     """
-    found, missing = [], []
-    # What is there is no pattern, whatever brackets and braces its name has.
+    files, missing = [], []
+    # The name of an existing file is not a pattern, although it may have brackets and braces.
     for path in [pattern] if os.path.exists(pattern) else _ranges(pattern):
         names = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
-        here = [Path(name) for name in names if Path(name).exists()]
-        for each in here:
-            check_regular(each, folders=True)
-        found += here
-        missing += [] if here else [path]
-    return found, missing
+        matches = [Path(name) for name in names if Path(name).exists()]
+        for match in matches:
+            check_regular(match, folders=True)
+        files += matches
+        missing += [] if matches else [path]
+    return files, missing
 
 
 def _ranges(pattern: str) -> list[str]:
-    """`{000..011}` written out, each with as many digits."""
-    parts = re.split(r"\{(\d+)\.\.(\d+)\}", pattern)
-    plain, firsts, lasts = parts[::3], parts[1::3], parts[2::3]
-    numbers = [
-        [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
-        for first, last in zip(firsts, lasts, strict=True)
-    ]
-    return [
-        "".join(itertools.chain(*itertools.zip_longest(plain, chosen, fillvalue="")))
-        for chosen in itertools.product(*numbers)
-    ]
-
-
-def _advice(problem: str, how_to_get: str) -> str:
-    how = how_to_get or "write one JSON object a line with an image path and captions"
-    return f"{problem}, or {how}; or {TRY}."
+    """Expands ranges such as `{000..011}`, whose numbers have the digits of the first."""
+    match = re.search(r"\{(\d+)\.\.(\d+)\}", pattern)
+    if match is None:
+        return [pattern]
+    first, last = match.groups()
+    numbers = [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
+    rest = _ranges(pattern[match.end() :])
+    return [pattern[: match.start()] + number + end for number in numbers for end in rest]
 
 
 def terms_of(terms: Sequence[str]) -> dict[str, str]:
@@ -127,20 +114,20 @@ def terms_of(terms: Sequence[str]) -> dict[str, str]:
 def table_of(
     paths: list[Path], form_of: Callable[[Path], Table | Reader] | None = None, image: str = ""
 ) -> tuple[Table, dict[str, Any]]:
-    """The rows of all files, and the classes that they know.
+    """Returns the rows of all files, and the names of the classes of their label columns.
 
     Args:
       paths: files, or folders of shards or of pictures.
-      form_of: opens a file, or returns the reader of its store; None: by its ending. Neighbouring
-        files of one reader in one folder have one store.
-      image: the column of image paths. They start from the folder of their own file: of files in
-        several folders they are made whole.
+      form_of: opens a file, or returns the reader of its store; None selects by the file ending.
+        Consecutive files of one folder with the same reader share a store.
+      image: column of image paths, which start from the folder of their file. They become absolute
+        if the files are in several folders.
 
     Raises:
-      UserError: a file that cannot be read, or has no rows.
+      UserError: a file cannot be read, or has no rows.
     """
     tables, classes = [], {}
-    several = any(path.parent != paths[0].parent for path in paths)
+    has_folders = any(path.parent != paths[0].parent for path in paths)
     forms = [None if path.is_dir() else (form_of or by_ending)(path) for path in paths]
     groups = itertools.groupby(zip(paths, forms, strict=True), _group)
     for (folder, _), group in groups:
@@ -148,40 +135,36 @@ def table_of(
         if isinstance(form, Reader):
             table: Table = open_store([path, *(other for other, _ in others)], form)
         elif form is None:
-            table, known = _folder(path)
-            classes |= known
+            table, names = _folder(path)
+            classes |= names
         else:
             table = form
         if not len(table):
             raise UserError(f"{path} has no rows; give a file with at least one record.")
-        tables.append(InFolder(table, folder, image) if several and image else table)
+        tables.append(InFolder(table, folder, image) if has_folders and image else table)
     if len(tables) == 1:
         return tables[0], classes
     return Chain(tables, paths[0].parent.name), classes
 
 
 def _group(item: tuple[Path, Table | Reader | None]) -> tuple[Path, Reader | Path]:
-    """Returns the folder and the reader, which neighbours share, or the folder and the file."""
+    """Returns the folder, and the reader or else the file; equal for files of one store."""
     path, form = item
     return path.parent, form if isinstance(form, Reader) else path
 
 
 def _folder(path: Path) -> tuple[Table, dict[str, Any]]:
-    """The rows of a folder of shards or of pictures, and the classes that it knows."""
+    """Returns the rows of a folder of shards or of pictures, and its class names."""
     if not is_folder_of_shards(path):
         return open_pictures(path), {}
-    from big_retrieval.data.formats.shards import open_folder  # its library takes long to import
+    from big_retrieval.data.formats.shards import open_folder  # its library is slow to import
 
     table, index = open_folder(path)
     return table, {key: tuple(names) for key, names in index["classes"].items()}
 
 
 def file_table(path: Path, form_of: Callable[[Path], Table | Reader] | None = None) -> Table:
-    """The rows of one file.
-
-    Raises:
-      UserError: its kind is unknown, or it cannot be read.
-    """
+    """Returns the rows of one file; `form_of` as in `table_of`."""
     form = (form_of or by_ending)(path)
     return open_store([path], form) if isinstance(form, Reader) else form
 
@@ -199,6 +182,6 @@ def by_ending(path: Path) -> Table | Reader:
 
 @functools.lru_cache(maxsize=16)
 def _arrays(path: Path, size: int, changed: int) -> Arrays:
-    """Opens a file once, however many sources read it."""
-    del size, changed  # a file that differs in them is read again
+    """Opens a file once for all sources that read it; opens a changed file again."""
+    del size, changed
     return Arrays(path)

@@ -1,4 +1,4 @@
-"""Writes rows of a table as a Parquet file, a block at a time, without holding them all."""
+"""Writes rows of a table as a Parquet file, a block at a time, because images may be large."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,27 +10,24 @@ from big_retrieval.data.formats.shards import plain
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import UserError
 
-LIGHT, HEAVY = 16384, 256  # rows of a group; heavy rows may hold images
+LIGHT, HEAVY = 16384, 256  # rows of a group; heavy rows may contain images
 
 
 def write_parquet(
-    path: Path,
-    table: Table | None,
-    columns: Mapping[str, str],
-    added: Mapping[str, pa.Array],
+    path: Path, table: Table | None, columns: Mapping[str, str], added: Mapping[str, pa.Array]
 ) -> None:
     """Writes columns of a table, and other columns.
 
     Args:
-      table: the rows; None if there are only `added` columns.
+      table: None if there are only `added` columns.
       columns: column of the table -> its name in the file.
-      added: further columns, an entry for each row; at least one.
+      added: further columns by name, with an entry per row; at least one.
 
     Raises:
-      UserError: a column holds values of different types, or a row cannot be read.
+      UserError: a column has values of different types, or a row cannot be read.
     """
     arrays: dict[str, pa.Array | pa.ChunkedArray] = dict(added)
-    by_row: dict[str, str] = {}  # columns that the table does not hold as arrays
+    by_row: dict[str, str] = {}  # columns that the table does not have as arrays
     for column, name in columns.items():
         values = None if table is None else table.column(column)
         if values is None:
@@ -54,25 +51,25 @@ def write_parquet(
 
 
 def _schema(table: Table, names: Mapping[str, str], rows: int, path: Path) -> pa.Schema:
-    """Returns the types of columns that are read row by row, under their names in the file."""
+    """Returns the types of columns that are read by row, with their names in the file."""
     schemas = {name: pa.schema({name: pa.null()}) for name in names.values()}
     for start in range(0, rows, HEAVY):
         block = _rows(table, names, start, min(start + HEAVY, rows))
         for name, schema in schemas.items():
             try:
-                found = pa.schema({name: pa.array([row[name] for row in block]).type})
-                schemas[name] = pa.unify_schemas([schema, found], promote_options="permissive")
+                kind = pa.schema({name: pa.array([row[name] for row in block]).type})
+                schemas[name] = pa.unify_schemas([schema, kind], promote_options="permissive")
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 reason = str(error).split("\n")[0].rstrip(".")
                 raise UserError(
-                    f"{path.name}: the column {name!r} holds values of different types ({reason}); "
-                    "make them one type."
+                    f"{path.name}: the column {name!r} has values of different types ({reason}). "
+                    "Convert them to one type."
                 ) from None
     kinds = {name: schema.field(name).type for name, schema in schemas.items()}
     return pa.schema({x: pa.string() if pa.types.is_null(y) else y for x, y in kinds.items()})
 
 
 def _rows(table: Table, names: Mapping[str, str], start: int, stop: int) -> list[dict[str, object]]:
-    """Returns some rows under the names in the file; None for a value that a row lacks."""
+    """Returns some rows with the names in the file; None for missing values."""
     rows = (table.row(index, tuple(names)) for index in range(start, stop))
-    return [{name: plain(row.get(own)) for own, name in names.items()} for row in rows]
+    return [{name: plain(row.get(column)) for column, name in names.items()} for row in rows]

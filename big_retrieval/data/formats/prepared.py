@@ -20,45 +20,43 @@ INFO = "dataset_info.json"  # TFDS writes it into every prepared data set
 
 
 class Prepared(Table):
-    """The examples of a split; a nested feature `captions/text` is a column of that name.
+    """Examples of a split; a nested feature is a column with a slash, such as `captions/text`.
 
-    Only the prepared files are read, never the code that made them, which may want TensorFlow.
+    Reads the prepared files without the code of the data set, which may need TensorFlow.
 
     Args:
-      name: `coco_captions`, `imagenet2012:5.1.0`, ...; "" where `folder` is that of one data set.
+      name: `coco_captions`, `imagenet2012:5.1.0`, ...; empty if `folder` is a data set's folder.
       split: `train`, `validation[:10%]`, ...
-      folder: TFDS's data_dir; "": its default.
-      image: the image feature, which is not decoded; "": none.
+      folder: TFDS's data_dir; empty for its default.
+      image: image feature, which is not decoded; empty for none.
 
     Raises:
-      UserError: it is not prepared on this machine, or has no such split or feature.
+      UserError: the data set is not prepared on this machine, or has no such split or feature.
     """
 
     def __init__(self, name: str, split: str, folder: str, image: str):
-        self._made = (name, split, folder, image)
+        self._args = (name, split, folder, image)
         os.environ.setdefault("TFDS_DISABLE_PROGRESS_BARS", "1")
         import tensorflow_datasets as library
 
-        tfds: Any = library  # it loads its parts when asked, which types cannot see
+        tfds: Any = library  # it imports its modules lazily; type checkers miss them
 
         place = _find(name, Path(folder or tfds.core.constants.DATA_DIR).expanduser())
         builder = tfds.builder_from_directory(place)
         features, splits = builder.info.features, builder.info.splits
         self.name = f"{builder.info.name}-{split}"
         if not isinstance(features, tfds.features.FeaturesDict):
-            raise UserError(f"{place} has one value an example, not named features.")
+            raise UserError(f"{place} has no named features.")
         if image and image not in features:
-            known = ", ".join(sorted(features.keys()))
-            raise UserError(f"{place} has no feature {image!r}; it has {known}.")
+            names = ", ".join(sorted(features.keys()))
+            raise UserError(f"{place} has no feature {image!r}; it has {names}.")
         if split.split("[")[0] not in splits:
             raise UserError(f"{place} has no split {split!r}; it has {', '.join(sorted(splits))}.")
         skip: Any = {image: tfds.decode.SkipDecoding()} if image else None
         try:
             self._source: Any = builder.as_data_source(split, decoders=skip)
-        except (ValueError, NotImplementedError, AssertionError) as problem:
-            raise UserError(
-                f"{place}: {first_line(problem)}; {HINT.format(builder.name)}."
-            ) from None
+        except (ValueError, NotImplementedError, AssertionError) as error:
+            raise UserError(f"{place}: {first_line(error)}; {HINT.format(builder.name)}.") from None
         files = self._source.data_source
         files._readers = _Readers(files._paths)
         self.classes = {
@@ -69,7 +67,7 @@ class Prepared(Table):
         self.columns = frozenset(_flat_names(features))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Prepared, self._made
+        return Prepared, self._args
 
     def __len__(self) -> int:
         return len(self._source)
@@ -82,10 +80,10 @@ class Prepared(Table):
             example = self._source[index]
         except UserError:
             raise
-        except Exception as problem:  # of ArrayRecord, of protocol buffers or of a feature
-            raise Damaged(self.place(index), f"it cannot be read ({first_line(problem)})") from None
-        image = self._made[3]
-        return {key: value if key == image else _text(value) for key, value in _flat(example)}
+        except Exception as error:  # of ArrayRecord, of protocol buffers or of a feature
+            raise Damaged(self.place(index), f"it cannot be read ({first_line(error)})") from None
+        image = self._args[3]
+        return {key: value if key == image else _plain(value) for key, value in _flat(example)}
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -95,7 +93,7 @@ class Prepared(Table):
 
 
 class _Readers:
-    """Replaces array_record's list of readers, which all stay open."""
+    """Replaces array_record's list of readers, which keeps all files open."""
 
     def __init__(self, paths: Sequence[str]):
         self._files = [(os.fspath(path), stamp_of(path)) for path in paths]
@@ -105,53 +103,49 @@ class _Readers:
 
 
 def _find(name: str, root: Path) -> Path:
-    """The folder of a prepared data set; of several versions the newest."""
+    """Returns the folder of a prepared data set, of the newest version by default."""
     name, _, version = name.partition(":")
     if (root / INFO).is_file():
         return root
-    found = [path.parent for path in (root / name).glob(f"**/{INFO}")] if name else []
-    found = [path for path in found if not version or path.name == version]
-    if not found:
-        wanted = " ".join(filter(None, (name, version)))
-        raise UserError(f"TFDS's {wanted} is not prepared under {root}; {HINT.format(name)}.")
-    if len({path.parent for path in found}) > 1:
-        known = ", ".join(sorted({path.parent.relative_to(root).as_posix() for path in found}))
-        raise UserError(f"TFDS's {name} is there in several configurations; name one of {known}.")
-    return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])
+    folders = [path.parent for path in (root / name).glob(f"**/{INFO}")] if name else []
+    folders = [path for path in folders if not version or path.name == version]
+    if not folders:
+        label = " ".join(filter(None, (name, version)))
+        raise UserError(f"TFDS's {label} is not prepared under {root}; {HINT.format(name)}.")
+    if len({path.parent for path in folders}) > 1:
+        choices = ", ".join(sorted({x.parent.relative_to(root).as_posix() for x in folders}))
+        raise UserError(f"TFDS's {name} has several configurations; name one of {choices}.")
+    return max(folders, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])
 
 
 def _flat_names(features: Any, prefix: str = "") -> list[str]:
-    """The names of all features, those of nested ones with a slash."""
+    """Returns the names of all features; names of nested features have a slash."""
     names = []
     for key, feature in features.items():
         inner = getattr(feature, "feature", feature)  # of a sequence
-        nested = hasattr(inner, "items")
-        names += _flat_names(inner, f"{prefix}{key}/") if nested else [f"{prefix}{key}"]
+        is_nested = hasattr(inner, "items")
+        names += _flat_names(inner, f"{prefix}{key}/") if is_nested else [f"{prefix}{key}"]
     return names
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """A nested example as (name, value); a sequence of groups becomes a group of lists."""
-    out = []
-    for key, item in value.items():
-        if isinstance(item, list | tuple) and item and isinstance(item[0], Mapping):
-            item = {name: [each[name] for each in item] for name in item[0]}
-        if isinstance(item, Mapping):
-            out += _flat(item, f"{prefix}{key}/")
+def _flat(example: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Returns (name, value) of a nested example; a sequence of groups becomes a group of lists."""
+    pairs = []
+    for key, value in example.items():
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+            value = {name: [group[name] for group in value] for name in value[0]}
+        if isinstance(value, Mapping):
+            pairs += _flat(value, f"{prefix}{key}/")
         else:
-            out.append((f"{prefix}{key}", item))
-    return out
+            pairs.append((f"{prefix}{key}", value))
+    return pairs
 
 
-def _text(value: Any) -> Any:
-    """Bytes are UTF-8 texts here, as images are kept out."""
+def _plain(value: Any) -> Any:
+    """Decodes bytes as UTF-8, and converts numpy scalars and arrays of texts."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, list | tuple):
-        return [_text(item) for item in value]
-    item = getattr(value, "item", None)
-    if item is not None and getattr(value, "ndim", 1) == 0:
-        return _text(item())
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OS":
-        return [_text(item) for item in value]
-    return value
+    if getattr(value, "ndim", 1) == 0 and hasattr(value, "item"):
+        return _plain(value.item())
+    is_texts = isinstance(value, np.ndarray) and value.dtype.kind in "OS"
+    return [_plain(x) for x in value] if is_texts or isinstance(value, list | tuple) else value

@@ -1,5 +1,6 @@
-"""Own data as a source: the table's columns of images and texts under their standard names."""
+"""Tables as sources: records have `image` and `captions`, whatever the names of the columns."""
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,26 +24,24 @@ from big_retrieval.data.sources import (
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
 
-# A record is an image with its captions, of which training draws one in each epoch, or one caption
+# A record is an image with its captions, one of which training samples per epoch; or one caption
 # with its image, so that an epoch has every caption once.
 Each = Literal["images", "captions"]
-IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
+IMAGE, TEXT = "image", "captions"  # columns of records
 
 
 class Records(RecordSource):
-    """Records of a table: `image` (pixels or `Encoded`), `captions` (texts), all else as it is.
-
-    The image of a row that has nothing in its column is None.
+    """Records of a table: `image` (pixels, `Encoded` or None), `captions`, and the other columns.
 
     Args:
-      image: columns that may hold the image, the first one there counts: a path, the content of an
-        image file, an array of pixels, or {"bytes": ..., "path": ...}; empty: no images.
-      text: the column of one text or several; "": no texts.
-      separator: between several texts in one; "": one is one.
+      image: columns of the image, the first with a value counts: a path, the content of an image
+        file, an array of pixels, or {"bytes": ..., "path": ...}; empty for no images.
+      text: column of one or several texts; empty for no texts.
+      separator: separates several texts in a cell; empty for one text per cell.
       classes: label column -> names of its classes.
 
     Attributes:
-      root: the folder that image paths start from, absolute.
+      root: absolute folder that image paths start from.
 
     Raises:
       UserError: the table has none of the columns.
@@ -79,13 +78,14 @@ class Records(RecordSource):
 
     def _record(self, index: int) -> Record:
         row = dict.fromkeys(self.table.columns or ()) | self.table.row(index)
-        found = {IMAGE: self._image_of(index, row)} if self._image else {}
-        texts = self._texts(row, index) if self._text else None
+        fields: Record = {IMAGE: self._load(index, row)} if self._image else {}
+        if self._text:
+            fields[TEXT] = self._texts(row, index)
         for key in self._image:
             row.pop(key, None)
         if row.get("id") is None:
             row["id"] = f"{self.name}-{index:06d}"
-        return row | found | ({TEXT: texts} if texts else {})
+        return row | fields
 
     def place(self, index: int) -> str:
         return self.table.place(index)
@@ -96,20 +96,18 @@ class Records(RecordSource):
 
     def captions(self) -> Iterator[str]:
         for index in range(len(self) if self._text else 0):
-            try:
+            with contextlib.suppress(Damaged):
                 yield from texts_of(self, index, TEXT)
-            except Damaged:
-                continue
 
     def value(self, index: int, column: str) -> Any:
-        """One value of a record as it stands in the row, or its texts; opens no image.
+        """Returns one value of a row, or its texts; opens no image.
 
         Raises:
-          Damaged: it has no such column.
+          Damaged: the row has no such column.
         """
         if column == TEXT and self._text:
             return self._texts(self.table.row(index, (self._text,)), index)
-        return self._column(self.table.row(index, (column,)), index, column)
+        return self._value(self.table.row(index, (column,)), index, column)
 
     def cell(self, index: int, column: str) -> Any:
         if column != IMAGE or not self._image:
@@ -118,22 +116,21 @@ class Records(RecordSource):
         return row.get(self._image_key(row))
 
     def _image_key(self, row: Record) -> str:
-        """The column that holds the image of a row: the first that has one."""
+        """Returns the first image column with a value."""
         return next((key for key in self._image if row.get(key) is not None), self._image[0])
 
-    def _column(self, row: Record, index: int, column: str) -> Any:
-        known = self.table.columns or row
-        if column not in row and column not in known:
-            raise Damaged(self.place(index), _missing(column, known))
+    def _value(self, row: Record, index: int, column: str) -> Any:
+        columns = self.table.columns or row
+        if column not in row and column not in columns:
+            raise Damaged(self.place(index), _missing(column, columns))
         return row.get(column)
 
-    def _image_of(self, index: int, row: Record) -> Any:
-        """The image of a row, not decoded: `Encoded` or an array; None where it has none."""
-        value = self._column(row, index, self._image_key(row))
+    def _load(self, index: int, row: Record) -> Any:
+        value = self._value(row, index, self._image_key(row))
         return None if is_absent(value) else load_image(value, self.root, self.place(index))
 
     def _texts(self, row: Record, index: int) -> tuple[str, ...]:
-        value = self._column(row, index, self._text)
+        value = self._value(row, index, self._text)
         if value is None:
             present = (name for name, x in self.table.row(index).items() if x is not None)
             raise Damaged(self.place(index), _missing(self._text, present))
@@ -143,18 +140,15 @@ class Records(RecordSource):
 
 
 def _missing(column: str, present: Iterable[str]) -> str:
-    """Returns the reason of a row without a column."""
     return f"there is no {column!r}; it has {', '.join(sorted(present))}"
 
 
 class EachCaption(RecordSource):
-    """Every caption of a source as a record of its own, in the order of the source.
+    """Every caption of a source as a record, in the order of the source.
 
-    Two captions of one image are two records, so that a batch may hold both, each a negative of the
-    other; `config.labels.document="id"` says that they are of one image.
-
-    Args:
-      source: records with several captions. A damaged one is one record, to be counted.
+    Two captions of one image are two records, so a batch may contain both, each a negative of the
+    other. With `config.labels.document="id"`, losses know that both belong to one image. A damaged
+    record of the source is one record, so that it is counted.
     """
 
     def __init__(self, source: RecordSource):
@@ -167,28 +161,29 @@ class EachCaption(RecordSource):
         return int(self._starts[-1])
 
     def _find(self, index: int) -> tuple[int, int]:
-        """The record of the source, and the number of the caption in it."""
+        """Returns the index of the source's record, and the index of the caption in it."""
         self.check_index(index)
         record = int(np.searchsorted(self._starts, index, "right")) - 1
         return record, index - int(self._starts[record])
 
     def __getitem__(self, index: int) -> Record:
-        record, number = self._find(index)
-        found = self._source[record]
-        return {**found, TEXT: (texts_of(self._source, record, TEXT)[number],)}
+        return {**self._source[self._find(index)[0]], TEXT: self._text(index)}
+
+    def _text(self, index: int) -> tuple[str]:
+        record, caption = self._find(index)
+        return (texts_of(self._source, record, TEXT)[caption],)
 
     def value(self, index: int, column: str) -> Any:
-        record, number = self._find(index)
         if column == TEXT:
-            return (texts_of(self._source, record, TEXT)[number],)
-        return value_of(self._source, record, column)
+            return self._text(index)
+        return value_of(self._source, self._find(index)[0], column)
 
     def cell(self, index: int, column: str) -> Any:
         return cell_of(self._source, self._find(index)[0], column)
 
     def place(self, index: int) -> str:
-        record, number = self._find(index)
-        return f"{self._source.place(record)}, caption {number + 1}"
+        record, caption = self._find(index)
+        return f"{self._source.place(record)}, caption {caption + 1}"
 
     @property
     def fingerprint(self) -> str:
@@ -206,14 +201,14 @@ def _captions(source: RecordSource, index: int) -> tuple[str, ...]:
 
 
 def load_image(value: Any, root: Path, place: str) -> Any:
-    """The image that a cell holds, not decoded: `Encoded` or an array.
+    """Returns the image of a cell, not decoded: `Encoded` or an array.
 
     Args:
       value: a path, the content of an image file, an array or nested lists of pixels, or
         {"bytes": ..., "path": ...}.
 
     Raises:
-      Damaged: it holds none, or the file cannot be read.
+      Damaged: the value is not an image, or the file cannot be read.
     """
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
@@ -230,15 +225,15 @@ def load_image(value: Any, root: Path, place: str) -> Any:
     try:
         path = root / value
         return Encoded(read_bytes(path, MOST_FILE), f"{place}, {value!s:.200}", str(path))
-    except (OSError, ValueError, UserError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else str(problem).rstrip(".")
+    except (OSError, ValueError, UserError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         raise Damaged(
-            place, f"the image {str(value)!r:.200} cannot be read under {root} ({why})"
+            place, f"the image {str(value)!r:.200} cannot be read under {root} ({reason})"
         ) from None
 
 
 def _pixels(value: list[Any], place: str) -> np.ndarray:
-    """Nested lists of numbers from 0 to 255 as uint8 [H, W, 3]."""
+    """Converts nested lists of numbers from 0 to 255 to uint8 [H, W, 3]."""
     try:
         array = np.asarray(value)
     except ValueError:

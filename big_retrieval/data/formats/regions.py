@@ -1,4 +1,4 @@
-"""Regions of images beside a table: memory-mapped features and boxes, one row for each image."""
+"""Regions of images in addition to a table: memory-mapped features and boxes, a row per image."""
 
 import functools
 import json
@@ -14,16 +14,16 @@ from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
 
-FEATURES, BOXES, INDEX = "features.npy", "boxes.npy", "regions.json"  # of a folder of regions
-COLUMNS = {FEATURES: "regions", BOXES: "boxes"}  # file of the folder -> column of the records
+FEATURES, BOXES, INDEX = "features.npy", "boxes.npy", "regions.json"  # in a folder of regions
+COLUMNS = {FEATURES: "regions", BOXES: "boxes"}  # file -> column of the records
 
 
 class WithRegions(Derived):
     """A table with the additional columns `regions` [R, F] and, if there are boxes, `boxes` [R, 4].
 
     Args:
-      rows: row in the files of each row of the table, int64 [n].
-      files: column -> its memory-mapped .npy file.
+      rows: for each row of the table, the row in the files, int64 [n].
+      files: column -> .npy file.
     """
 
     def __init__(self, table: Table, rows: np.ndarray, files: dict[str, str]):
@@ -47,7 +47,6 @@ class WithRegions(Derived):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the table and of the rows, without the contents of the files."""
         return combined_digest([self._table.fingerprint], self._rows)
 
 
@@ -55,13 +54,13 @@ def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray
     """Finds images in a folder that `examples/convert_regions.py` wrote.
 
     Args:
-      images: the names that each image may have there.
+      images: possible names of each image.
 
     Returns:
-      Rows int64 [n], -1 for an image that the folder lacks, and column -> file.
+      Rows int64 [n], -1 for a missing image; and column -> file.
 
     Raises:
-      UserError: it is no such folder, or its files do not fit each other.
+      UserError: not a folder of regions, or its files have different lengths.
     """
     try:
         ids = json.loads(read_text(folder / INDEX))["ids"]
@@ -74,9 +73,9 @@ def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray
     for file in files.values():
         if len(open_store(file, again=True)) != len(ids):
             raise UserError(
-                f"{file} has {len(open_store(file)):,} rows for {len(ids):,} images of {INDEX}: "
-                "write the folder again with examples/convert_regions.py."
+                f"{file} has {len(open_store(file)):,} rows for {len(ids):,} images of {INDEX}. "
+                "Write the folder again with examples/convert_regions.py."
             )
-    known = {name: row for row, name in enumerate(ids)}
-    found = [next((known[x] for x in names if x in known), -1) for names in images]
-    return np.array(found, np.int64), files
+    by_name = {name: row for row, name in enumerate(ids)}
+    rows = [next((by_name[x] for x in names if x in by_name), -1) for names in images]
+    return np.array(rows, np.int64), files

@@ -1,10 +1,9 @@
-"""Records in ArrayRecord shards: the form that large data are read fastest in, in any order.
+"""Records in ArrayRecord shards: the fastest format for large data in random order.
 
     FOLDER/dataset.json                      count, shards, columns, origin; written last
            part-00000-of-00008.array_record  records: MessagePack maps of a row's columns
 
-Images stay the bytes that they were (arrays become PNG, which loses nothing), so that batches from
-shards are those from the source. Nothing is pickled.
+Images keep their bytes and arrays become PNG, so batches from shards equal batches from the source.
 """
 
 import functools
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 INDEX = "dataset.json"  # written last
-SKIPPED = "skipped.jsonl"  # names the damaged records
+SKIPPED = "skipped.jsonl"  # list of the damaged records
 FORMAT = 1
 
 
 class Shard(Table):
-    """One ArrayRecord file; if it cannot be opened, each of its `count` records is damaged."""
+    """One ArrayRecord file; if it cannot be opened, all of its `count` records are damaged."""
 
     def __init__(self, path: Path, count: int, columns: Collection[str]):
         self._path, self._count, self.name = path, count, path.stem
@@ -47,11 +46,11 @@ class Shard(Table):
         self._broken = ""
         try:
             self._stamp = stamp_of(path)
-            found = reopen(open_reader, str(self._path), self._stamp).num_records()
-            if found != self._count:
-                self._broken = f"the shard has {found:,} records instead of {self._count:,}"
-        except Exception as problem:  # the library raises whatever its C++ does
-            self._broken = f"the shard cannot be opened ({first_line(problem)})"
+            records = reopen(open_reader, str(self._path), self._stamp).num_records()
+            if records != self._count:
+                self._broken = f"the shard has {records:,} records instead of {self._count:,}"
+        except Exception as error:  # damaged bytes can raise anything
+            self._broken = f"the shard cannot be opened ({first_line(error)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard, (self._path, self._count, self.columns)
@@ -70,26 +69,26 @@ class Shard(Table):
             row = msgpack.unpackb(reader.read([index])[0], strict_map_key=True)
         except UserError:
             raise
-        except Exception as problem:  # of the reader or of MessagePack
-            why = f"it cannot be read ({first_line(problem)})"
-            raise Damaged(self.place(index), why) from None
+        except Exception as error:  # of the reader or of MessagePack
+            reason = f"it cannot be read ({first_line(error)})"
+            raise Damaged(self.place(index), reason) from None
         if not isinstance(row, dict):
-            raise Damaged(self.place(index), "it is no map of columns")
+            raise Damaged(self.place(index), "it is not a map of columns")
         return row
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the file's size and ends, as a file of images may be too large to read."""
+        """Digest of the file's size and ends; a file of images may be too large to read."""
         if self._broken:
             return digest_of([self._count])
         return digest_of([self._stamp[0], ends_digest(self._path)])
 
 
 def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:
-    """The records of a folder, and its index.
+    """Returns the records of a folder, and the content of its dataset.json.
 
     Raises:
-      UserError: the folder is not whole or of another version.
+      UserError: the folder is incomplete or has another format.
     """
     path = folder / INDEX
     try:
@@ -97,12 +96,12 @@ def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:
         shards, columns = index["shards"], index["columns"]
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
-            f"{path} is missing or damaged: the conversion did not end; repeat the same "
+            f"{path} is missing or damaged: the conversion is incomplete. Repeat the same "
             "`big-retrieval data convert`."
         ) from None
     if index.get("format") != FORMAT:
-        raise UserError(f"{path} has format {index.get('format')}, not {FORMAT}; convert again.")
-    tables = [Shard(folder / each["file"], each["records"], columns) for each in shards]
+        raise UserError(f"{path} has format {index.get('format')}, not {FORMAT}. Convert again.")
+    tables = [Shard(folder / shard["file"], shard["records"], columns) for shard in shards]
     return Chain(tables, folder.name), index
 
 
@@ -114,25 +113,25 @@ def convert(
     origin: dict[str, Any],
     max_damaged: float,
 ) -> tuple[dict[str, Any], Damage]:
-    """Writes all records of a source as shards; damaged ones are skipped, and named in a file.
+    """Writes all records of a source as shards; skips damaged records, and lists them in a file.
 
-    Every image is decoded once, to leave out images that cannot be decoded.
+    Decodes every image once, to skip images that cannot be decoded.
 
     Args:
       shard_records: maximum number of records per shard.
-      origin: configuration of the source, kept in dataset.json.
+      origin: config of the source, stored in dataset.json.
       max_damaged: `config.loader.max_damaged`.
 
     Returns:
-      The content of dataset.json, and the damaged records.
+      Content of dataset.json, and the damaged records.
 
     Raises:
-      UserError: no record can be read, too many are damaged, or the records have different columns.
+      UserError: no record can be read, or too many are damaged.
     """
     durable.make_folder(folder)
     (folder / INDEX).unlink(missing_ok=True)
     (folder / SKIPPED).unlink(missing_ok=True)
-    durable.sync_folder(folder)  # an old index must not come back for new shards
+    durable.sync_folder(folder)  # after a crash, no old index may belong to new shards
     damage = Damage(folder / SKIPPED, max_damaged)
     total = max(1, -(-len(source) // shard_records))
     shards, columns = [], set()
@@ -140,7 +139,7 @@ def convert(
         for number in range(total):
             name, count = f"part-{number:05d}-of-{total:05d}.array_record", 0
             writer = ArrayRecordWriter(str(folder / f"{name}.partial"), "group_size:1")
-            # All shards have the same number of records, give or take one.
+            # The sizes of shards differ by at most one record.
             start, stop = (len(source) * n // total for n in (number, number + 1))
             for row in _rows(source, range(start, stop), damage, progress):
                 columns = columns & set(row) if shards or count else set(row)
@@ -167,7 +166,6 @@ def convert(
 def _rows(
     source: RecordSource, indices: range, damage: Damage, progress: "tqdm[Any]"
 ) -> Iterator[Record]:
-    """Yields the rows to write."""
     for index in indices:
         try:
             with record_at(source.place(index)) as place:
@@ -177,13 +175,13 @@ def _rows(
                 row = {key: plain(value) for key, value in record.items()}
             damage.saw(1, ())
             yield row
-        except Damaged as problem:
-            damage.saw(1, [note(index, problem)])
+        except Damaged as error:
+            damage.saw(1, [note(index, error)])
         progress.update(1)
 
 
 def plain(value: Any) -> Any:
-    """A value that MessagePack knows."""
+    """Converts a value to the types of MessagePack; uint8 images become PNG bytes."""
     if isinstance(value, Encoded):
         return value.data
     if isinstance(value, np.ndarray):

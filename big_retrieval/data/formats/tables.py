@@ -1,7 +1,7 @@
-"""Tables: rows by index, nothing decoded; what the files of own data are, whatever their format.
+"""Tables: rows by index, with values as the files have them.
 
-`records.Records` makes a source of a table. Tables are read from several threads and, pickled,
-from several processes; they hold no more than they must and open their files again when unpickled.
+`records.Records` turns a table into a source. Threads and processes share tables by pickling; a
+table keeps little in memory, and opens its files again after unpickling.
 """
 
 import bisect
@@ -18,26 +18,25 @@ import pyarrow as pa
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 
-DIGESTED = 1024  # rows that are written as one JSON text
+DIGESTED = 1024  # rows per JSON text
 
 
 class Table:
-    """The base of tables: a fixed number of rows.
+    """Base class of tables, with a fixed number of rows.
 
     Attributes:
-      name: a short name for logs and record ids.
-      columns: the columns of every row; None where rows may differ.
+      name: short name for logs and record ids.
+      columns: columns of every row; None if rows may differ.
     """
 
     name: str
     columns: frozenset[str] | None = None
 
     def __len__(self) -> int:
-        """The number of rows."""
         raise NotImplementedError
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """Row `index`, a new dict; of `columns` those that it has, and perhaps more; None: all.
+        """Returns a row as a new dict; with `columns`, at least those of them that it has.
 
         Raises:
           Damaged: the row cannot be read.
@@ -45,32 +44,26 @@ class Table:
         raise NotImplementedError
 
     def place(self, index: int) -> str:
-        """Where a row stands, for messages, such as `pairs.jsonl, line 7`."""
+        """Returns the location of a row for messages, such as `pairs.jsonl, line 7`."""
         return f"{self.name}, row {index + 1}"
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """The single values that all rows have in a column; None: read them row by row."""
+        """Returns all values of a column of one scalar type; None if rows must be read instead."""
         del name
         return None
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of all rows in their order, whatever the paths and times of their files.
-
-        "" if it is not known, as of a table of your own that does not define it.
-        """
+        """Digest of all rows in their order, independent of file paths; empty if unknown."""
         return ""
 
 
 def digest_of(values: Iterable[Any]) -> str:
-    """Returns the SHA-256 of values that rows may hold, such as dicts, texts, bytes and arrays.
-
-    Returns "" for other objects, of which nothing is known.
-    """
+    """Returns the SHA-256 of values that JSON can represent, bytes and arrays; else ""."""
     out = hashlib.sha256()
     try:
         for value in values:
-            text = json.dumps(value, sort_keys=True, default=_as_json)
+            text = json.dumps(value, sort_keys=True, default=_to_json)
             out.update(f"{len(text)} {text}".encode())
     except TypeError:
         return ""
@@ -78,23 +71,23 @@ def digest_of(values: Iterable[Any]) -> str:
 
 
 def combined_digest(fingerprints: Iterable[str], *values: Any) -> str:
-    """Returns the digest of tables' fingerprints and of other values; "" if one is not known."""
-    known = list(fingerprints)
-    return digest_of([*known, *values]) if all(known) else ""
+    """Returns the digest of fingerprints and other values; empty if a fingerprint is empty."""
+    parts = list(fingerprints)
+    return digest_of([*parts, *values]) if all(parts) else ""
 
 
-def _as_json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        return [str(value.dtype), value.shape, _as_json(np.ascontiguousarray(value).tobytes())]
+        return [str(value.dtype), value.shape, _to_json(np.ascontiguousarray(value).tobytes())]
     if isinstance(value, bytes):
         return hashlib.sha256(value).hexdigest()
     raise TypeError(type(value))
 
 
 class Derived(Table):
-    """Base class of tables made of another table; by default its rows as they are."""
+    """Base class of tables that change another table; by default, rows are unchanged."""
 
     def __init__(self, table: Table):
         self._table, self.name, self.columns = table, table.name, table.columns
@@ -134,9 +127,9 @@ class Chain(Table):
     def __init__(self, tables: Sequence[Table], name: str):
         self.name, self._tables = name, list(tables)
         self._ends = list(itertools.accumulate(len(table) for table in tables))
-        columns = [table.columns for table in tables]
-        known = [each for each in columns if each is not None]
-        self.columns = frozenset.intersection(*known) if len(known) == len(columns) else None
+        columns = [table.columns for table in tables if table.columns is not None]
+        is_fixed = len(columns) == len(tables)
+        self.columns = frozenset.intersection(*columns) if is_fixed else None
 
     def _find(self, index: int) -> tuple[Table, int]:
         number = bisect.bisect_right(self._ends, index)
@@ -146,22 +139,22 @@ class Chain(Table):
         return self._ends[-1]
 
     def place(self, index: int) -> str:
-        table, own = self._find(index)
-        return table.place(own)
+        table, inner = self._find(index)
+        return table.place(inner)
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        table, own = self._find(index)
-        return table.row(own, columns)
+        table, inner = self._find(index)
+        return table.row(inner, columns)
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """See `Table`; None, too, where the tables differ in their columns or types."""
+        """Returns None also if the columns or types of the tables differ."""
         if len({table.columns for table in self._tables}) > 1:
             return None
-        found = [table.column(name) for table in self._tables]
-        whole = [each for each in found if each is not None]
-        if len(whole) < len(found) or len({each.type for each in whole}) > 1:
+        columns = [table.column(name) for table in self._tables]
+        arrays = [array for array in columns if array is not None]
+        if len(arrays) < len(columns) or len({array.type for array in arrays}) > 1:
             return None
-        return pa.chunked_array([chunk for each in whole for chunk in each.chunks], whole[0].type)
+        return pa.chunked_array([x for array in arrays for x in array.chunks], arrays[0].type)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -169,11 +162,11 @@ class Chain(Table):
 
 
 def check_columns(table: Table, columns: Collection[str], key: str = "", remedy: str = "") -> None:
-    """Raises a UserError for the first column that a table with fixed columns lacks.
+    """Raises a UserError for the first column that a table with fixed columns does not have.
 
     Args:
-      key: of the data's configuration, which names these columns; "": not to be told.
-      remedy: what else to do about it.
+      key: key of the data's config that names these columns; empty if there is none.
+      remedy: advice for the error message if there is no key.
     """
     if table.columns is not None:
         check_known(table.name, table.columns, columns, key, remedy)
@@ -182,10 +175,10 @@ def check_columns(table: Table, columns: Collection[str], key: str = "", remedy:
 def check_known(
     name: str, columns: Collection[str], wanted: Collection[str], key: str = "", remedy: str = ""
 ) -> None:
-    """Raises a UserError for the first wanted column that something lacks."""
+    """Raises a UserError for the first of the `wanted` columns that is missing."""
     for column in wanted:
         if column not in columns:
+            advice = f'name one by the key {key!r} of the data, or set it to ""' if key else remedy
+            end = f": {advice}." if advice else "."
             known = ", ".join(sorted(columns))
-            said = f'name one by the key {key!r} of the data, or set it to ""' if key else remedy
-            more = f": {said}" if said else ""
-            raise UserError(f"{name} has no column {column!r}; it has {known}{more}.")
+            raise UserError(f"{name} has no column {column!r}; it has {known}{end}")

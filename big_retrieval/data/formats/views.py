@@ -1,4 +1,4 @@
-"""Tables made of other tables: some rows, other names, whole paths, columns of a second table."""
+"""Tables derived from other tables: selected rows, new names, absolute paths, joined columns."""
 
 import functools
 from collections.abc import Collection, Mapping
@@ -16,16 +16,11 @@ from big_retrieval.data.stores.ingest import VERSION
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.npy import read_npz
 
-_compute: Any = pc  # its functions are made when it is imported, which types cannot see
+_compute: Any = pc  # pyarrow generates its functions at import; type checkers miss them
 
 
 class View(Derived):
-    """Some rows of a table, or its columns under other names.
-
-    Args:
-      rows: indices of the rows, int64 [n]; None for all.
-      names: column -> its new name.
-    """
+    """Rows of a table (indices int64 [n]; None for all), with columns renamed by `names`."""
 
     def __init__(
         self, table: Table, rows: np.ndarray | None = None, names: Mapping[str, str] | None = None
@@ -39,15 +34,15 @@ class View(Derived):
     def __len__(self) -> int:
         return len(self._table) if self._rows is None else len(self._rows)
 
-    def _at(self, index: int) -> int:
+    def _index(self, index: int) -> int:
         return index if self._rows is None else int(self._rows[index])
 
     def place(self, index: int) -> str:
-        return self._table.place(self._at(index))
+        return self._table.place(self._index(index))
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         names = None if columns is None else {self._original.get(x, x) for x in columns}
-        row = self._table.row(self._at(index), names)
+        row = self._table.row(self._index(index), names)
         return {self._new.get(x, x): value for x, value in row.items()} if self._new else row
 
     def column(self, name: str) -> pa.ChunkedArray | None:
@@ -55,7 +50,7 @@ class View(Derived):
         if values is None or self._rows is None:
             return values
         if pa.types.is_string(values.type):
-            values = values.cast(TEXT)  # Arrow takes rows of no more than 2 GiB of `pa.string`
+            values = values.cast(TEXT)  # `take` of `pa.string` is limited to 2 GiB
         return values.take(pa.array(self._rows))
 
     @functools.cached_property
@@ -64,13 +59,13 @@ class View(Derived):
 
 
 def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> View:
-    """The rows of a table in which columns have certain values.
+    """Returns the rows whose columns have the wanted values, compared as texts.
 
     Args:
-      wanted: column -> value, compared as text.
+      key: key of the data's config for the error message.
 
     Raises:
-      UserError: no row has them.
+      UserError: no row has the values.
     """
     check_columns(table, wanted)
     masks = [_equal(table, column, value) for column, value in wanted.items()]
@@ -82,22 +77,19 @@ def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> Vie
 
 
 def save_rows(path: Path, rows: np.ndarray, table: Table) -> None:
-    """Writes row indices with the fingerprint of their table, as `numbered` reads them.
-
-    Args:
-      rows: the indices, from 0, int64 [n].
-    """
+    """Writes row indices from 0, int64 [n], with the fingerprint of their table."""
     np.savez(path, rows=rows, fingerprint=np.array(table.fingerprint), rules=VERSION)
 
 
 def numbered(table: Table, file: str, data: str) -> View:
-    """Returns the rows of a table whose indices a file holds.
+    """Returns the rows of a table whose indices a file contains.
 
     Args:
-      file: .npz that `save_rows` wrote, or .npy of integers from 0, [n].
+      file: .npz of `save_rows`, or .npy of integers from 0, [n].
+      data: path of the table's data, for messages.
 
     Raises:
-      UserError: the file cannot be read, is empty, or was made for other rows.
+      UserError: the file cannot be read, is empty, or belongs to other rows.
     """
     fingerprint, rules = None, VERSION
     if file.lower().endswith(".npz"):
@@ -110,61 +102,58 @@ def numbered(table: Table, file: str, data: str) -> View:
         try:
             rows = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError, MemoryError) as error:
-            raise UserError(f"the rows {file} cannot be read ({error}); correct `rows`.") from None
+            raise UserError(f"Cannot read the rows {file} ({error}). Correct `rows`.") from None
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
-        raise UserError(f"{file} is not a list of row indices; correct `rows` of the data.")
+        raise UserError(f"{file} is not a list of row indices. Correct `rows` of the data.")
     if fingerprint is not None and str(fingerprint) != table.fingerprint:
-        reason, remedy = "has changed since", "restore it"
+        reason, remedy = "has changed since", "Restore it"
         if rules != VERSION:
-            reason = "is read by other rules than when"
-            remedy = "use the version of big_retrieval that chose them"
+            reason, remedy = "is read by other rules than when", "Use the version that chose them"
         raise UserError(
-            f"{data} {reason} the rows in {file} were chosen: {remedy}, or train in another folder."
+            f"{data} {reason} the rows in {file} were chosen. {remedy}, or train in another folder."
         )
     if rows.min() < 0 or rows.max() >= len(table):
         raise UserError(
-            f"{file} names row {int(rows.max()):,}, but {table.name} has {len(table):,} rows: they "
-            'are of other data; set `rows` of the data to "".'
+            f"{file} has row {int(rows.max()):,}, but {table.name} has {len(table):,} rows. Set "
+            '`rows` of the data to "".'
         )
     return View(table, rows.astype(np.int64))
 
 
 def _equal(table: Table, name: str, value: str) -> np.ndarray:
-    """Which rows have a value in a column: bool [n]; damaged ones, too, to be counted later."""
-    found = table.column(name)
-    kind = None if found is None else found.type
+    """Returns True for rows with a value in a column, and for damaged rows, which count later."""
+    column = table.column(name)
+    kind = None if column is None else column.type
     if kind in (pa.string(), TEXT) or (kind is not None and pa.types.is_integer(kind)):
-        equal = _compute.equal(_compute.cast(found, TEXT), value)
+        equal = _compute.equal(_compute.cast(column, TEXT), value)
         return np.asarray(_compute.fill_null(equal, value == "None"), bool)
 
-    def fits(index: int) -> bool:  # Python writes other types in other ways than Arrow
+    def matches(index: int) -> bool:  # Arrow formats other types in another way than Python
         try:
             return str(table.row(index, (name,)).get(name)) == value
         except Damaged:
             return True
 
-    return np.fromiter(map(fits, range(len(table))), bool, len(table))
+    return np.fromiter(map(matches, range(len(table))), bool, len(table))
 
 
 def renamed(table: Table, names: Mapping[str, str]) -> Table:
-    """Returns a table with new names of columns; a column may have its new name already.
+    """Returns a table with renamed columns; a column may already have its new name.
 
     Raises:
       UserError: the table has neither the column nor the new name, or has both.
     """
-    known = table.columns
-    if known is not None:
-        check_columns(table, [x for x, y in names.items() if y not in known])
-        names = {x: y for x, y in names.items() if x in known}
-        if known & set(names.values()) - names.keys():
-            raise UserError(
-                f"{table.name} has both columns of {names}; correct `rename` of the data."
-            )
+    if table.columns is not None:
+        columns = table.columns
+        check_columns(table, [x for x, y in names.items() if y not in columns])
+        names = {x: y for x, y in names.items() if x in columns}
+        if columns & set(names.values()) - names.keys():
+            raise UserError(f"{table.name} has both columns of {names}. Correct `rename`.")
     return View(table, names=names) if names else table
 
 
 class InFolder(Derived):
-    """A table whose image paths become absolute; they start from the folder of its file."""
+    """A table with absolute image paths, which start from the folder of its file."""
 
     def __init__(self, table: Table, folder: Path, image: str):
         super().__init__(table)
@@ -190,18 +179,14 @@ class InFolder(Derived):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return self._table.fingerprint  # wherever its folder is
+        return self._table.fingerprint  # independent of the folder
 
 
 class Joined(Derived):
-    """A table with the columns that another one has for the same value of a shared column.
+    """A table with the missing columns of another table, joined on a column of both.
 
     Args:
-      other: adds the columns that `table` lacks.
-      on: the shared column, whose values are compared as texts.
-
-    Raises:
-      UserError: `other` has a value twice, or one of the tables lacks the column.
+      on: column of both tables, compared as texts; unique in `other`.
     """
 
     def __init__(self, table: Table, other: Table, on: str):
@@ -211,7 +196,7 @@ class Joined(Derived):
         check_columns(other, (on,))
         values = scan(other, (on,)).texts[on]
         check_ids(values, on, other.place, "join on a column without duplicates")
-        self._rows = Keys(values)
+        self._keys = Keys(values)
         if self.columns is not None:
             self.columns = None if other.columns is None else self.columns | other.columns
 
@@ -222,7 +207,7 @@ class Joined(Derived):
         value = as_text(row.get(self._on))
         if value is None:
             raise Damaged(self.place(index), f"there is no {self._on!r}")
-        match = self._rows.find(value)
+        match = self._keys.find(value)
         if match is None:
             reason = f"{self._other.name} has no row with {self._on} {row[self._on]!r}"
             raise Damaged(self.place(index), reason)

@@ -1,11 +1,11 @@
-"""Judged pairs as a source; their queries and their documents as sources of their own.
+"""Judged pairs as a source; their queries and documents are sources, too.
 
-A record of the pairs has the columns of its row in the pairs' file, of its query and of its
-document. Ids are texts, whatever their type in the files. A column keeps its name unless two files
-have it: a column of the queries and the documents becomes `query.<name>` and `document.<name>`; if
-the pairs' file shares a column with one of these, the pairs' column becomes `pair.<name>`.
+A record has the columns of its pair, query and document. Ids are texts. If the files of queries and
+documents share a column, it becomes `query.<name>` and `document.<name>`. If the pairs' file shares
+a column with one of them, the pairs' column becomes `pair.<name>`.
 """
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,12 +25,9 @@ from big_retrieval.errors import Damaged, UserError
 
 @dataclass(frozen=True)
 class Names:
-    """What the columns of a table are called in the records of the pairs.
+    """Mappings from columns of each file to names in the records of the pairs.
 
-    Attributes:
-      pair: column of the pairs' file -> name; without those of the ids and the score.
-      query: column of the queries' file -> name.
-      document: column of the documents' file -> name.
+    `pair` does not contain the ids and the score.
     """
 
     pair: Mapping[str, str] = field(default_factory=dict)
@@ -39,19 +36,23 @@ class Names:
 
 
 class SideRecords(RecordSource):
-    """The queries, or the documents, of judged pairs: a source with a record for each.
+    """The queries or the documents of judged pairs.
 
-    Records have the columns of the file under their own names, and under their names in the records
-    of the pairs (`Names`); the id, as text; and `image` if there are images. A missing text or
-    image is None.
+    Each column has two names in records: the name in the file and the name in the records of the
+    pairs (`Names`). Records also have the id as text, and `image` if there are images. A missing
+    text or image is None.
 
     Args:
-      rows: the rows of the records, int64 [n].
+      rows: rows of the records, int64 [n].
       key: the table's column of ids.
-      id_column: its name in records.
-      columns: the table's columns that records have -> their names in the records of the pairs.
-      texts: the columns that hold texts; the id may be one of them.
-      image: the column of images; None: there are none.
+      id_column: name of the id in records.
+      columns: columns of the table -> names in the records of the pairs.
+      texts: columns of texts; the id may be one of them.
+      image: None for no images.
+
+    Attributes:
+      file: rows of the records, in their order.
+      columns: columns of the file in records, without ids and images.
     """
 
     def __init__(
@@ -67,11 +68,10 @@ class SideRecords(RecordSource):
         image: ImageColumn | None = None,
     ):
         self.name, self.id_column = name, id_column
-        self.file = View(table, rows)  # the rows that records are made of, in their order
+        self.file = View(table, rows)
         self._key, self._image = key, image
-        self._columns = {name: column for column, name in columns.items()}  # as asked for -> own
+        self._columns = {name: column for column, name in columns.items()}  # name -> column
         self._columns |= {column: column for column in columns}
-        # The columns of the file that records have, by its own names, without ids and images.
         self.columns = tuple(sorted(columns))
         self.text_columns = tuple(x for x in texts if x == id_column or x in self._columns)
 
@@ -83,10 +83,10 @@ class SideRecords(RecordSource):
         return {"id": record[self.id_column], **record}
 
     def columns_of(self, index: int, names: Mapping[str, str]) -> Record:
-        """Columns of a record, its id, and its image where there are images.
+        """Returns columns of a record, its id, and its image if there are images.
 
         Args:
-          names: name -> column of the file; {}: no other columns are read.
+          names: name -> column of the file; may be empty.
 
         Raises:
           Damaged: the image cannot be read.
@@ -94,26 +94,26 @@ class SideRecords(RecordSource):
         self.check_index(index)
         image = () if self._image is None else (self._image.column,)
         row = self.file.row(index, None if names else (self._key, *image))
-        record: Record = {name: row.get(own) for name, own in names.items()}
+        record: Record = {name: row.get(column) for name, column in names.items()}
         record[self.id_column] = as_text(row.get(self._key))
         if self._image is not None:
             record[IMAGE] = self._image.of(row, self.place(index))
         return record
 
     def id(self, index: int) -> str:
-        """The id of a record."""
+        """Returns the id of a record."""
         return as_text(self.file.row(index, (self._key,)).get(self._key)) or ""
 
     def ids(self) -> pa.Array:
-        """The ids of all records, in their order: Arrow texts [n]."""
+        """Returns the ids of all records in their order, Arrow texts [n]."""
         return scan(self.file, (self._key,)).texts[self._key]
 
     def value(self, index: int, column: str) -> Any:
         self.check_index(index)
         if column == self.id_column or (column == "id" and column not in self._columns):
             return self.id(index)
-        own = column_of({self.id_column: "", **self._columns}, column, self.name)
-        return self.file.row(index, (own,)).get(own)
+        file_column = column_of({self.id_column: "", **self._columns}, column, self.name)
+        return self.file.row(index, (file_column,)).get(file_column)
 
     def place(self, index: int) -> str:
         return self.file.place(index)
@@ -125,25 +125,19 @@ class SideRecords(RecordSource):
     def captions(self) -> Iterator[str]:
         for index in range(len(self) if self.text_columns else 0):
             for column in self.text_columns:
-                try:
+                with contextlib.suppress(Damaged):
                     yield from self.texts(index, column)
-                except Damaged:
-                    continue
 
 
 class GradedPairs(RecordSource):
-    """Judged pairs.
-
-    Records have the columns of the pair's row, of its query and of its document; the ids, as texts,
-    and the score, as a number, under the names that the configuration has for them.
+    """Judged pairs: records of their columns, the ids as texts, and the score as float.
 
     Args:
-      queries: a record for each judged query.
-      documents: a record for each document, judged or not.
-      qrels: the pairs, by the numbers of both.
-      file: the rows of the pairs' file that records are made of; None: pairs have no columns of
-        their own.
-      notes: what was skipped, with its number, a sentence each.
+      queries: a record per judged query.
+      documents: a record per document, judged or not.
+      score: name of the score in records.
+      file: rows of the pairs' file; None if pairs have no further columns.
+      notes: messages on skipped pairs.
     """
 
     def __init__(
@@ -162,18 +156,18 @@ class GradedPairs(RecordSource):
         self.queries, self.documents, self.qrels = queries, documents, qrels
         self._score = score
         self._by_name = [
-            {name: own for own, name in each.items()}
-            for each in (names.pair, names.query, names.document)
+            {name: column for column, name in columns.items()}
+            for columns in (names.pair, names.query, names.document)
         ]
 
     def __len__(self) -> int:
         return len(self.qrels)
 
     def __getitem__(self, index: int) -> Record:
-        query, document = self._numbers(index)
+        query, document = self._sides(index)
         pair_columns, query_columns, document_columns = self._by_name
         pair = self._pair(index, self.names.pair)
-        record: Record = {name: pair.get(own) for name, own in pair_columns.items()}
+        record: Record = {name: pair.get(column) for name, column in pair_columns.items()}
         record |= self.queries.columns_of(query, query_columns)
         record |= self.documents.columns_of(document, document_columns)
         record[self._score] = float(self.qrels.score[index])
@@ -181,7 +175,7 @@ class GradedPairs(RecordSource):
         return record
 
     def value(self, index: int, column: str) -> Any:
-        query, document = self._numbers(index)
+        query, document = self._sides(index)
         pair_columns, query_columns, document_columns = self._by_name
         if column == self._score:
             return float(self.qrels.score[index])
@@ -192,8 +186,8 @@ class GradedPairs(RecordSource):
         if column in pair_columns:
             return self._pair(index, (pair_columns[column],)).get(pair_columns[column])
         ids = (self._score, self.queries.id_column, self.documents.id_column)
-        known = ", ".join(sorted({*pair_columns, *query_columns, *document_columns, *ids}))
-        raise UserError(f"{self.name}: pairs have no column {column!r}; they have {known}.")
+        names = ", ".join(sorted({*pair_columns, *query_columns, *document_columns, *ids}))
+        raise UserError(f"{self.name}: pairs have no column {column!r}; they have {names}.")
 
     def place(self, index: int) -> str:
         return f"{self.name}, pair {index}" if self.file is None else self.file.place(index)
@@ -208,10 +202,11 @@ class GradedPairs(RecordSource):
         yield from self.queries.captions()
         yield from self.documents.captions()
 
-    def _numbers(self, index: int) -> tuple[int, int]:
+    def _sides(self, index: int) -> tuple[int, int]:
+        """Returns the indices of a pair's query and document."""
         self.check_index(index)
         return int(self.qrels.query[index]), int(self.qrels.document[index])
 
     def _pair(self, index: int, columns: Collection[str]) -> Record:
-        """Columns of a pair's own row."""
+        """Returns columns of a pair's row in the pairs' file."""
         return {} if self.file is None or not columns else self.file.row(index, columns)

@@ -1,4 +1,4 @@
-"""The images of documents: paths, bytes or arrays of a column, or keys into another file."""
+"""Images of documents: a column has paths, bytes or arrays, or keys of another file."""
 
 import functools
 from collections.abc import Mapping
@@ -20,30 +20,18 @@ if TYPE_CHECKING:
 
 
 class Gallery:
-    """Images of a file by their keys.
-
-    Args:
-      key: its column of keys.
-      value: its column of images.
-
-    Raises:
-      UserError: it lacks a column, a row has no key, or two rows have the same.
-    """
+    """Images of a file, with their column `value`, by the unique keys in the column `key`."""
 
     def __init__(self, table: Table, key: str, value: str, root: Path):
-        found = scan(table, (key,))
-        check_known(table.name, found.columns, (key, value))
-        keys = found.texts[key]
-        check_ids(keys, key, table.place, "every image needs a key of its own")
+        columns = scan(table, (key,))
+        check_known(table.name, columns.columns, (key, value))
+        keys = columns.texts[key]
+        check_ids(keys, key, table.place, "every image needs a different key")
         self._table, self._value, self._root = table, value, root
         self._keys = Keys(keys)
 
     def load(self, key: Any, place: str) -> Any:
-        """An image, not decoded: `Encoded` or an array.
-
-        Raises:
-          Damaged: no image has this key, or the image cannot be read.
-        """
+        """Returns an image, not decoded; raises `Damaged` for an unknown key."""
         row = self._keys.find(as_text(key) or "")
         if row is None:
             raise Damaged(place, f"there is no image {key!r:.80} in {self._table.name}")
@@ -52,19 +40,19 @@ class Gallery:
 
 
 class ImageColumn:
-    """Loads the images that the cells of a column name or hold.
+    """Loads the images of a column.
 
     Args:
-      root: the folder that paths start from; an image that is not there may lie in its folder
-        `images`.
-      gallery: has the images if cells hold keys; None: cells hold paths or images.
+      root: folder that paths start from. If a file does not exist, its name is also looked up in
+        the folder `images` of this folder.
+      gallery: images by key; None if cells contain paths or images.
     """
 
     def __init__(self, column: str, root: Path = Path(), gallery: Gallery | None = None):
         self.column, self._root, self._gallery = column, root.absolute(), gallery
 
     def of(self, row: Record, place: str) -> Any:
-        """The image of a row, not decoded: `Encoded`, an array, `OneOf` several; None without one.
+        """Returns the image of a row, not decoded: `Encoded`, an array, `OneOf` several, or None.
 
         Raises:
           Damaged: the image cannot be read.
@@ -72,33 +60,33 @@ class ImageColumn:
         cell = row.get(self.column)
         if is_absent(cell):
             return None
-        several = _several(cell, self._gallery is not None)
-        if len(several) == 1:
-            return self._load(several[0], place)
-        return OneOf(len(several), lambda number: self._load(several[number], place))
+        images = _images(cell, self._gallery is not None)
+        if len(images) == 1:
+            return self._load(images[0], place)
+        return OneOf(len(images), lambda index: self._load(images[index], place))
 
     def _load(self, value: Any, place: str) -> Any:
         if self._gallery is not None:
             return self._gallery.load(value, place)
         if isinstance(value, str) and not (self._root / value).is_file():
-            # Files name images by the paths of the machine that they were written on.
+            # Files may contain the image paths of the machine that wrote them.
             moved = self._root / "images" / PurePosixPath(value).name
             value = str(moved) if moved.is_file() else value
         return load_image(value, self._root, place)
 
 
-def _several(cell: Any, keys: bool) -> list[Any]:
-    """The images of a cell that is not empty; a list of numbers is pixels, or several keys."""
-    if isinstance(cell, np.ndarray) and (keys or cell.dtype.kind in "US"):
+def _images(cell: Any, has_keys: bool) -> list[Any]:
+    """Returns the images of a cell with a value; a list of numbers is pixels, or several keys."""
+    if isinstance(cell, np.ndarray) and (has_keys or cell.dtype.kind in "US"):
         cell = cell.tolist()
     if not isinstance(cell, list | tuple):
         return [cell]
-    found = [each for each in cell if not is_absent(each)]
-    return found if keys or isinstance(found[0], str | bytes | Mapping) else [cell]
+    values = [value for value in cell if not is_absent(value)]
+    return values if has_keys or isinstance(values[0], str | bytes | Mapping) else [cell]
 
 
 def place_of_images(config: "Graded") -> str:
-    """Returns the file that has the images, or the paths or keys of images."""
+    """Returns the file that has the images, or their paths or keys."""
     return config.images or config.documents or config.path
 
 
@@ -106,8 +94,8 @@ def images_of(config: "Graded") -> ImageColumn | None:
     """Returns the images of the documents; None without an image column."""
     if not config.image:
         return None
-    where = place_of_images(config)
-    root = Path(config.root) if config.root else files_of(where, config.how_to_get)[0].parent
+    path = place_of_images(config)
+    root = Path(config.root) if config.root else files_of(path, config.how_to_get)[0].parent
     if not config.images:
         return ImageColumn(config.image, root)
     value = "" if config.root else config.image_value

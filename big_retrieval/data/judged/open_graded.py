@@ -1,12 +1,11 @@
 """Judged pairs in files, as a source."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from big_retrieval.config.ranges import NotNegative, Range
 from big_retrieval.config.registry import register
@@ -17,7 +16,7 @@ from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
 from big_retrieval.data.formats.views import View, renamed, selected
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
-from big_retrieval.data.judged.images import ImageColumn, images_of, place_of_images
+from big_retrieval.data.judged.images import images_of, place_of_images
 from big_retrieval.data.judged.pairing import JudgedFile, Pairing, owner
 from big_retrieval.data.stores.blocks import Reader
 from big_retrieval.data.stores.headerless import qrels_reader
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JUDGED = (".qrels", ".qrel", ".trec", ".txt", ".tsv")  # endings of files that may lack a header
+JUDGED = (".qrels", ".qrel", ".trec", ".txt", ".tsv")  # endings of files without a header
 ADVICE = "write a file with a row for each"
 ADVICE_PAIRS = f"{ADVICE} pair: the ids of query and document, and their score"
 
@@ -38,44 +37,44 @@ ADVICE_PAIRS = f"{ADVICE} pair: the ids of query and document, and their score"
 @register("source")
 @dataclass(frozen=True)
 class Graded(Source):
-    """Judged pairs of queries and documents, with how well they fit.
+    """Judged pairs of queries and documents, with their scores.
 
-    A record is a pair with the columns of its query and its document; evaluations rank all
+    A record is a pair with the columns of its query and its document. Evaluations rank all
     documents for each query.
     """
 
     graded: ClassVar[bool] = True
     type: Literal["graded"] = "graded"
-    # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, or qrels
+    # file of pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, or qrels
     path: str = ""
     query: str = "query_id"  # column of the query's id in the pairs; or of the text itself
     document: str = "document_id"  # column of the document's id in the pairs
     score: str = "score"  # column of the score, rank or clicks
-    # what that column holds; the best rank, 1, is a score of s_max, as are the most clicks
+    # content of the column `score`; rank 1 and the most clicks become the score s_max
     score_from: Literal["score", "rank", "clicks"] = "score"
-    s_max: Annotated[float, Range(1)] = 100.0  # of scores from ranks and clicks
+    s_max: Annotated[float, Range(1)] = 100.0  # highest score from ranks and clicks
     where: tuple[str, ...] = ()  # such as "split=train": only pairs with this value
-    queries: str = ""  # file with a row a query; empty: its columns are those of the pairs
-    query_key: str = ""  # column of ids in that file; empty: named as in the pairs
-    documents: str = ""  # file with a row a document; empty: its columns are those of the pairs
-    document_key: str = ""  # column of ids in that file; empty: named as in the pairs
-    where_documents: tuple[str, ...] = ()  # such as "corpus=A": the documents that are ranked
+    queries: str = ""  # file with a row per query; empty if the pairs have the queries' columns
+    query_key: str = ""  # column of ids in that file; empty for the name in the pairs
+    documents: str = ""  # file with a row per document; empty if the pairs have their columns
+    document_key: str = ""  # column of ids in that file; empty for the name in the pairs
+    where_documents: tuple[str, ...] = ()  # such as "corpus=A": only rank these documents
     text: tuple[str, ...] = ("query", "title")  # columns of texts, of queries and documents
     image: str = ""  # column of the documents' images: a path, bytes, or one or several keys
     images: str = ""  # file (npz, Parquet, ...) of the images with these keys
     image_key: str = "image_id"  # column of keys in that file
     image_value: str = "images"  # column of images in that file
-    root: str = ""  # folder that image paths start from; empty: that of the documents' file
-    # pairs without ids, or with a query that no file has, are skipped and counted instead of an
-    # error; documents that no file has are counted as not found in any case
+    root: str = ""  # folder that image paths start from; empty for the folder of their file
+    # skips pairs without ids or with an unknown query, instead of an error; evaluations always
+    # count unknown documents as not found
     skip_unknown_ids: bool = False
-    # of a pair that is there with different scores: an error, or which one counts
+    # score of a pair that occurs with different scores; refuse raises an error
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
-    negative: Literal["refuse", "zero"] = "refuse"  # what a score below 0 is: an error, or 0
-    # pairs of lower scores are skipped; 0 keeps all, 1 keeps what fits, to train on
+    negative: Literal["refuse", "zero"] = "refuse"  # a score below 0 is an error, or counts as 0
+    # pairs with lower scores are skipped; 0 keeps all, 1 keeps relevant pairs for training
     min_relevance: NotNegative = 0.0
-    rename: tuple[str, ...] = ()  # columns, before all else: "queries.text=query", "pairs.pid=id"
-    how_to_get: str = ""  # said when `path` does not exist
+    rename: tuple[str, ...] = ()  # renamed columns, such as "queries.text=query", "pairs.pid=id"
+    how_to_get: str = ""  # advice in the error message if `path` does not exist
 
     def check(self, path: str) -> Iterator[str]:
         yield from not_empty(self, path, "file with your judged pairs")
@@ -88,13 +87,11 @@ class Graded(Source):
             if not name:
                 yield f"{path}.{key} is empty; name the column of the pairs."
         if len(set(names.values())) < len(names):
-            said = ", ".join(f"{path}.{key} {name!r}" for key, name in names.items())
-            yield f"{said}: query, document and score need three columns."
+            keys = ", ".join(f"{path}.{key} {name!r}" for key, name in names.items())
+            yield f"{keys}: query, document and score need three columns."
         for term in self.rename:
-            part, _, rest = term.partition(".")
-            column, _, name = rest.partition("=")
-            if part not in ("pairs", "queries", "documents") or not column or not name:
-                yield f"{path}.rename has {term!r}; write such as queries.text=query."
+            if not re.fullmatch(r"(pairs|queries|documents)\.[^=]+=.+", term, re.DOTALL):
+                yield f"{path}.rename has {term!r}; write it like queries.text=query."
         if not self.text:
             yield f"{path}.text is empty; name the columns of texts, such as ('query', 'title')."
         yield from check_terms(self, path, "where", "where_documents")
@@ -111,15 +108,15 @@ class Graded(Source):
                 yield f"{path}.{key} is empty; name the column of {path}.images."
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        for name, each in config.fields.items():
-            if each.modality == "image" and not self.image:
+        for name, field in config.fields.items():
+            if field.modality == "image" and not self.image:
                 yield (
                     f"config.data.image is empty, but config.fields.{name} reads images; name the "
                     "column of the documents' images."
                 )
-            elif each.modality == "image" and each.column != "image":
+            elif field.modality == "image" and field.column != "image":
                 yield (
-                    f"config.fields.{name}.column is {each.column!r}; judged pairs have their "
+                    f"config.fields.{name}.column is {field.column!r}; judged pairs have their "
                     "image in 'image'."
                 )
 
@@ -129,36 +126,31 @@ class Graded(Source):
         queries = _file(self, "queries", self.query_key or self.query, self.query)
         documents = _file(self, "documents", self.document_key or self.document, self.document)
         shared = [] if queries or documents else [x for x in self.text if x not in ids]
-        found = _scan(table, ids[:2], ids[2:], shared)
-        paired = Pairing(found, self, table.place).resolve(queries, documents)
+        columns = _scan(table, ids[:2], ids[2:], shared)
+        paired = Pairing(columns, self, table.place).resolve(queries, documents)
         for note in paired.notes:
             log.warning(f"{table.name}: {note}")
-        whose = {x: owner(found.texts[x], paired) for x in shared if x in found.texts}
-        names, *own = _names(self, found.columns, queries, documents, whose)
+        owners = {x: owner(columns.texts[x], paired) for x in shared if x in columns.texts}
+        names, query_names, document_names = _names(
+            self, columns.columns, queries, documents, owners
+        )
 
-        def side(
-            file: JudgedFile | None,
-            what: str,
-            rows: np.ndarray,
-            id_column: str,
-            columns: Mapping[str, str],
-            image: ImageColumn | None = None,
-        ) -> SideRecords:
+        def side(file: JudgedFile | None, label: str, id_column: str, **more: Any) -> SideRecords:
             return SideRecords(
                 file.table if file else table,
-                rows,
+                getattr(paired, label),
                 key=file.key if file else id_column,
                 id_column=id_column,
-                columns=columns,
                 texts=self.text,
-                image=image,
-                name=f"{table.name}, {what}",
+                name=f"{table.name}, {label}",
+                **more,
             )
 
-        image = images_of(self)
         return GradedPairs(
-            side(queries, "queries", paired.queries, self.query, own[0]),
-            side(documents, "documents", paired.documents, self.document, own[1], image),
+            side(queries, "queries", self.query, columns=query_names),
+            side(
+                documents, "documents", self.document, columns=document_names, image=images_of(self)
+            ),
             paired.qrels,
             names=names,
             score=self.score,
@@ -176,19 +168,20 @@ def _names(
     columns: frozenset[str],
     queries: JudgedFile | None,
     documents: JudgedFile | None,
-    whose: Mapping[str, str],
+    owners: Mapping[str, str],
 ) -> tuple[Names, Mapping[str, str], Mapping[str, str]]:
-    """Names of columns in the records of pairs: of all, of the queries' and of the documents'.
+    """Returns the names of columns in records: of all, of the queries, and of the documents.
 
     Args:
-      whose: column of the pairs' file -> the side that it describes: "query", "document", or ""
-        for both.
+      owners: results of `owner` for columns of the pairs' file.
     """
     ids, image = {config.query, config.document, config.score}, {config.image} - {""}
     query = queries.columns if queries else frozenset()
     document = documents.columns if documents else frozenset()
-    place, found = (documents.table.name, document) if documents else (config.path, columns)
-    check_known(place, found, image)
+    if documents:
+        check_known(documents.table.name, document, image)
+    else:
+        check_known(config.path, columns, image)
     pair = columns - ids - (frozenset() if documents else image)
     taken, shown = ids | ({IMAGE} if image else set()), document - image
     both = taken | (query & shown)
@@ -197,46 +190,48 @@ def _names(
         {x: f"query.{x}" if x in both else x for x in query},
         {x: f"document.{x}" if x in both else x for x in shown},
     )
-    known = {*names.pair.values(), *names.query.values(), *names.document.values(), *ids}
+    available = {*names.pair.values(), *names.query.values(), *names.document.values(), *ids}
     for text in config.text:
-        if text not in known | query | document:
+        if text not in available | query | document:
             raise UserError(
-                f"the data's text names {text!r}, which neither queries nor documents of "
-                f"{config.path} have; they have {', '.join(sorted(known))}."
+                f"the data's text has {text!r}, which neither queries nor documents of "
+                f"{config.path} have; they have {', '.join(sorted(available))}."
             )
-    for_queries, for_documents = (
-        {x: name for x, name in names.pair.items() if whose.get(x) != other and x not in theirs}
-        for other, theirs in (("document", document), ("query", query))
-    )
+
+    def of_pairs(other: str, other_columns: frozenset[str]) -> Mapping[str, str]:
+        return {
+            column: name
+            for column, name in names.pair.items()
+            if owners.get(column) != other and column not in other_columns
+        }
+
     return (
         names,
-        names.query if queries else for_queries,
-        names.document if documents else for_documents,
+        names.query if queries else of_pairs("document", document),
+        names.document if documents else of_pairs("query", query),
     )
 
 
 def _file(config: Graded, part: str, key: str, id_column: str) -> JudgedFile | None:
-    """Opens the file of queries or documents; None: there is none."""
+    """Opens the file of queries or documents; returns None if there is none."""
     path = getattr(config, part)
     if not path:
         return None
     table = _open(config, part, path, key)
-    found = _scan(table, (key,))
-    ids = found.texts[key]
+    columns = _scan(table, (key,))
+    ids = columns.texts[key]
     check_ids(ids, key, table.place)
-    own = found.columns - ({key} if key == id_column else set())
-    return JudgedFile(table, key, ids, own)
+    return JudgedFile(table, key, ids, columns.columns - ({key} if key == id_column else set()))
 
 
 def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
-    """The rows of the files of pairs, queries or documents that the configuration chooses.
+    """Returns the selected rows of the files of pairs, queries or documents (`part`).
 
     Args:
-      part: "pairs", "queries" or "documents".
-      key: the column that the ids of a JSON object get; pairs have theirs under `config`'s names.
+      key: column of the ids of a JSON object; empty for pairs.
     """
-    mine = [x.removeprefix(f"{part}.") for x in config.rename if x.startswith(f"{part}.")]
-    names = terms_of(mine)
+    prefix = f"{part}."
+    names = terms_of([x.removeprefix(prefix) for x in config.rename if x.startswith(prefix)])
 
     def form_of(file: Path) -> Table | Reader:
         ending, keys = file.suffix.lower(), (config.query, config.document, config.score)
@@ -247,22 +242,22 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
         return qrels_reader(file, keys)
 
     advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
-    here = path == place_of_images(config) and not config.root and not config.images
-    image = next((own for own, new in names.items() if new == config.image), config.image)
-    table, _ = table_of(files_of(path, advice), form_of, image if here else "")
-    wheres = {"pairs": "where", "documents": "where_documents"}
-    if part in wheres and (where := getattr(config, wheres[part])):
-        table = selected(table, terms_of(where), wheres[part])
+    has_images = path == place_of_images(config) and not config.root and not config.images
+    image = next((old for old, new in names.items() if new == config.image), config.image)
+    table, _ = table_of(files_of(path, advice), form_of, image if has_images else "")
+    where_key = {"pairs": "where", "documents": "where_documents"}.get(part, "")
+    if where_key and (where := getattr(config, where_key)):
+        table = selected(table, terms_of(where), where_key)
     return renamed(table, names)
 
 
 def _scan(
-    table: Table, texts: Sequence[str], numbers: Sequence[str] = (), perhaps: Sequence[str] = ()
+    table: Table, texts: Sequence[str], numbers: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> Scan:
-    """Columns of all rows; those in `perhaps` where the table has them."""
+    """Reads columns of all rows; `optional` columns of texts may be missing."""
     check_columns(table, (*texts, *numbers))
-    more = [x for x in perhaps if table.columns is None or x in table.columns]
-    found = scan(table, (*texts, *more), numbers)
-    check_known(table.name, found.columns, (*texts, *numbers))
-    here = {x: values for x, values in found.texts.items() if x in found.columns}
-    return Scan(here, found.numbers, found.columns)
+    more = [x for x in optional if table.columns is None or x in table.columns]
+    result = scan(table, (*texts, *more), numbers)
+    check_known(table.name, result.columns, (*texts, *numbers))
+    present = {x: values for x, values in result.texts.items() if x in result.columns}
+    return Scan(present, result.numbers, result.columns)

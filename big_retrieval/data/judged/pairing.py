@@ -1,6 +1,6 @@
-"""Numbers the queries and documents of judged pairs, and says which pairs are skipped.
+"""Resolves the ids of judged pairs to indices, and selects the pairs to keep.
 
-All of this works on arrays, so that ten million pairs take seconds.
+Works on arrays, so ten million pairs take seconds.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JudgedFile:
-    """A file of queries or documents, with its ids.
+    """A file of queries or documents.
 
     Attributes:
-      ids: of the rows, without duplicates.
-      columns: the file's columns; without the column of ids if records have it under its name.
+      ids: unique ids of the rows.
+      columns: columns of the file, without the id column if records have its name.
     """
 
     table: Table
@@ -37,13 +37,13 @@ class JudgedFile:
 
 @dataclass(frozen=True)
 class PairedRows:
-    """Which rows the pairs, queries and documents stand in.
+    """Rows of pairs, queries and documents in their files.
 
     Attributes:
-      pairs: the row of each pair whose document exists, int64 [n].
-      queries: the row of each query, int64 [Q]; without a file of queries, in the pairs' file.
-      documents: the row of each document, int64 [D]; likewise.
-      notes: a sentence for each reason to skip pairs, with their number.
+      pairs: row of each pair whose document exists, int64 [n].
+      queries: row of each query, int64 [Q]; in the pairs' file if there is no file of queries.
+      documents: row of each document, int64 [D]; likewise.
+      notes: a message per reason to skip pairs, with their number.
     """
 
     qrels: Qrels
@@ -57,166 +57,167 @@ class Pairing:
     """Judged pairs; each step may skip some.
 
     Args:
-      found: the ids and scores of all pairs, as texts and numbers.
+      columns: ids and scores of all pairs.
 
     Raises:
-      UserError: a pair without an id (unless `skip_unknown_ids`), or with a bad score or rank; a
-        pair with two scores that are refused.
+      UserError: a pair without an id (unless `skip_unknown_ids`) or with an invalid score or rank,
+        or different scores of a pair if `duplicates` refuses them.
     """
 
-    def __init__(self, found: Scan, config: "Graded", place: Callable[[int], str]):
+    def __init__(self, columns: Scan, config: "Graded", place: Callable[[int], str]):
         self._config, self._place = config, place
         self._names = (config.query, config.document)
-        self._ids: list[Any] = [found.texts[name] for name in self._names]
+        self._ids: list[Any] = [columns.texts[name] for name in self._names]
         self.notes: list[str] = []
-        score = found.numbers[config.score]
+        score = columns.numbers[config.score]
         self._rows, self._score = np.arange(len(score)), score  # [n]
         (self._query, queries), (self._document, documents) = (
             encode(ids.fill_null("")) for ids in self._ids
         )
-        self._different = (queries, documents)
+        self._distinct = (queries, documents)
         for ids, name in zip(self._ids, self._names, strict=True):
-            kept = np.asarray(ids.is_valid())[self._rows]
-            self._keep(kept, f"have no {name}", config.skip_unknown_ids)
+            has_id = np.asarray(ids.is_valid())[self._rows]
+            self._keep(has_id, f"have no {name}", config.skip_unknown_ids)
         below = self._score < 0
         if config.negative == "zero" and below.any():
             self._score = np.where(below, 0, self._score)
-            count = int(below.sum())
-            self.notes.append(f"{count:,} pairs have a {config.score} below 0, which counts as 0")
+            self.notes.append(
+                f"{int(below.sum()):,} pairs have a {config.score} below 0, which counts as 0"
+            )
         qrels.check_scores(self._score, config.score, self._at)
         self._merge_duplicates()
-        self._make_scores()
+        self._convert_scores()
 
     def _merge_duplicates(self) -> None:
-        """Keeps one number of a duplicate pair by the policy, which is inverted for ranks."""
+        """Keeps one score of a duplicate pair by the policy, which is inverted for ranks."""
         policy = self._config.duplicates
         if self._config.score_from == "rank":
             inverted: dict[DuplicatePolicy, DuplicatePolicy] = {"max": "min", "min": "max"}
             policy = inverted.get(policy, policy)
         pairs = self._query, self._document, self._score
         first, self._score = qrels.distinct(*pairs, self._at, policy)
-        why = "repeat an earlier pair"
+        reason = "repeat an earlier pair"
         if policy != "refuse":
-            why = f"repeat an earlier pair; of different numbers the {policy} counts"
-        self._keep(first, why)
+            reason += f"; of different numbers the {policy} counts"
+        self._keep(first, reason)
 
-    def _make_scores(self) -> None:
-        """Makes scores of ranks or clicks; skips pairs without a click or with too low a score."""
-        kind, lowest = self._config.score_from, self._config.min_relevance
-        if kind == "clicks":
+    def _convert_scores(self) -> None:
+        """Converts ranks or clicks to scores; skips pairs without a click or with a low score."""
+        score_from, lowest = self._config.score_from, self._config.min_relevance
+        if score_from == "clicks":
             self._keep(self._score > 0, "have no clicks")
             self._score = qrels.ranks_of_clicks(self._query, self._score)
-        if kind != "score":
+        if score_from != "score":
             self._score = qrels.scores_of_ranks(self._score, self._config.s_max, self._at)
         self._keep(self._score >= lowest, f"score below {lowest:g}")
 
     def resolve(self, queries: JudgedFile | None, documents: JudgedFile | None) -> PairedRows:
-        """Numbers queries and documents.
+        """Assigns indices to queries and documents.
 
         Args:
-          queries: the file of queries; None: the queries of the pairs, in their order.
-          documents: likewise; all documents are numbered, judged or not.
+          queries: None for the queries of the pairs, in their order.
+          documents: None likewise. A file's documents all get an index, judged or not.
 
         Raises:
-          UserError: a pair has an unknown query and must not be skipped, or no pair is left.
+          UserError: a pair has an unknown query that may not be skipped, or no pair is left.
         """
-        known = None  # the row of each different query
+        known = None  # the row of each distinct query
         if queries is not None:
-            known = match(self._different[0], queries.ids)
-            why = f"have a {self._names[0]} that {queries.table.name} lacks"
+            known = match(self._distinct[0], queries.ids)
+            reason = f"have a {self._names[0]} that {queries.table.name} lacks"
             allowed = self._config.skip_unknown_ids
-            self._keep(known[self._query] >= 0, why, allowed, self._ids[0])
-        query, query_rows = _numbered(self._query, known, self._rows)
+            self._keep(known[self._query] >= 0, reason, allowed, self._ids[0])
+        query, query_rows = _indices(self._query, known, self._rows)
         if documents is not None:
-            document = match(self._different[1], documents.ids)[self._document]
+            document = match(self._distinct[1], documents.ids)[self._document]
             document_rows = np.arange(len(documents.ids))
         else:
-            document, document_rows = _numbered(self._document, None, self._rows)
-        here = document >= 0
-        if documents is not None and not here.all():
-            self._note_missing(here, query, documents)
-        chosen = self._config.where  # then the pairs that are left out have the other queries
-        if queries is not None and len(query_rows) < len(queries.ids) and not chosen:
-            left, whole = len(queries.ids) - len(query_rows), len(queries.ids)
-            name = queries.table.name
-            self.notes.append(f"{left:,} of {whole:,} rows of {name} are not judged")
+            document, document_rows = _indices(self._document, None, self._rows)
+        exists = document >= 0
+        if documents is not None and not exists.all():
+            self._note_missing(exists, query, documents)
+        # With `where`, pairs that are not read may judge the other queries.
+        if queries is not None and len(query_rows) < len(queries.ids) and not self._config.where:
+            count, total = len(queries.ids) - len(query_rows), len(queries.ids)
+            self.notes.append(f"{count:,} of {total:,} rows of {queries.table.name} are not judged")
         query, document = query.astype(np.int32), document.astype(np.int32)
-        missing = query[~here], self._score[~here]
-        found = Qrels(query[here], document[here], self._score[here], missing)
-        return PairedRows(found, self._rows[here], query_rows, document_rows, tuple(self.notes))
+        missing = query[~exists], self._score[~exists]
+        judged = Qrels(query[exists], document[exists], self._score[exists], missing)
+        return PairedRows(judged, self._rows[exists], query_rows, document_rows, tuple(self.notes))
 
-    def _note_missing(self, here: np.ndarray, query: np.ndarray, documents: JudgedFile) -> None:
-        """Notes the pairs whose documents are missing; raises if that are all."""
-        why = f"have a {self._names[1]} that {documents.table.name} lacks"
-        if not here.any():
-            raise UserError(f"no pair is left: all {len(here):,} {why}; check the data's columns.")
-        first = int(np.flatnonzero(~here)[0])
+    def _note_missing(self, exists: np.ndarray, query: np.ndarray, documents: JudgedFile) -> None:
+        """Adds a note on pairs with missing documents; raises a UserError if all are missing."""
+        reason = f"have a {self._names[1]} that {documents.table.name} lacks"
+        if not exists.any():
+            raise self._no_pairs(len(exists), reason)
+        first = int(np.flatnonzero(~exists)[0])
         name = f"{self._ids[1][int(self._rows[first])].as_py()!r:.80} in {self._at(first)}"
-        alone = len(np.unique(query)) - len(np.unique(query[here]))
+        lost = len(np.unique(query)) - len(np.unique(query[exists]))
         self.notes.append(
-            f"{int((~here).sum()):,} of {len(here):,} pairs {why}, the first one {name}: "
-            f"evaluations count these documents as not found (queries without another: {alone:,}), "
-            "and nothing is trained on them"
+            f"{int((~exists).sum()):,} of {len(exists):,} pairs {reason}, the first one {name}: "
+            f"evaluations count these documents as not found (queries without another: {lost:,}), "
+            "and training skips them"
         )
 
     def _at(self, index: int) -> str:
         return self._place(int(self._rows[index]))
 
-    def _keep(self, kept: np.ndarray, why: str, allowed: bool = True, ids: Any = None) -> None:
-        """Skips all other pairs; raises if that is not allowed or no pair is left."""
-        count, whole = int((~kept).sum()), len(kept)
+    def _keep(self, keep: np.ndarray, reason: str, allowed: bool = True, ids: Any = None) -> None:
+        """Skips all other pairs; raises if this is not allowed or no pair is left."""
+        count, total = int((~keep).sum()), len(keep)
         if count and not allowed:
-            first = int(np.flatnonzero(~kept)[0])
+            first = int(np.flatnonzero(~keep)[0])
             which = "in " if ids is None else f"{ids[int(self._rows[first])].as_py()!r:.80} in "
             raise UserError(
-                f"{count:,} of {whole:,} pairs {why}, the first one {which}{self._at(first)}; "
+                f"{count:,} of {total:,} pairs {reason}, the first one {which}{self._at(first)}; "
                 "correct the files, or skip such pairs with skip_unknown_ids=True of the data."
             )
-        if count == whole:
-            raise UserError(f"no pair is left: all {whole:,} {why}; check the data's columns.")
+        if count == total:
+            raise self._no_pairs(total, reason)
         if not count:
             return
-        self.notes.append(f"{count:,} of {whole:,} pairs are skipped: they {why}")
-        self._rows, self._score = self._rows[kept], self._score[kept]
-        self._query, self._document = self._query[kept], self._document[kept]
+        self.notes.append(f"{count:,} of {total:,} pairs are skipped: they {reason}")
+        self._rows, self._score = self._rows[keep], self._score[keep]
+        self._query, self._document = self._query[keep], self._document[keep]
+
+    def _no_pairs(self, count: int, reason: str) -> UserError:
+        return UserError(f"no pair is left: all {count:,} {reason}; check the data's columns.")
 
 
-def _numbered(
+def _indices(
     codes: np.ndarray, known: np.ndarray | None, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers the items of the pairs by their rows in a file, else in the pairs.
+    """Assigns indices to the items of the pairs by their rows in a file, else in the pairs.
 
     Args:
-      codes: of each pair, [n].
-      known: the row of each code; None: there is no file.
-      pairs: the row of each pair, [n], increasing.
+      codes: code of each pair's item, [n].
+      known: row of each code; None without a file.
+      pairs: row of each pair, [n], increasing.
 
     Returns:
-      The number of each pair, int64 [n], and the row of each number.
+      Index of each pair's item, int64 [n], and row of each index.
     """
     rows = codes if known is None else known[codes]
-    different, first, numbers = np.unique(rows, return_index=True, return_inverse=True)
-    return numbers, pairs[first] if known is None else different
+    distinct, first, indices = np.unique(rows, return_index=True, return_inverse=True)
+    return indices, pairs[first] if known is None else distinct
 
 
 def owner(texts: pa.Array, paired: PairedRows) -> Literal["query", "document", ""]:
     """Infers whether a column of the pairs describes the query, the document, or both ("").
 
-    The column belongs to the side within whose items its values change less.
-
-    If each document belongs to one query, a value that never changes within a query cannot change
-    within a document either. So if values change within neither, the column belongs to the side
-    with fewer items.
+    The column belongs to the side within whose items its values change less. If each document
+    belongs to one query, a value that is constant within a query is also constant within a
+    document. So if values change within neither, the column belongs to the side with fewer items.
 
     Args:
-      texts: the column, of all rows of the pairs' file; null where a row has no text.
-      paired: the pairs, which have no files of queries and documents.
+      texts: the column for all rows of the pairs' file; null if a row has no text.
+      paired: pairs without files of queries and documents.
     """
     codes, _ = encode(texts.fill_null(""))
-    here, found = codes[paired.pairs], paired.qrels
+    values, judged = codes[paired.pairs], paired.qrels
     changes = [
-        int((here != codes[rows][numbers]).sum())
-        for rows, numbers in ((paired.queries, found.query), (paired.documents, found.document))
+        int((values != codes[rows][indices]).sum())
+        for rows, indices in ((paired.queries, judged.query), (paired.documents, judged.document))
     ]
     if changes == [0, 0]:
         changes = [len(paired.queries), len(paired.documents)]

@@ -1,7 +1,7 @@
-"""Which documents were judged for which queries, and how well they fit.
+"""Judged pairs of queries and documents, with their scores.
 
-Scores are from 0 (does not fit) on, higher is better. Ranks and clicks become scores:
-s = s_max + 1 - rank, so that of a hundred ranks the first one scores 100 (GCL, Section 3).
+Scores are 0 (not relevant) or higher. Ranks and clicks become scores: s = s_max + 1 - rank (GCL,
+Section 3).
 """
 
 from collections.abc import Callable, Iterator
@@ -13,24 +13,24 @@ import numpy as np
 
 from big_retrieval.errors import UserError
 
-# For a pair with different scores: an error, or which score counts.
+# Score of a pair with different scores; "refuse" raises an error.
 DuplicatePolicy = Literal["refuse", "max", "min", "mean", "first"]
-Place = Callable[[int], str]  # where a pair stands, for messages
-QUERIES, CELLS = 4096, 2**22  # of a block
+Place = Callable[[int], str]  # returns the location of a pair for messages
+QUERIES, CELLS = 4096, 2**22  # maximum size of a block
 
 
 @dataclass(frozen=True, eq=False)
 class Qrels:
     """Judged pairs without duplicates.
 
-    Judged documents that the collection lacks are no pairs, but count in evaluations: nothing finds
-    them, and the best possible ranking has them.
+    Judged documents that are missing in the collection are not pairs. Evaluations count them: no
+    search finds them, but the ideal ranking contains them.
 
     Attributes:
       query: index of the query in its source, int32 [n].
       document: index of the document in its source, int32 [n].
-      score: how well the document fits the query, float64 [n], 0 or more.
-      missing: [m] queries and scores of judged documents that the collection lacks.
+      score: relevance, float64 [n], 0 or higher.
+      missing: queries and scores of missing documents, [m] each.
     """
 
     query: np.ndarray
@@ -43,7 +43,7 @@ class Qrels:
 
     @cached_property
     def _by_query(self) -> tuple[np.ndarray, ...]:
-        """Documents and scores by query, best first, [n + m]; each query's first one, [Q + 1]."""
+        """Documents and scores by query, best first, [n + m]; start of each query, [Q + 1]."""
         query = np.concatenate([self.query, self.missing[0]])
         document = np.concatenate([self.document, np.full(len(self.missing[0]), -1, np.int32)])
         score = np.concatenate([self.score, self.missing[1]])
@@ -52,60 +52,52 @@ class Qrels:
         return document[order], score[order], np.concatenate([[0], ends]).astype(np.int64)
 
     def counts(self) -> np.ndarray:
-        """How many documents were judged for each query: int64 [Q], up to the last judged query."""
+        """Returns the number of judged documents per query, int64 [last judged query + 1]."""
         return np.diff(self._by_query[2])
 
     def blocks(self, queries: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields at most `QUERIES` queries at a time, whose lists have at most `CELLS` places."""
+        """Yields at most `QUERIES` queries at a time, with at most `CELLS` entries in `of`."""
         starts = self._by_query[2]
         lengths = np.maximum(starts[queries + 1] - starts[queries], 1)
         first = longest = 0
-        for place, length in enumerate(lengths.tolist()):
+        for index, length in enumerate(lengths.tolist()):
             longest = max(longest, length)
-            count = place + 1 - first
+            count = index + 1 - first
             if count > 1 and (count > QUERIES or count * longest > CELLS):
-                yield queries[first:place]
-                first, longest = place, length
+                yield queries[first:index]
+                first, longest = index, length
         if len(queries):
             yield queries[first:]
 
     def of(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The judged documents of some queries, best first, padded to the longest list J.
+        """Returns the judged documents of queries, best first, padded to the longest list J.
 
-        For many queries take `blocks` of them: one may have a long list.
+        For many queries, use `blocks`: one query may have a long list.
 
         Returns:
-          The documents, int32 [q, J], and their scores, float64 [q, J]. Documents that the
-          collection lacks have the index -1; padding has the score 0, too.
+          Documents, int32 [q, J], and scores, float64 [q, J]. Missing documents and padding have
+          the index -1; padding has the score 0.
         """
         document, score, starts = self._by_query
-        numbers = np.asarray(queries, np.int64)
-        lengths = starts[numbers + 1] - starts[numbers]  # [q]
+        rows = np.asarray(queries, np.int64)
+        lengths = starts[rows + 1] - starts[rows]  # [q]
         places = np.arange(lengths.max(initial=0))  # [J]
         present = places < lengths[:, None]  # [q, J]
-        pairs = np.where(present, starts[numbers][:, None] + places, 0)  # [q, J]
+        pairs = np.where(present, starts[rows][:, None] + places, 0)  # [q, J]
         documents = np.where(present, document[pairs], -1).astype(np.int32)
         return documents, np.where(present, score[pairs], 0.0)
 
 
 def check_scores(score: np.ndarray, column: str, place: Place) -> None:
-    """Raises for the first score that is missing, negative or infinite.
-
-    Args:
-      score: [n].
-
-    Raises:
-      UserError: names the place and the value.
-    """
+    """Raises a UserError for the first score [n] that is missing, negative or infinite."""
     bad = np.flatnonzero(~(np.isfinite(score) & (score >= 0)))
     if not len(bad):
         return
     first, value = int(bad[0]), float(score[bad[0]])
+    label = "missing" if np.isnan(value) else f"{value:g}"
     more = f" ({len(bad):,} such pairs)" if len(bad) > 1 else ""
-    if np.isnan(value):
-        raise UserError(f"{place(first)}: {column!r} has no number{more}; give every pair one.")
-    wanted = "it must be 0 or more, and finite"
-    raise UserError(f"{place(first)}: {column!r} is {value:g}; {wanted}{more}.")
+    where = f"{place(first)}: {column!r} is {label}"
+    raise UserError(f"{where}; it must be 0 or more, and finite{more}.")
 
 
 def distinct(
@@ -118,16 +110,15 @@ def distinct(
     """Marks the first of equal pairs, and combines the scores of equal pairs.
 
     Args:
-      query: a number for each query, [n].
-      document: a number for each document, [n].
+      query: id of each query, [n] integers.
+      document: id of each document, [n] integers.
       score: [n].
-      duplicates: which of a pair's different scores counts, or their mean; "refuse": an error.
 
     Returns:
-      bool [n], False for a pair that an equal pair precedes; and the scores, float64 [n].
+      bool [n], False for a pair that repeats an earlier pair; and the scores, float64 [n].
 
     Raises:
-      UserError: a pair has two scores and `duplicates` is "refuse"; names both places.
+      UserError: a pair has two scores and `duplicates` is "refuse"; with both locations.
     """
     first = np.ones(len(query), bool)
     if not len(query):
@@ -136,25 +127,25 @@ def distinct(
     keys = query.astype(np.int64) * width + document  # [n]
     order = np.argsort(keys, kind="stable")
     later = np.concatenate([[False], keys[order][1:] == keys[order][:-1]])  # [n], as sorted
-    other = later & np.concatenate([[False], score[order][1:] != score[order][:-1]])
-    if other.any() and duplicates == "refuse":
-        here = int(np.flatnonzero(other)[0])
-        earlier, later = int(order[here - 1]), int(order[here])
+    differs = later & np.concatenate([[False], score[order][1:] != score[order][:-1]])
+    if differs.any() and duplicates == "refuse":
+        index = int(np.flatnonzero(differs)[0])
+        earlier, later = int(order[index - 1]), int(order[index])
         raise UserError(
             f"{place(later)}: this pair has the score {score[later]:g}, but {score[earlier]:g} in "
-            f"{place(earlier)}; keep one of them, or set `duplicates` of the data to 'max', 'min', "
-            "'mean' or 'first' (--duplicates=max, of commands that have it)."
+            f"{place(earlier)}. Keep one of them, or set `duplicates` of the data to 'max', 'min', "
+            "'mean' or 'first' (--duplicates=max of some commands)."
         )
     first[order[later]] = False
     starts = np.flatnonzero(~later)
-    counting = np.array(score, np.float64)  # [n]
-    if other.any():
-        counting[order[starts]] = _combined(score[order], starts, duplicates)
-    return first, counting
+    scores = np.array(score, np.float64)  # [n]
+    if differs.any():
+        scores[order[starts]] = _combined(score[order], starts, duplicates)
+    return first, scores
 
 
 def _combined(score: np.ndarray, starts: np.ndarray, duplicates: DuplicatePolicy) -> np.ndarray:
-    """One score for each run of scores [n] that begins at one of `starts` [k]: float64 [k]."""
+    """Combines the scores [n] of each run that begins at one of `starts` [k]; float64 [k]."""
     if duplicates == "first":
         return score[starts]
     if duplicates == "mean":
@@ -163,36 +154,20 @@ def _combined(score: np.ndarray, starts: np.ndarray, duplicates: DuplicatePolicy
 
 
 def scores_of_ranks(rank: np.ndarray, s_max: float, place: Place) -> np.ndarray:
-    """s = s_max + 1 - rank: s_max for rank 1, and 1 for the last possible rank, s_max.
-
-    Args:
-      rank: from 1, the best, [n].
-      s_max: the score of rank 1.
-
-    Returns:
-      float64 [n].
-
-    Raises:
-      UserError: a rank below 1 or above s_max.
-    """
+    """Returns s_max + 1 - rank, float64 [n]; raises a UserError for a rank outside 1 to s_max."""
     bad = np.flatnonzero(~((rank >= 1) & (rank <= s_max)))
     if len(bad):
         raise UserError(
-            f"{place(int(bad[0]))}: the rank is {rank[bad[0]]:g}, not from 1 to {s_max:g}; correct "
+            f"{place(int(bad[0]))}: the rank is {rank[bad[0]]:g}, not from 1 to {s_max:g}. Correct "
             "it, or set s_max of the data to the last rank."
         )
     return s_max + 1 - rank
 
 
 def ranks_of_clicks(query: np.ndarray, clicks: np.ndarray) -> np.ndarray:
-    """The rank of each pair by clicks within its query; ties share the better rank: 1, 2, 2, 4.
+    """Returns the rank of each pair [n] by clicks within its query, float64 [n] from 1.
 
-    Args:
-      query: a number for each query, [n].
-      clicks: [n].
-
-    Returns:
-      float64 [n], from 1.
+    Ties share the better rank: 1, 2, 2, 4.
     """
     order = np.lexsort((-clicks, query))
     places = np.arange(len(order))

@@ -1,9 +1,9 @@
-"""The four-way split of a source of judged pairs, and the files that it is written to.
+"""Writes the four-way split of judged pairs.
 
-FOLDER/pairs.parquet      ids, score, the pairs' own columns, `split`
+FOLDER/pairs.parquet      ids, score, the pairs' columns, `split`
        queries.parquet    id, the queries' columns, `part` (training, novel), `use` (dev, test)
        documents.parquet  id, the documents' columns, `part`
-       split.json         counts, seed and shares, how to read each split; written last
+       split.json         counts, seed, shares, and the config of each split; written last
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from big_retrieval.io.manifest import to_json
 
 PAIRS, QUERIES, DOCUMENTS = "pairs.parquet", "queries.parquet", "documents.parquet"
 SUMMARY = "split.json"
-SPLIT, PART, USE = "split", "part", "use"  # the columns that are added
+SPLIT, PART, USE = "split", "part", "use"  # new columns
 SIDES, USES = ("novel", "training"), ("test", "dev")
 
 
@@ -46,18 +46,18 @@ def split_files(
     """Draws the four-way split of a source and writes it.
 
     Returns:
-      What split.json holds.
+      Content of split.json.
 
     Raises:
-      UserError: there is too little to split, no such group column, a column that cannot be
-        written, or a query or group of documents on both sides.
+      UserError: too little data, an unknown group column, a column that cannot be written, or a
+        query or group of documents on both sides.
     """
     ids = {"query": source.queries.ids(), "document": source.documents.ids()}
     texts = [_text_of(source.queries, index) for index in range(len(source.queries))]
     queries = [x or f"id {key}" for x, key in zip(texts, ids["query"].to_pylist(), strict=True)]
     documents = _groups(source.documents, ids["document"].to_pylist(), options.group_column)
     parts = draw(queries, documents, options)
-    for what, keys, trains in (
+    for label, keys, trains in (
         ("query", queries, parts.query_trains),
         ("query", queries, parts.query_is_dev),
         (options.group_column or "document", documents, parts.document_trains),
@@ -65,15 +65,15 @@ def split_files(
         leaks = on_both_sides(keys, trains)
         if leaks:
             raise UserError(
-                f"the split leaks: the {what} {leaks[0]!r:.80} is on both sides ({len(leaks):,} "
-                "such); nothing was written, please report this."
+                f"the split leaks: the {label} {leaks[0]!r:.80} is on both sides ({len(leaks):,} "
+                "such). Nothing was written. Report this as a bug."
             )
     folder = folder.absolute()
     durable.make_folder(folder)
     (folder / SUMMARY).unlink(missing_ok=True)
-    durable.sync_folder(folder)  # an old summary must not come back for new files
+    durable.sync_folder(folder)  # after a crash, no old summary may belong to new files
     renamed = _write(source, config, parts, ids, folder)
-    shown = [_text_of(source.documents, index) for index in range(len(source.documents))]
+    document_texts = [_text_of(source.documents, index) for index in range(len(source.documents))]
     summary = {
         **dataclasses.asdict(options),
         "origin": schema.to_plain(config),
@@ -82,7 +82,7 @@ def split_files(
         **count(source, parts),
         "queries_that_share_their_text": len(queries) - len(set(queries)),
         "document_texts_on_both_sides": len(
-            set(on_both_sides(shown, parts.document_trains)) - {""}
+            set(on_both_sides(document_texts, parts.document_trains)) - {""}
         ),
         "read": {split: schema.to_plain(reading(config, folder, split)) for split in SPLITS},
     }
@@ -93,16 +93,16 @@ def split_files(
 
 
 def _text_of(side: SideRecords, index: int) -> str:
-    """All texts of a record without capitals and white space that says nothing; "": it has none."""
-    found = []
+    """Returns the normalized texts of a record; empty if it has none."""
+    texts = []
     for column in side.text_columns:
         with contextlib.suppress(Damaged):
-            found += side.texts(index, column)
-    return "\n".join(normalize_text(text, ignore_case=True) for text in found)
+            texts += side.texts(index, column)
+    return "\n".join(normalize_text(text, ignore_case=True) for text in texts)
 
 
 def _groups(documents: SideRecords, ids: list[str], column: str) -> list[str]:
-    """What keeps documents together: the value of a column, else their ids."""
+    """Returns keys of documents that stay together: the value of a column, else the id."""
     if not column:
         return ids
     values = [as_text(documents.value(index, column)) for index in range(len(documents))]
@@ -111,31 +111,30 @@ def _groups(documents: SideRecords, ids: list[str], column: str) -> list[str]:
 
 
 def count(source: GradedPairs, parts: FourWaySplit) -> dict[str, Any]:
-    """How many queries, documents and pairs each part and split has."""
+    """Counts the queries, documents and pairs of each part and split."""
     judged = source.qrels
     split = split_of(judged.query, judged.document, parts)
     splits = {}
-    for number, name in enumerate(SPLITS):
-        queries, documents = judged.query[split == number], judged.document[split == number]
-        known = parts.document_trains == (name in ("in_domain", "novel_query"))
-        different = np.unique(queries)
+    for index, name in enumerate(SPLITS):
+        queries = np.unique(judged.query[split == index])
+        in_part = parts.document_trains == (name in ("in_domain", "novel_query"))
         splits[name] = {
-            "pairs": len(queries),
-            "queries": len(different),
-            "dev_queries": int(parts.query_is_dev[different].sum()),
-            "documents": int(known.sum()),
-            "judged_documents": len(np.unique(documents)),
+            "pairs": int((split == index).sum()),
+            "queries": len(queries),
+            "dev_queries": int(parts.query_is_dev[queries].sum()),
+            "documents": int(in_part.sum()),
+            "judged_documents": len(np.unique(judged.document[split == index])),
         }
     sides = {"queries": parts.query_trains, "documents": parts.document_trains}
-    both = {
+    counts = {
         name: {"training": int(trains.sum()), "novel": int((~trains).sum())}
         for name, trains in sides.items()
     }
-    return {**both, "splits": splits}
+    return {**counts, "splits": splits}
 
 
 def reading(config: Graded, folder: Path, split: str) -> Graded:
-    """The configuration that reads one split of the files that were written."""
+    """Returns the config that reads one split of the written files."""
     part = SIDES[split in ("in_domain", "novel_query")]
     where = config.images or config.documents or config.path
     root = config.root or (str(Path(where).parent.absolute()) if config.image else "")
@@ -160,17 +159,17 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
 def _write(
     source: GradedPairs, config: Graded, parts: FourWaySplit, ids: dict[str, pa.Array], folder: Path
 ) -> dict[str, str]:
-    """Writes the three Parquet files; returns the columns that had to be renamed."""
+    """Writes the three Parquet files; returns the renamed columns."""
     judged, renamed = source.qrels, {}
-    numbers = {"query": pa.array(judged.query), "document": pa.array(judged.document)}
+    query, document = pa.array(judged.query), pa.array(judged.document)
     queries, documents = source.queries, source.documents
-    of_queries = _own_columns(queries, documents, bool(config.queries))
-    of_documents = _own_columns(documents, queries, bool(config.documents))
-    moved = set()  # columns of the pairs' file that say of every pair what its query's file says
+    query_columns = _side_columns(queries, documents, bool(config.queries))
+    document_columns = _side_columns(documents, queries, bool(config.documents))
+    moved = set()  # columns of the pairs' file whose values are in the file of one side
     if not config.queries:
-        moved |= {x for x in of_queries if _same(source, queries, numbers["query"], x)}
+        moved |= {x for x in query_columns if _is_constant(source, queries, query, x)}
     if not config.documents:
-        moved |= {x for x in of_documents if _same(source, documents, numbers["document"], x)}
+        moved |= {x for x in document_columns if _is_constant(source, documents, document, x)}
 
     def write(name: str, table: Table | None, columns: Sequence[str], **added: pa.Array) -> None:
         names = {}
@@ -188,50 +187,55 @@ def _write(
         source.file,
         [x for x in source.names.pair if x not in moved],
         **{
-            config.query: ids["query"].take(numbers["query"]),
-            config.document: ids["document"].take(numbers["document"]),
+            config.query: ids["query"].take(query),
+            config.document: ids["document"].take(document),
             config.score: pa.array(judged.score),
-            SPLIT: _chosen(SPLITS, split),
+            SPLIT: _labels(SPLITS, split),
         },
     )
-    part, use = _chosen(SIDES, parts.query_trains), _chosen(USES, parts.query_is_dev)
-    write(QUERIES, queries.file, of_queries, **{config.query: ids["query"], PART: part, USE: use})
-    part = _chosen(SIDES, parts.document_trains)
-    shown = [*of_documents, *([config.image] if config.image else [])]
-    write(DOCUMENTS, documents.file, shown, **{config.document: ids["document"], PART: part})
+    added = {
+        config.query: ids["query"],
+        PART: _labels(SIDES, parts.query_trains),
+        USE: _labels(USES, parts.query_is_dev),
+    }
+    write(QUERIES, queries.file, query_columns, **added)
+    document_columns += [config.image] if config.image else []
+    added = {config.document: ids["document"], PART: _labels(SIDES, parts.document_trains)}
+    write(DOCUMENTS, documents.file, document_columns, **added)
     return renamed
 
 
-def _own_columns(side: SideRecords, other: SideRecords, has_file: bool) -> list[str]:
-    """The columns that go into the file of one side; of the pairs' file its texts alone."""
+def _side_columns(side: SideRecords, other: SideRecords, has_file: bool) -> list[str]:
+    """Returns the columns for the file of one side; from the pairs' file, only texts."""
     if has_file:
         return list(side.columns)
     return sorted(set(side.columns) & set(side.text_columns) - set(other.columns))
 
 
-def _same(source: GradedPairs, side: SideRecords, numbers: pa.Array, column: str) -> bool:
+def _is_constant(source: GradedPairs, side: SideRecords, indices: pa.Array, column: str) -> bool:
     """Returns True if a column has one value for all pairs of each query, or of each document."""
     if source.file is None:
         return True
-    own, whole = (scan(x, (column,)).texts[column].fill_null("") for x in (side.file, source.file))
-    return own.take(numbers).equals(whole)
+    files = (side.file, source.file)
+    side_texts, texts = (scan(x, (column,)).texts[column].fill_null("") for x in files)
+    return side_texts.take(indices).equals(texts)
 
 
-def _chosen(words: Sequence[str], numbers: np.ndarray) -> pa.Array:
-    return pa.array(words).take(pa.array(numbers.astype(np.int8)))
+def _labels(names: Sequence[str], indices: np.ndarray) -> pa.Array:
+    return pa.array(names).take(pa.array(indices.astype(np.int8)))
 
 
 def describe(summary: dict[str, Any]) -> list[str]:
-    """The lines that tell a user what `split_files` wrote; takes what it returns."""
+    """Formats the result of `split_files` as lines."""
     lines = [
-        f"{what:15} {found['training']:>10,} for training, {found['novel']:,} novel"
-        for what, found in ((what, summary[what]) for what in ("queries", "documents"))
+        f"{name:15} {counts['training']:>10,} for training, {counts['novel']:,} novel"
+        for name, counts in ((name, summary[name]) for name in ("queries", "documents"))
     ]
-    for name, found in summary["splits"].items():
+    for name, counts in summary["splits"].items():
         lines.append(
-            f"{name:15} {found['pairs']:>10,} pairs, {found['queries']:,} queries "
-            f"({found['dev_queries']:,} dev), {found['documents']:,} documents "
-            f"({found['judged_documents']:,} judged)"
+            f"{name:15} {counts['pairs']:>10,} pairs, {counts['queries']:,} queries "
+            f"({counts['dev_queries']:,} dev), {counts['documents']:,} documents "
+            f"({counts['judged_documents']:,} judged)"
         )
     lines += [f"skipped         {note}" for note in summary["skipped"]]
     lines += [f"renamed         {old} is {new}" for old, new in summary["renamed_columns"].items()]
@@ -239,9 +243,10 @@ def describe(summary: dict[str, Any]) -> list[str]:
     lines.append(
         f"leaks           none: no query text and no {group or 'document'} is on both sides"
     )
-    same, texts = summary["queries_that_share_their_text"], summary["document_texts_on_both_sides"]
-    if same:
-        lines.append(f"                {same:,} queries have the text of another one")
+    shared = summary["queries_that_share_their_text"]
+    texts = summary["document_texts_on_both_sides"]
+    if shared:
+        lines.append(f"                {shared:,} queries have the text of another query")
     if texts:
         lines.append(
             f"                {texts:,} texts of documents are on both sides under different ids; "
@@ -253,13 +258,13 @@ def describe(summary: dict[str, Any]) -> list[str]:
 
 
 def _changed(read: dict[str, Any]) -> list[str]:
-    """The keys of a source that differ from the default, as the command line takes them."""
-    default, out = Graded(), []
+    """Returns flags for the keys of a source that differ from the defaults."""
+    default, flags = Graded(), []
     for name, value in read.items():
         value = tuple(value) if isinstance(value, list) else value
         if value == getattr(default, name):
             continue
         if isinstance(value, tuple):
             value = "'" + repr(value).replace("'", '"') + "'"
-        out.append(f"--config.data.{name}={value}")
-    return out
+        flags.append(f"--config.data.{name}={value}")
+    return flags

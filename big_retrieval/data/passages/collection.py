@@ -1,4 +1,4 @@
-"""Texts by id: queries or documents that files of triples name by their ids."""
+"""Texts by id, for triples of the ids of queries and documents."""
 
 from pathlib import Path
 from typing import Any
@@ -15,29 +15,26 @@ from big_retrieval.data.stores.ingest import open_store
 from big_retrieval.data.stores.store import Store
 from big_retrieval.errors import Damaged, UserError
 
-_compute: Any = pc  # its functions are made when it is imported, which types cannot see
-ID_NAMES = ("_id", "id", "docid", "pid", "qid")  # of JSON lines; the first that a line has counts
+_compute: Any = pc  # pyarrow generates its functions at import; type checkers miss them
+ID_NAMES = ("_id", "id", "docid", "pid", "qid")  # of JSON lines; the first present name counts
 
 
 class Collection:
-    """Texts with ids: `id text` or `id text title` a line, tab-separated, or JSON lines.
+    """Texts with ids: `id text` or `id text title` per line, tab-separated, or JSON lines.
 
-    The sorted ids and the place of every line are in memory; texts are read when needed.
-
-    Args:
-      how_to_get: what the error says if the file is missing.
+    The sorted ids are in memory; texts are read when needed.
 
     Raises:
-      UserError: the file is missing or of another kind, or an id is repeated or missing.
+      UserError: the file is missing or has another format, or an id is repeated or missing.
     """
 
     def __init__(self, path: str, how_to_get: str = ""):
-        files = files_of(path, how_to_get or "write a file with an id and a text a line")
+        files = files_of(path, how_to_get or "write a file with an id and a text per line")
         self.table = _open(files[0])
         self.name = self.table.name
         if isinstance(self.table, Store) and self.table.damaged:
             self.table = View(self.table, self.table.whole_rows())
-        key = _key(self.table)
+        key = _id_column(self.table)
         ids = _compute.utf8_trim_whitespace(scan(self.table, (key,)).texts[key])
         check_ids(ids, key, self.table.place)
         self.ids, self._keys = ids, Keys(ids)
@@ -45,28 +42,24 @@ class Collection:
     def __len__(self) -> int:
         return len(self.table)
 
-    def find(self, number: str, place: str) -> dict[str, str]:
-        """Title and text of an id.
+    def find(self, key: str, place: str) -> dict[str, str]:
+        """Returns title and text of an id.
 
         Raises:
-          Damaged: there is no such id, or it has no text.
+          Damaged: the id is unknown, or has no text.
         """
-        row = self._keys.find(number.strip())
+        row = self._keys.find(key.strip())
         if row is None:
-            raise Damaged(place, f"{number!r:.60} is not in {self.name}")
+            raise Damaged(place, f"{key!r:.60} is not in {self.name}")
         return self.read(row)
 
     def read(self, row: int) -> dict[str, str]:
-        """Title and text of a row.
-
-        Raises:
-          Damaged: the row has neither.
-        """
-        found = self.table.row(row, ("title", "text"))
-        values = {name: found.get(name) or "" for name in ("title", "text")}
-        if not all(isinstance(value, str) for value in values.values()) or not any(values.values()):
+        """Returns title and text of a row; raises `Damaged` if it has neither."""
+        values = self.table.row(row, ("title", "text"))
+        texts = {name: values.get(name) or "" for name in ("title", "text")}
+        if not all(isinstance(text, str) for text in texts.values()) or not any(texts.values()):
             raise Damaged(self.table.place(row), "there is no title or text")
-        return {name: as_utf8(value).strip() for name, value in values.items()}
+        return {name: as_utf8(text).strip() for name, text in texts.items()}
 
 
 def _open(path: Path) -> Table:
@@ -74,13 +67,12 @@ def _open(path: Path) -> Table:
         return open_store([path], tab_reader(path, ("id", "text", "title"), least=2))
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return file_table(path)
-    raise UserError(f"{path} must be .tsv (id, text and perhaps title) or .jsonl; convert it.")
+    raise UserError(f"{path} must be .tsv (id, text and optional title) or .jsonl. Convert it.")
 
 
-def _key(table: Table) -> str:
-    """The column of ids."""
-    first = table.columns or (table.row(0) if len(table) else {})
+def _id_column(table: Table) -> str:
+    columns = table.columns or table.row(0)
     for name in ID_NAMES:
-        if name in first:
+        if name in columns:
             return name
-    raise UserError(f"{table.name} has no ids: name one of {', '.join(ID_NAMES)} in every line.")
+    raise UserError(f"{table.name} has no ids. Name one of {', '.join(ID_NAMES)} in every line.")

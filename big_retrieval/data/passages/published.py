@@ -1,5 +1,6 @@
 """Published forms of text retrieval data: DPR's passages and BEIR's folders."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,27 +28,27 @@ Document = Mapping[str, Any]  # title, text and perhaps document_id
 
 POSITIVES = "positive_ctxs"
 COLUMNS = ("query", "text", "title")  # of Dpr and Triples, and by default of Beir
-PASSAGE_IDS = ("passage_id", "psg_id")  # of a passage of DPR's
+PASSAGE_IDS = ("passage_id", "psg_id")  # keys of DPR's passages
 DPR_ADVICE = (
     'write one {"question": ..., "answers": [...], "positive_ctxs": [{"title": ..., "text": ...}], '
-    '"hard_negative_ctxs": [...]} a line'
+    '"hard_negative_ctxs": [...]} per line'
 )
 STRAIGHT = str.maketrans({"’": "'", "\n": " "})
 
 
 class TextSource(Source):
-    """The base of sources that have texts alone."""
+    """Base class of sources with only texts."""
 
-    columns: ClassVar[tuple[str, ...]] = ()  # that their texts are in; (): more than are known
+    columns: ClassVar[tuple[str, ...]] = ()  # columns of texts; empty if there may be others
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        for name, each in config.fields.items():
+        for name, field in config.fields.items():
             path = f"config.fields.{name}"
-            if each.modality == "image":
-                yield f"{path} reads images; config.data of the type {self.type!r} has texts alone."
-            elif each.modality == "text" and self.columns and each.column not in self.columns:
+            if field.modality == "image":
+                yield f"{path} reads images; config.data of the type {self.type!r} has only texts."
+            elif field.modality == "text" and self.columns and field.column not in self.columns:
                 yield (
-                    f"{path}.column is {each.column!r}; config.data of the type {self.type!r} has "
+                    f"{path}.column is {field.column!r}; config.data of the type {self.type!r} has "
                     f"texts in {', '.join(map(repr, self.columns))}."
                 )
 
@@ -56,11 +57,11 @@ class TextSource(Source):
 
 
 class Passages(RecordSource):
-    """Records with queries, documents and negatives; a function makes them from a file's rows.
+    """Records with queries, documents and negatives, converted from the rows of a table.
 
     Args:
-      read: makes a record from a row and its place, or raises `Damaged`; can be pickled.
-      others: further tables that `read` takes texts from.
+      read: converts a row and its location to a record, or raises `Damaged`; can be pickled.
+      others: further tables from which `read` takes texts.
     """
 
     def __init__(
@@ -85,42 +86,41 @@ class Passages(RecordSource):
 
     def captions(self) -> Iterator[str]:
         for index in range(len(self)):
-            try:
+            with contextlib.suppress(Damaged):
                 record = self[index]
                 for column in ("query", "title", "text"):
                     value = record[column]
                     yield from filter(None, (value,) if isinstance(value, str) else value)
                 for item in read_negatives(record["negatives"], "negatives", self.place(index)):
                     yield from filter(None, (item.title, item.text))
-            except Damaged:
-                continue
 
 
-def right_ones(found: Sequence[Document], positive: str) -> Record:
-    """The columns `text` and `title` of a record, and `document_id` if it is known.
+def positive_columns(documents: Sequence[Document], positive: str) -> Record:
+    """Returns the columns `text` and `title` of a record, and `document_id` if it is known.
 
     Args:
-      found: the right documents, at least one.
-      positive: "first" takes the first, "any" all that have a text, of which training draws one.
+      documents: relevant documents, at least one.
+      positive: "first" for the first document; "any" for all documents with a text, one of which
+        training samples.
     """
     if positive == "first":
-        known = {"document_id": found[0].get("document_id")}
-        given = {} if known["document_id"] is None else known
-        return {"text": found[0]["text"], "title": found[0]["title"], **given}
-    found = [each for each in found if each["text"].strip()] or found
-    record: Record = {name: tuple(each[name] for each in found) for name in ("text", "title")}
-    ids = tuple(each.get("document_id") for each in found)
-    return record | ({} if all(each is None for each in ids) else {"document_id": ids})
+        record = {name: documents[0][name] for name in ("text", "title")}
+        key = documents[0].get("document_id")
+        return record if key is None else {**record, "document_id": key}
+    documents = [document for document in documents if document["text"].strip()] or documents
+    record = {name: tuple(x[name] for x in documents) for name in ("text", "title")}
+    ids = tuple(document.get("document_id") for document in documents)
+    return record if all(key is None for key in ids) else {**record, "document_id": ids}
 
 
 @register("source")
 @dataclass(frozen=True)
 class Dpr(TextSource):
-    """Questions with right and wrong passages, in DPR's form.
+    """Questions with relevant and non-relevant passages, in DPR's form.
 
-    Records have `query`, `text` and `title` of a right passage (of all of them where one is drawn),
-    `negatives`, `answers`, and `document_id` (beside each where one is drawn) where passages have a
-    `passage_id` or `psg_id`.
+    Records have `query`, `text` and `title` of a positive passage, `negatives` and `answers`. If
+    passages have a `passage_id` or `psg_id`, records have `document_id`. If `positive` is "any",
+    `text`, `title` and `document_id` have a value per positive passage.
     """
 
     columns: ClassVar[tuple[str, ...]] = COLUMNS
@@ -128,10 +128,10 @@ class Dpr(TextSource):
     # JSON lines or a JSON array of {"question", "answers", "positive_ctxs", "negative_ctxs",
     # "hard_negative_ctxs"}, whose passages are {"title", "text"}; several files: "nq/*.jsonl"
     path: str = ""
-    positive: Literal["first", "any"] = "first"  # the first right passage, or one that is drawn
-    # where the negatives come from; later lists are used when the earlier ones have too few
+    positive: Literal["first", "any"] = "first"  # the first positive passage, or a sampled one
+    # lists of negatives; later lists are used if the earlier ones have too few
     negatives: tuple[str, ...] = ("hard_negative_ctxs", "negative_ctxs")
-    normalise: bool = True  # curly apostrophes become straight ones, line ends spaces
+    normalise: bool = True  # converts curly apostrophes to straight ones, and line ends to spaces
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
@@ -142,8 +142,8 @@ class Dpr(TextSource):
         count = config.negatives.count
         if count > 0 and not self.negatives:
             yield (
-                f"config.negatives.count is {count}, but config.data.negatives is empty; name the "
-                "lists that they come from, such as ('hard_negative_ctxs',)."
+                f"config.negatives.count is {count}, but config.data.negatives is empty; name "
+                "lists, such as ('hard_negative_ctxs',)."
             )
 
     def build(self) -> Passages:
@@ -152,15 +152,10 @@ class Dpr(TextSource):
 
 
 def dpr_record(config: Dpr, row: Record, place: str) -> Record:
-    """Makes a record from an object of a file.
-
-    Returns:
-      `query`; `text` and `title` of the right passage, or of all right passages; `negatives`,
-      without passages that have the text of a right passage; `answers`; and `document_id` of the
-      right passage, or of all, if they have ids.
+    """Converts a row of a file to a record; drops negatives with the text of a positive passage.
 
     Raises:
-      Damaged: the question or a right passage with a text is missing, or is something else.
+      Damaged: the question or a positive passage with a text is missing, or has another type.
     """
 
     def clean(text: str) -> str:
@@ -168,40 +163,39 @@ def dpr_record(config: Dpr, row: Record, place: str) -> Record:
         return text.translate(STRAIGHT).strip() if config.normalise else text
 
     (question, *_) = as_texts(row.get("question"), "question", place)
-    right = [each for each in _passages(row, POSITIVES, clean, place) if each["text"].strip()]
-    if not right:
+    positives = [x for x in _passages(row, POSITIVES, clean, place) if x["text"].strip()]
+    if not positives:
         raise Damaged(place, f"{POSITIVES!r} has no passage with a text")
-    known = {normalize_text(each["text"]) for each in right}
+    positive_texts = {normalize_text(passage["text"]) for passage in positives}
     negatives = [
-        {"title": each["title"], "text": each["text"], "pool": pool}
+        {"title": passage["title"], "text": passage["text"], "pool": pool}
         for pool, key in enumerate(config.negatives)
-        for each in _passages(row, key, clean, place)
-        if normalize_text(each["text"]) not in known
+        for passage in _passages(row, key, clean, place)
+        if normalize_text(passage["text"]) not in positive_texts
     ]
     answers = row.get("answers", row.get("answer"))
     return {
         "query": clean(question),
-        **right_ones(right, config.positive),
+        **positive_columns(positives, config.positive),
         "negatives": negatives,
         "answers": () if is_absent(answers) else as_texts(answers, "answers", place),
     }
 
 
 def _passages(row: Record, key: str, clean: Callable[[str], str], place: str) -> list[Document]:
-    """The passages of one list of an object."""
+    """Returns the passages of one list of a row."""
     items = [] if row.get(key) is None else row[key]
     if not isinstance(items, list):
         raise Damaged(place, f"{key!r} is {items!r:.80}, not a list of passages")
-    found = []
+    passages = []
     for item in items:
         texts = [item.get(name) for name in ("title", "text")] if isinstance(item, Mapping) else [0]
         if not all(text is None or isinstance(text, str) for text in texts):
             raise Damaged(place, f'{key!r} has {item!r:.80}, not {{"title": ..., "text": ...}}')
         title, text = (clean(str(text or "")) for text in texts)
-        number = next((item[x] for x in PASSAGE_IDS if not is_absent(item.get(x))), None)
-        known = None if number is None else str(number)
-        found.append({"title": title, "text": text, "document_id": known})
-    return found
+        ids = (str(item[x]) for x in PASSAGE_IDS if not is_absent(item.get(x)))
+        passages.append({"title": title, "text": text, "document_id": next(ids, None)})
+    return passages
 
 
 @register("source")
@@ -209,39 +203,37 @@ def _passages(row: Record, key: str, clean: Callable[[str], str], place: str) ->
 class Beir(TextSource):
     """Judged pairs in BEIR's form: corpus.jsonl, queries.jsonl, qrels/<split>.tsv in one folder.
 
-    Records have `query_id`, `query`, `document_id`, `title`, `text` and `score`. A relevance below
-    0 counts as 0.
+    Records have `query_id`, `query`, `document_id`, `title`, `text` and `score`. Negative relevance
+    counts as 0.
     """
 
     graded: ClassVar[bool] = True
     same_ids: ClassVar[bool] = True
     has_negatives: ClassVar[bool] = False
     type: Literal["beir"] = "beir"
-    path: str = ""  # the folder
+    path: str = ""  # folder
     split: str = "test"
-    query_column: str = "query"  # what records call the text of a query,
-    text_column: str = "text"  # and that of a document
-    # pairs of lower relevance are skipped; 0 keeps all, 1 trains on relevant ones
+    query_column: str = "query"  # name of the query text in records
+    text_column: str = "text"  # name of the document text in records
+    # pairs with lower relevance are skipped; 0 keeps all, 1 keeps relevant pairs for training
     min_relevance: NotNegative = 0.0
-    # of a pair that is there with different relevance: an error, or which one counts
+    # relevance of a pair that occurs with different values; refuse raises an error
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
-    # pairs with a query that no file has are skipped and counted, instead of an error; documents
-    # that no file has are counted as not found in any case
-    skip_unknown_ids: bool = False
+    skip_unknown_ids: bool = False  # skips pairs with an unknown query, instead of an error
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
         yield from not_empty(self, path, "folder with corpus.jsonl, queries.jsonl and qrels")
         if not self.split:
-            yield f"{path}.split is empty; name that of qrels/<split>.tsv, such as 'test'."
+            yield f"{path}.split is empty; give the <split> of qrels/<split>.tsv, such as 'test'."
         if not self.query_column or not self.text_column:
             yield f"{path}.query_column and {path}.text_column must be names."
 
     def check_training(self, config: "Config") -> Iterator[str]:
         if self.min_relevance <= 0 and not config.labels.score:
             yield (
-                "config.data.min_relevance is 0, so that pairs judged as wrong would be trained as "
-                "right ones; set it to 1, or name config.labels.score."
+                "config.data.min_relevance is 0, so non-relevant pairs would be positives. Set it "
+                "to 1, or name config.labels.score."
             )
         yield from super().check_training(config)
 
@@ -251,7 +243,7 @@ class Beir(TextSource):
         advice = f"give a folder in BEIR's form, with corpus.jsonl, queries.jsonl and {qrels}"
         query, text, titles = self.query_column, self.text_column, has_titles(folder)
         rename = ["pairs.query-id=query_id", "pairs.corpus-id=document_id", f"queries.text={query}"]
-        if text == "title" and titles:  # a model of titles alone reads the texts instead
+        if text == "title" and titles:  # a model that reads only titles reads the texts instead
             rename, titles = [*rename, "documents.title=heading"], False
         rename += [] if text == "text" else [f"documents.text={text}"]
         return Graded(
@@ -274,8 +266,8 @@ class Beir(TextSource):
 
 
 def has_titles(folder: Path) -> bool:
-    """Whether any document of a folder in BEIR's form has a title."""
+    """Returns True if a document of a folder in BEIR's form has a title, or on an error."""
     try:
         return "title" in (file_table(folder / "corpus.jsonl").columns or ())
     except (OSError, UserError):
-        return True  # opening the file says what is wrong
+        return True  # opening the file raises the error again

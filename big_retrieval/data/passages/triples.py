@@ -23,7 +23,7 @@ from big_retrieval.data.passages.published import (
     Document,
     Passages,
     TextSource,
-    right_ones,
+    positive_columns,
 )
 from big_retrieval.data.sources import Record, is_absent
 from big_retrieval.data.stores.blocks import Reader
@@ -33,33 +33,33 @@ from big_retrieval.data.stores.store import Store
 from big_retrieval.data.text.normalize import normalize_text
 from big_retrieval.errors import Damaged, UserError
 
-_compute: Any = pc  # its functions are made when it is imported, which types cannot see
-TRIPLE = {"query": "qid", "pos": "positive", "neg": "negative"}  # with names that others give them
-TRIPLES_ADVICE = "write a query, a right document and a wrong one a line, separated by tabs"
+_compute: Any = pc  # pyarrow generates its functions at import; type checkers miss them
+TRIPLE = {"query": "qid", "pos": "positive", "neg": "negative"}  # column -> alternative name
+TRIPLES_ADVICE = "write a query, a positive and a negative document per line, separated by tabs"
 
 
 @register("source")
 @dataclass(frozen=True)
 class Triples(TextSource):
-    """A query, a document that answers it and one that does not, in MS MARCO's forms.
+    """A query, a positive and a negative document per row, in MS MARCO's forms.
 
-    Records have `query`, `text` and `title` of a right document, `negatives`, and, where ids are
-    read, `query_id` and `document_id` (of each where one is drawn).
+    Records have `query`, `text` and `title` of a positive document, and `negatives`. If rows have
+    ids, records also have `query_id` and `document_id`. If `positive` is "any", `text`, `title` and
+    `document_id` have a value per positive document.
     """
 
     columns: ClassVar[tuple[str, ...]] = COLUMNS
     type: Literal["triples"] = "triples"
-    # a file without a header line, tab-separated: three texts, or three ids; or JSON lines of
-    # {"query", "pos", "neg"}, where pos and neg may be lists, and neg lists by name
+    # tab-separated file without a header line: three texts, or three ids; or JSON lines of
+    # {"query", "pos", "neg"}: pos and neg may be lists, neg may be {name of a list: list}
     path: str = ""
-    queries: str = ""  # file of the texts of the queries' ids: id and text; empty: path has texts
-    # file of the documents': id, text and perhaps title (tab-separated), or JSON lines
-    documents: str = ""
-    positive: Literal["first", "any"] = "first"  # of several right documents
-    # names of the lists of `neg` that negatives come from, such as ("bm25",); empty for all lists
+    queries: str = ""  # file of the queries: id and text; empty if `path` has texts
+    documents: str = ""  # file of the documents: id, text, optional title; tabs or JSON lines
+    positive: Literal["first", "any"] = "first"  # the first positive document, or a sampled one
+    # names of the lists of `neg` to read, such as ("bm25",); empty for all lists
     lists: tuple[str, ...] = ()
-    # 0: a line is a record. N: the tab-separated lines of one query are one record, so that an
-    # epoch has each query once; at most N of these lines are read, evenly spread
+    # 0: a line is a record; N: all tab-separated lines of a query are a record, so an epoch has
+    # each query once; of many lines, N are read, evenly spread
     by_query: AtLeast0 = 0
     how_to_get: str = ""
 
@@ -67,26 +67,19 @@ class Triples(TextSource):
         yield from not_empty(self, path, "file with triples")
         if self.lists and self.by_query:
             yield (
-                f"{path}.lists names lists of JSON lines, {path}.by_query groups tab-separated "
-                "lines; set one of them only."
+                f"{path}.lists is for JSON lines, {path}.by_query for tab-separated lines; set "
+                "only one of them."
             )
         if bool(self.queries) != bool(self.documents):
             key = "documents" if self.queries else "queries"
-            yield (
-                f"{path}.{key} is empty; triples of ids need the files of both texts, of texts "
-                "none."
-            )
+            yield f"{path}.{key} is empty; triples of ids need both files, triples of texts none."
 
     def build(self) -> Passages:
-
         def reader_of(path: Path) -> Reader:
             if path.suffix.lower() not in (".jsonl", ".ndjson", ".json"):
                 return tab_reader(path, tuple(TRIPLE))
             if self.by_query:
-                raise UserError(
-                    f"{path}: `by_query` groups tab-separated lines. JSON lines have lists "
-                    "already; set it to 0."
-                )
+                raise UserError(f"{path}: `by_query` is for tab-separated lines. Set it to 0.")
             return json_reader(path)
 
         table, _ = table_of(files_of(self.path, self.how_to_get or TRIPLES_ADVICE), reader_of)
@@ -102,13 +95,13 @@ class Triples(TextSource):
 
 
 class QueryLines(Table):
-    """Rows {query, pos, neg} of the different queries of a table, in the order of their first line.
+    """Rows {query, pos, neg} per distinct query of a table, in the order of the first lines.
 
-    `pos` and `neg` list the documents of the query's lines, each once. The line numbers are in
-    memory, 8 bytes per line. Grouping takes about 0.2 microseconds and 15 bytes per line.
+    `pos` and `neg` list the distinct documents of the query's lines. The row indices take 8 bytes
+    per line. Grouping takes about 0.2 microseconds and 15 bytes per line.
 
     Args:
-      limit: maximum number of lines of a query that are read, evenly spread over its lines.
+      limit: maximum number of lines to read per query, evenly spread over its lines.
 
     Raises:
       UserError: queries are not texts in all files, or lines of several stores are damaged.
@@ -118,15 +111,15 @@ class QueryLines(Table):
         column: Any = table.values("query") if isinstance(table, Store) else table.column("query")
         if column is None:
             raise UserError(
-                f"{table.name}: lines that cannot be read can be grouped by query only in files of "
-                "one folder and one form; correct them, or set `by_query` to 0."
+                f"{table.name}: grouping by query needs files of one folder and format if lines "
+                "cannot be read. Correct them, or set `by_query` to 0."
             )
         if column.null_count:
             column = _compute.fill_null(column, "")  # records of an empty query are damaged
         codes, queries = encode(_compute.utf8_trim_whitespace(column))
         self.name, self.columns = table.name, table.columns
         self._table, self._limit = table, limit
-        self._lines = np.argsort(codes, kind="stable")  # [lines], those of a query together
+        self._lines = np.argsort(codes, kind="stable")  # [lines], ordered by query
         counts = np.bincount(codes, minlength=len(queries))
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])  # [queries + 1]
 
@@ -150,35 +143,24 @@ class QueryLines(Table):
 
 
 def check_lists(table: Table, names: Sequence[str]) -> None:
-    """Checks that the first 100 lines have the lists of negatives that a config names.
-
-    Raises:
-      UserError: a list is in none of these lines.
-    """
+    """Raises a UserError if a list of negatives is not in the first 100 lines."""
     available: dict[str, None] = {}
     for index in range(min(len(table), 100)):
         with contextlib.suppress(Damaged):
             row = table.row(index)
             lists = row.get("neg", row.get(TRIPLE["neg"]))
             available |= dict.fromkeys(lists) if _is_lists(lists) else {}
-    missing = [name for name in names if name not in available]
-    if missing:
-        known = ", ".join(available) or "none by name"
+    missing = next((name for name in names if name not in available), None)
+    if missing is not None:
         raise UserError(
-            f"{table.name}: no list {missing[0]!r} in 'neg' of the first lines, which have: "
-            f"{known}. Change `lists` of the data; () takes all."
+            f"{table.name}: no list {missing!r} in 'neg' of the first lines, which have: "
+            f"{', '.join(available) or 'no named lists'}. Change `lists` of the data; () reads all."
         )
 
 
 @dataclass(frozen=True)
 class TripleReader:
-    """Makes records of rows with `query`, `pos` and `neg`.
-
-    Attributes:
-      lists: names of the lists of `neg` that are read; empty for all lists.
-      queries: the texts of the queries' ids; None: the rows have texts.
-      documents: the texts of the documents' ids; likewise.
-    """
+    """Converts rows with `query`, `pos` and `neg` to records; the attributes as in `Triples`."""
 
     positive: str
     lists: tuple[str, ...] = ()
@@ -186,41 +168,37 @@ class TripleReader:
     documents: Collection | None = None
 
     def __call__(self, row: Record, place: str) -> Record:
-        """The record of a row.
-
-        Raises:
-          Damaged: a value is missing, no text, or an unknown id.
-        """
-        query, right, wrong = (row.get(name, row.get(other)) for name, other in TRIPLE.items())
-        found = _items(query, "query", place)
-        if len(found) != 1 or (self.queries is None and isinstance(found[0], Mapping)):
+        """Converts a row; raises `Damaged` for a missing value, another type, or an unknown id."""
+        query, pos, neg = (row.get(name, row.get(other)) for name, other in TRIPLE.items())
+        queries = _items(query, "query", place)
+        if len(queries) != 1 or (self.queries is None and isinstance(queries[0], Mapping)):
             raise Damaged(place, f"'query' is {query!r:.80}, not one text")
-        text, known = str(found[0]), {}
+        text, ids = str(queries[0]), {}
         if self.queries is not None:
-            known, each = {"query_id": text}, self.queries.find(text, place)
-            text = each["text"] or each["title"]
-        if self.lists and not is_absent(wrong):
-            if not _is_lists(wrong):
+            ids, texts = {"query_id": text}, self.queries.find(text, place)
+            text = texts["text"] or texts["title"]
+        if self.lists and not is_absent(neg):
+            if not _is_lists(neg):
                 raise Damaged(place, f"'neg' has no lists by name, such as {self.lists[0]!r}")
-            wrong = {name: wrong[name] for name in self.lists if name in wrong}
-        right, wrong = _items(right, "pos", place), _items(wrong, "neg", place)
-        if not right:
+            neg = {name: neg[name] for name in self.lists if name in neg}
+        pos, neg = _items(pos, "pos", place), _items(neg, "neg", place)
+        if not pos:
             raise Damaged(place, "'pos' has no document")
-        texts = [self._document(each, place) for each in right]
+        positives = [self._document(item, place) for item in pos]
         if self.documents is not None:
-            pairs = zip(texts, right, strict=True)
-            texts = [{**each, "document_id": str(item)} for each, item in pairs]
-        same = {normalize_text(each["text"]) for each in texts}
-        negatives = [self._document(each, place) for each in wrong if each not in right]
+            pairs = zip(positives, pos, strict=True)
+            positives = [{**document, "document_id": str(key)} for document, key in pairs]
+        positive_texts = {normalize_text(document["text"]) for document in positives}
+        negatives = [self._document(item, place) for item in neg if item not in pos]
         return {
             "query": text,
-            **right_ones(texts, self.positive),
-            "negatives": [x for x in negatives if normalize_text(x["text"]) not in same],
-            **known,
+            **positive_columns(positives, self.positive),
+            "negatives": [x for x in negatives if normalize_text(x["text"]) not in positive_texts],
+            **ids,
         }
 
     def _document(self, item: Any, place: str) -> Document:
-        """Title and text of a document that a row names by its id, or holds."""
+        """Returns title and text of a document, or of the id of a document."""
         if self.documents is not None:
             return self.documents.find(str(item), place)
         if isinstance(item, Mapping):
@@ -229,14 +207,14 @@ class TripleReader:
 
 
 def _items(value: Any, name: str, place: str) -> list[Any]:
-    """A value, a list of them, or lists of them by name (each once): texts, ids, {title, text}."""
+    """Returns the texts, ids or {title, text} of a value, a list, or (unique ones) named lists."""
     if is_absent(value):
         return []
     if _is_lists(value):
-        once: dict[Any, Any] = {}
-        for item in (item for each in value.values() for item in _items(each, name, place)):
-            once.setdefault(_key(item), item)
-        return list(once.values())
+        unique: dict[Any, Any] = {}
+        for item in (item for entry in value.values() for item in _items(entry, name, place)):
+            unique.setdefault(_key(item), item)
+        return list(unique.values())
     items = value if isinstance(value, list | tuple) else [value]
     for item in items:
         if isinstance(item, bool) or not isinstance(item, str | int | Mapping):
@@ -245,10 +223,9 @@ def _items(value: Any, name: str, place: str) -> list[Any]:
 
 
 def _is_lists(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Returns True for lists by name, False for a list, a text, an id or a document."""
+    """Returns True for named lists, False for a list, a text, an id or a document."""
     return isinstance(value, Mapping) and "text" not in value
 
 
 def _key(item: Any) -> Any:
-    """The key by which two items are the same."""
     return (item.get("title"), item.get("text")) if isinstance(item, Mapping) else item

@@ -16,7 +16,7 @@ BLOCK_ROWS = 8192
 BLOCK_BYTES = 16 * 2**20
 MOST_COLUMNS = 2000
 
-# Values (none if damaged), location, reason why it cannot be read, and bytes of a row.
+# Values (empty if damaged), location, reason why the row cannot be read, and size in bytes.
 FileRow = tuple[Record, int, str | None, int]
 
 
@@ -28,9 +28,9 @@ class RowBlock:
       columns: name -> n values, None for a row without the column; or an Arrow array, whose type
         the store keeps.
       places: locations of the rows in the file, such as line numbers from 1, [n].
-      reasons: what is wrong with the rows, [n]; None for a row that can be read.
-      size: bytes that were read.
-      notes: messages about the file, such as its encoding; every process that opens the store
+      reasons: why rows cannot be read, [n]; None for readable rows.
+      size: number of bytes that were read.
+      notes: messages about the file, such as its encoding. Every process that opens the store
         prints them.
     """
 
@@ -47,23 +47,24 @@ class RowBlock:
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of the values, about."""
+        """Approximate size of the values in bytes."""
         arrays = (x for x in self.columns.values() if isinstance(x, pa.Array))
         return max(self.size, sum(array.nbytes for array in arrays))
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A format of files.
+    """A file format.
 
     Attributes:
-      read: yields the blocks of a file. Raises a UserError for a file that is not of this format as
-        a whole, and yields a reason for each row that cannot be read.
-      unit: what `RowBlock.places` count, such as "line".
-      key: column whose value names a row in messages instead of its place; empty for none.
-      copied_share: bytes that a store takes per byte of the files, about; 0 if contents stay there.
+      read: yields the blocks of a file. Raises a UserError if the whole file has another format,
+        and yields a reason for each row that cannot be read.
+      unit: noun for the values of `RowBlock.places`, such as "line".
+      key: column whose value identifies a row in messages, instead of its place; empty for none.
+      copied_share: approximate number of bytes in the store per byte of the files; 0 if contents
+        stay in the files.
       options: keyword arguments of `read`; part of the store's key.
-      size_of: returns the sizes of a file's blocks together; None if they are the file's size.
+      size_of: returns the total size of a file's blocks in bytes; None for the size of the file.
     """
 
     read: Callable[..., Iterator[RowBlock]]
@@ -89,7 +90,7 @@ def check_names(names: Collection[str], path: Path | str) -> None:
 
 @dataclass
 class RowBuffer:
-    """Collects rows of a file until they make a block."""
+    """Collects rows of a file until they fill a block."""
 
     path: Path
     rows: list[Record] = field(default_factory=list)
@@ -99,7 +100,7 @@ class RowBuffer:
     notes: list[str] = field(default_factory=list)
 
     def add(self, row: Record, place: int, reason: str | None, size: int) -> None:
-        """Adds a row of a number of bytes; an empty row with a reason is damaged."""
+        """Adds a `FileRow`."""
         self.rows.append(row)
         self.places.append(place)
         self.reasons.append(reason)
@@ -110,7 +111,7 @@ class RowBuffer:
         return len(self.rows) >= BLOCK_ROWS or self.size >= BLOCK_BYTES
 
     def take(self) -> RowBlock:
-        """Returns the rows as a block, and starts again with none."""
+        """Returns the rows as a block, and removes them."""
         names = dict.fromkeys(itertools.chain.from_iterable(self.rows))
         check_names(names, self.path)
         columns = {name: [row.get(name) for row in self.rows] for name in names}
@@ -128,10 +129,10 @@ def in_blocks(read: Callable[..., Iterator[FileRow | str]]) -> Callable[..., Ite
         for row in read(path, *args, **options):
             if isinstance(row, str):
                 buffer.notes.append(row)
-            else:
-                buffer.add(*row)
-                if buffer.is_full():
-                    yield buffer.take()
+                continue
+            buffer.add(*row)
+            if buffer.is_full():
+                yield buffer.take()
         yield buffer.take()
 
     return blocks

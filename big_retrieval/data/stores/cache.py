@@ -1,4 +1,4 @@
-"""The folder of all stores: their sizes, sources and last uses, and which ones are not needed."""
+"""The folder of all stores: their sizes, source files and last uses, and which are not needed."""
 
 import atexit
 import contextlib
@@ -22,7 +22,7 @@ DAY = 24 * 3600.0  # seconds
 UNUSED_DAYS = 30
 CHANGED_DAYS = 7  # a run that began before a change still reads the store
 MIB = 2**20
-NAME = re.compile(r".+-[0-9a-f]{20}(\.partial)?")  # of a store, as `ingest` gives it
+NAME = re.compile(r".+-[0-9a-f]{20}(\.partial)?")  # of a store, as `ingest` names it
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CachedStore:
     Attributes:
       rows: number of rows; 0 if the folder is incomplete.
       used: time of the last use, in seconds since the epoch.
-      reason: why it is not needed; empty if it may be.
+      reason: why it is not needed; empty if it may be needed.
     """
 
     folder: Path
@@ -47,8 +47,8 @@ class CachedStore:
 def stores_folder() -> Path:
     """Returns the folder of all stores: $BIG_RETRIEVAL_STORES, or one in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    chosen = os.environ.get("BIG_RETRIEVAL_STORES") or f"{cache}/big_retrieval/stores"
-    folder = os.path.expanduser(chosen)  # unlike Path's, no error without a home
+    path = os.environ.get("BIG_RETRIEVAL_STORES") or f"{cache}/big_retrieval/stores"
+    folder = os.path.expanduser(path)  # unlike Path.expanduser, no error without a home
     return temporary_folder() if folder.startswith("~") else Path(folder).absolute()
 
 
@@ -61,14 +61,14 @@ def temporary_folder() -> Path:
 
 
 def cached_stores(cache: Path) -> Iterator[CachedStore]:
-    """Yields the stores and incomplete stores of a folder, by name; no other folders."""
+    """Yields the stores and incomplete stores of a folder by name, and no other folders."""
     for folder in sorted(cache.iterdir() if cache.is_dir() else ()):
         if NAME.fullmatch(folder.name) and folder.is_dir():
-            with contextlib.suppress(OSError):  # another process gives it its name, or deletes it
-                yield _look_at(folder)
+            with contextlib.suppress(OSError):  # another process renames or deletes it
+                yield _inspect(folder)
 
 
-def _look_at(folder: Path) -> CachedStore:
+def _inspect(folder: Path) -> CachedStore:
     files = list(folder.iterdir())
     size = sum(path.stat().st_size for path in files)
     info_file = folder / INFO
@@ -82,67 +82,59 @@ def _look_at(folder: Path) -> CachedStore:
         return CachedStore(folder, size, 0, 0, (), used, reason)
     reason = f"not used for {UNUSED_DAYS} days" if idle > UNUSED_DAYS * DAY else ""
     if not reason and idle > CHANGED_DAYS * DAY:
-        path = next((path for path, *stamp, _ in sources if not _is_there(path, stamp)), None)
+        path = next((path for path, *stamp, _ in sources if _has_changed(path, stamp)), None)
         reason = f"{path} is gone or has changed" if path else ""
     return CachedStore(folder, size, rows, damaged, tuple(x[0] for x in sources), used, reason)
 
 
-def _is_there(path: str, stamp: list[int]) -> bool:
+def _has_changed(path: str, stamp: list[int]) -> bool:
     try:
-        return stamp_of(path) == tuple(stamp)
+        return stamp_of(path) != tuple(stamp)
     except OSError:
-        return False
+        return True
 
 
-def delete_store(store: CachedStore) -> None:
-    """Deletes a store.
+def print_stores(cache: Path) -> None:
+    """Prints all stores of a folder, and which of them `delete_stores` would delete."""
+    stores = list(cached_stores(cache))
+    print(f"{_count(stores)} in {cache}")
+    if not stores:
+        return
+    print(f"{'MiB':>10} {'rows':>13} {'last use':>10}  files")
+    for store in stores:
+        day = time.strftime("%Y-%m-%d", time.localtime(store.used))
+        more = f" (and {len(store.sources) - 1:,} more)" if len(store.sources) > 1 else ""
+        line = store.sources[0] + more if store.sources else store.folder.name
+        if store.damaged:
+            line += f"; {store.damaged:,} damaged rows"
+        if store.reason:
+            line += f"; not needed: {store.reason}"
+        print(f"{store.size / MIB:>10,.1f} {store.rows:>13,} {day:>10}  {line}")
+    unneeded = _count([store for store in stores if store.reason])
+    print(f"--delete deletes {unneeded} that are not needed; with --all, all")
 
-    Raises:
-      UserError: another process writes it, or it cannot be deleted.
-    """
+
+def delete_stores(cache: Path, every: bool) -> None:
+    """Deletes all stores, or only the ones that are not needed, and prints the result."""
+    stores, deleted = list(cached_stores(cache)), list[CachedStore]()
+    for store in stores:
+        if every or store.reason:
+            try:
+                _delete(store)
+                deleted.append(store)
+            except UserError as error:
+                print(f"kept: {error}")
+    print(f"deleted {_count(deleted)} of {_count(stores)} in {cache}")
+
+
+def _delete(store: CachedStore) -> None:
+    """Deletes a store; raises a UserError if another process writes it."""
     folder = store.folder.with_name(store.folder.name.removesuffix(".partial"))
     with locks.Lock(locks.beside(folder), of=folder, flag="BIG_RETRIEVAL_STORES"):
         (store.folder / INFO).unlink(missing_ok=True)  # a folder without it is never opened
         durable.remove(store.folder)
 
 
-def print_stores(cache: Path) -> None:
-    """Prints all stores of a folder, and what `delete_stores` would delete."""
-    found = list(cached_stores(cache))
-    _list(cache, found)
-    if found:
-        unneeded = _count([store for store in found if store.reason])
-        print(f"--delete deletes {unneeded} that are not needed; with --all, all")
-
-
-def delete_stores(cache: Path, every: bool) -> None:
-    """Deletes the stores that are not needed, or every one."""
-    found, deleted = list(cached_stores(cache)), list[CachedStore]()
-    for store in found:
-        if every or store.reason:
-            try:
-                delete_store(store)
-                deleted.append(store)
-            except UserError as error:
-                print(f"kept: {error}")
-    print(f"deleted {_count(deleted)} of {_count(found)} in {cache}")
-
-
-def _list(cache: Path, found: list[CachedStore]) -> None:
-    print(f"{_count(found)} in {cache}")
-    if not found:
-        return
-    print(f"{'MiB':>10} {'rows':>13} {'last use':>10}  files")
-    for store in found:
-        day = time.strftime("%Y-%m-%d", time.localtime(store.used))
-        more = f" (and {len(store.sources) - 1:,} more)" if len(store.sources) > 1 else ""
-        files = store.sources[0] + more if store.sources else store.folder.name
-        notes = [f"{store.damaged:,} damaged rows"] if store.damaged else []
-        notes += [f"not needed: {store.reason}"] if store.reason else []
-        told = f"; {'; '.join(notes)}" if notes else ""
-        print(f"{store.size / MIB:>10,.1f} {store.rows:>13,} {day:>10}  {files}{told}")
-
-
-def _count(found: list[CachedStore]) -> str:
-    size = sum(store.size for store in found)
-    return f"{len(found):,} store{'' if len(found) == 1 else 's'} ({size / MIB:,.1f} MiB)"
+def _count(stores: list[CachedStore]) -> str:
+    size = sum(store.size for store in stores)
+    return f"{len(stores):,} store{'' if len(stores) == 1 else 's'} ({size / MIB:,.1f} MiB)"

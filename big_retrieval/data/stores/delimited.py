@@ -1,8 +1,8 @@
 """Reader of CSV and TSV files with a header line.
 
-A cell that begins with a quote ends with one, before a delimiter or a line end. A record that
-breaks this rule, or has another number of cells than the header, is one damaged row: its first
-line. Reading continues with the next line, so a quote that is never closed costs one row.
+A cell that begins with a quote ends with a quote, before a delimiter or a line end. If a record
+breaks this rule, or has another number of cells than the header, its first line is a damaged row.
+Reading continues with the next line, so an unclosed quote damages one row.
 """
 
 import codecs
@@ -16,12 +16,12 @@ from big_retrieval.data.stores.blocks import FileRow, Reader, in_blocks
 from big_retrieval.errors import UserError
 
 CHUNK = 2**24
-LARGEST_RECORD = 2**24  # characters; the end of a longer record is looked for no further
+LARGEST_RECORD = 2**24  # characters
 OTHER_DELIMITERS = (";", "\t", "|")  # of CSV files
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-MOST_REREAD = 2**31  # characters that are read again after quotes that are not closed
+MOST_REREAD = 2**31  # characters that are read again after unclosed quotes
 
-Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE: quotes are letters
+Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL or csv.QUOTE_NONE (quotes are letters)
 
 
 def delimited(delimiter: str) -> Reader:
@@ -33,15 +33,15 @@ def delimited(delimiter: str) -> Reader:
 def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[FileRow | str]:
     """Yields the rows of a file with a header line; all values are str.
 
-    The file is UTF-8, UTF-16 with a mark, or Windows-1252. The cells of a CSV file whose header has
-    no comma may be separated by semicolons, tabs or bars. Empty lines are skipped. In a TSV file
-    that does not follow the rules of quotes, quotes are letters.
+    The file is UTF-8, UTF-16 with a byte order mark, or Windows-1252. If the header of a CSV file
+    has no comma, semicolons, tabs or bars may separate cells. Empty lines are skipped. If a TSV
+    file breaks the rule of quotes, quotes are letters.
 
     Args:
-      lower: True to take the names of columns in lower case, without blanks around them.
+      lower: converts the column names to lower case, without spaces around them.
 
     Raises:
-      UserError: two columns of the header have one name.
+      UserError: two columns have the same name.
     """
     notes, header = list[str](), None
     encoding = encoding_of(path, notes)
@@ -65,7 +65,7 @@ def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[
 
 
 def _delimiter_of(path: Path, encoding: str, delimiter: str, notes: list[str]) -> str:
-    """Returns the separator of the header's cells if a CSV file has no comma there."""
+    """Returns the delimiter of a file; another one for a CSV file without a comma in the header."""
     with path.open(encoding=encoding, newline="", errors="replace") as file:
         header = file.readline(LARGEST_RECORD)
     other = max(OTHER_DELIMITERS, key=header.count)
@@ -76,11 +76,11 @@ def _delimiter_of(path: Path, encoding: str, delimiter: str, notes: list[str]) -
 
 
 def encoding_of(path: Path, notes: list[str]) -> str:
-    """Returns the encoding of a text file: utf-8-sig, utf-16, or cp1252; adds what is unusual.
+    """Returns the encoding of a text file (utf-8-sig, utf-16 or cp1252); adds a note if unusual.
 
-    A file with some letters in UTF-8 before bytes that are not is UTF-8 with damaged letters.
+    If letters in UTF-8 precede the first invalid byte, the file is UTF-8 with damaged letters.
     """
-    decoder, is_ascii, place = codecs.getincrementaldecoder("utf-8")(), True, 0
+    decoder, is_ascii, valid_bytes = codecs.getincrementaldecoder("utf-8")(), True, 0
     with path.open("rb") as file:
         if file.read(2) in UTF16_MARKS:
             return "utf-16"
@@ -88,27 +88,25 @@ def encoding_of(path: Path, notes: list[str]) -> str:
         try:
             while chunk := file.read(CHUNK):
                 is_ascii &= decoder.decode(chunk).isascii()
-                place += len(chunk)
+                valid_bytes += len(chunk)
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             if is_ascii and error.object[: error.start].isascii():
                 notes.append(f"{path} is not UTF-8; it is read as Windows-1252")
                 return "cp1252"
-            notes.append(
-                f"{path} has bytes that are not UTF-8, after byte {place:,}: U+FFFD instead"
-            )
+            notes.append(f"{path} has invalid UTF-8 after byte {valid_bytes:,}: read as U+FFFD")
     return "utf-8-sig"
 
 
 class RecordTooLong(Exception):
-    """A record has no end within `LARGEST_RECORD`."""
+    """A record does not end within `LARGEST_RECORD` characters."""
 
 
 class _Lines:
-    """Lines of a file; those of the current record can be read again."""
+    """Lines of a file; the lines of the current record can be read again."""
 
     def __init__(self, file: IO[str]):
-        self._file, self._again = file, deque[str]()
+        self._file, self._returned = file, deque[str]()
         self.taken: list[str] = []
         self.number = 0  # lines before the current record
         self.reread = self._size = 0  # characters
@@ -117,7 +115,7 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else next(self._file)
+        line = self._returned.popleft() if self._returned else next(self._file)
         self.taken.append(line)
         self._size += len(line)
         if self._size > LARGEST_RECORD:
@@ -125,9 +123,9 @@ class _Lines:
         return line
 
     def keep(self, count: int) -> int:
-        """Ends the record after its first `count` lines; returns their characters."""
+        """Ends the record after its first `count` lines; returns their number of characters."""
         size = sum(map(len, self.taken[:count]))
-        self._again.extendleft(reversed(self.taken[count:]))
+        self._returned.extendleft(reversed(self.taken[count:]))
         self.reread += self._size - size
         self.number += count
         self.taken, self._size = [], 0
@@ -137,16 +135,16 @@ class _Lines:
 def _records(
     file: IO[str], delimiter: str, quoting: Quoting
 ) -> Iterator[tuple[int, int, Sequence[str], str | None]]:
-    """Yields number of the first line, size, cells and, for a damaged record, the reason."""
+    """Yields the number of the first line, size, cells and, for a damaged record, the reason."""
     lines, width = _Lines(file), 0
-    csv.field_size_limit(2**31 - 1)  # of the process; `LARGEST_RECORD` is the limit
+    csv.field_size_limit(2**31 - 1)  # for the whole process; `LARGEST_RECORD` is the limit
     while True:
         records = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
         reason = None
         try:
             for cells in records:
                 number, count = lines.number + 1, len(lines.taken)
-                # A record of several lines with another number of cells began with a stray quote.
+                # Several lines with another number of cells: the record began with a stray quote.
                 if count > 1 and width and len(cells) != width:
                     reason = f"a quote in it is not closed: {len(cells)} cells instead of {width}"
                     break
@@ -170,13 +168,13 @@ def _records(
 
 
 def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
-    """Returns name -> cell; of several columns without a name, the first one counts."""
+    """Returns cells by name; for several columns without a name, the cell of the first."""
     row = dict(zip(header, cells, strict=True))
     return row if len(row) == len(header) else {x: cells[header.index(x)] for x in header}
 
 
 def _quotes_fit(path: Path, encoding: str) -> bool:
-    """Returns True if all quotes of a TSV file follow the rules, and if it has none."""
+    """Returns True if all quotes of a TSV file follow the rule, or if it has no quotes."""
     with path.open(encoding=encoding, newline="", errors="replace") as file:
         if not any('"' in line for line in file):
             return True
@@ -186,11 +184,7 @@ def _quotes_fit(path: Path, encoding: str) -> bool:
 
 
 def checked_header(names: Sequence[str], path: Path) -> Sequence[str]:
-    """Returns the names of a header; several columns may have none, of which the first is kept.
-
-    Raises:
-      UserError: a name occurs twice.
-    """
+    """Returns the names of a header; raises a UserError if two columns have the same name."""
     twice = next((name for name in names if name.strip() and names.count(name) > 1), None)
     if twice is not None:
         raise UserError(

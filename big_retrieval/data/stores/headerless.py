@@ -1,7 +1,7 @@
 """Readers of lines without a header: tab-separated texts, and qrels. Quotes are letters.
 
-A first line whose cells are all in `HEADER` is a header: `tab_reader` leaves it to the reader of
-TSV files, and so does `qrels_reader` with one whose last cell is not a number.
+If all cells of the first line are in `HEADER`, `tab_reader` uses the reader of TSV files with a
+header. `qrels_reader` does so if the last cell of the first line is not a number.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ def tab_reader(path: Path, names: Sequence[str], least: int | None = None) -> Re
     """Returns the reader of a file of tab-separated cells that may have a header.
 
     Args:
-      names: of the cells, if there is no header.
-      least: minimum number of cells of a line; None if each line has all.
+      names: columns of a file without a header.
+      least: minimum number of cells per line; None if every line must have all cells.
     """
     cells = {cell.strip().lower() for cell in read_first_line(path).split("\t")}
     if cells <= HEADER:
@@ -35,10 +35,10 @@ def tab_reader(path: Path, names: Sequence[str], least: int | None = None) -> Re
 
 
 def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
-    """Returns the reader of a file of `query document score`, or TREC's `query 0 document score`.
+    """Returns the reader of lines `query document score`, or TREC's `query 0 document score`.
 
     Args:
-      names: columns of query, document and score, if there is no header.
+      names: columns of query, document and score in a file without a header.
     """
     cells = split_columns(read_first_line(path), (3, 4))
     if len(cells) in (3, 4) and _is_number(cells[-1]):
@@ -48,45 +48,42 @@ def qrels_reader(path: Path, names: Sequence[str]) -> Reader:
 
 @in_blocks
 def read_tabs(path: Path, names: Sequence[str], least: int) -> Iterator[FileRow | str]:
-    """Yields the cells of lines under their names; last cells that a line lacks are missing."""
-    notes, most = list[str](), len(names)
+    """Yields the cells of lines by name; missing cells at the end of a line are no columns."""
+    notes, count = list[str](), len(names)
     for number, line in _lines(path, notes, "\n"):
         cells = line.split("\t")
-        if least <= len(cells) <= most:
+        if least <= len(cells) <= count:
             yield dict(zip(names, cells, strict=False)), number, None, len(line)
         else:
-            reason = f"the line has {len(cells)} cells; {most} are expected: {', '.join(names)}"
+            reason = f"the line has {len(cells)} cells; {count} are expected: {', '.join(names)}"
             yield {}, number, reason, len(line)
     yield from notes
 
 
 @in_blocks
 def read_qrels(path: Path, names: Sequence[str]) -> Iterator[FileRow | str]:
-    """Yields query, document and score of lines with as many cells as the first line."""
+    """Yields query, document and score; all lines need the same number of cells as the first."""
     notes, counts = list[str](), (3, 4)
     for number, line in _lines(path, notes, None):
         cells = split_columns(line, counts)
+        row, reason = {}, None
         if len(cells) in counts:
             counts = (len(cells),)
             row = dict(zip(names, (cells[0], *cells[-2:]), strict=True))
-            yield row, number, None, len(line)
         else:
             expected = (
-                "3 or 4 are expected" if len(counts) > 1 else f"lines before have {counts[0]}"
+                f"lines before have {counts[0]}" if len(counts) < 2 else "3 or 4 are expected"
             )
-            yield {}, number, f"the line has {len(cells)} cells; {expected}", len(line)
+            reason = f"the line has {len(cells)} cells; {expected}"
+        yield row, number, reason, len(line)
     yield from notes
 
 
 def split_columns(line: str, counts: Collection[int]) -> list[str]:
-    """Cuts a line of qrels or of a run file into its cells.
+    """Splits a line of qrels or of a run file into cells, without the white space around them.
 
-    Tabs divide the cells if they give one of `counts`. Otherwise white space divides them, and ids
-    have none. Cells lose the white space around them. White space is that of ASCII only, as in
-    trec_eval: an id may contain other blanks.
-
-    Args:
-      counts: expected numbers of cells.
+    Tabs separate cells if this gives one of the expected `counts` of cells, else white space. Only
+    ASCII white space counts, as in trec_eval: an id may contain other spaces.
     """
     if line.count("\t") + 1 in counts:
         return [cell.strip(SPACE) for cell in line.split("\t")]
@@ -94,12 +91,7 @@ def split_columns(line: str, counts: Collection[int]) -> list[str]:
 
 
 def _lines(path: Path, notes: list[str], newline: str | None) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a file that are not empty, with their numbers, from 1.
-
-    Args:
-      notes: takes what is unusual about the encoding.
-      newline: end of a line; None for any.
-    """
+    """Yields (line number from 1, line) of nonempty lines; adds messages on the encoding."""
     encoding = encoding_of(path, notes)
     with path.open(encoding=encoding, errors="replace", newline=newline) as file:
         for number, line in enumerate(file, 1):
@@ -108,7 +100,7 @@ def _lines(path: Path, notes: list[str], newline: str | None) -> Iterator[tuple[
 
 
 def read_first_line(path: Path) -> str:
-    """Returns the first line of a text file that is not empty, with its end."""
+    """Returns the first nonempty line of a text file, with its line end."""
     check_regular(path)
     with path.open("rb") as file:
         encoding = "utf-16" if file.read(2) in UTF16_MARKS else "utf-8-sig"

@@ -22,7 +22,6 @@ BOM = b"\xef\xbb\xbf"
 WINDOW = 2**24  # characters of a list that are decoded together
 LARGEST_ENTRY = 2**28  # characters of an entry of a list
 TEXT_COLUMN = "text"  # of {id: "text"}
-
 BLANKS = " \t\n\r"  # white space of JSON
 _BLANKS = re.compile(f"[{BLANKS}]*")
 _scan: Any = json.JSONDecoder().scan_once  # type: ignore
@@ -40,11 +39,7 @@ def read_json_lines(path: Path) -> Iterator[FileRow]:
 
 @in_blocks
 def read_json_list(path: Path) -> Iterator[FileRow]:
-    """Yields the objects of a file that is one JSON list, UTF-8.
-
-    Raises:
-      UserError: something other than a list, or cut short.
-    """
+    """Yields the objects of a JSON list, UTF-8; raises a UserError if it is cut short."""
     number = 0
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         try:
@@ -62,7 +57,7 @@ def read_json_object(path: Path, key: str) -> Iterator[FileRow]:
     """Yields the rows of an object: {id: {column: value}} or {id: "text"}.
 
     Args:
-      key: the column that ids get; texts get `TEXT_COLUMN`.
+      key: column of the ids; texts have the column `TEXT_COLUMN`.
     """
     entries = _load(path)
     size = path.stat().st_size // len(entries)
@@ -74,16 +69,17 @@ def read_json_object(path: Path, key: str) -> Iterator[FileRow]:
 
 
 def read_qrels_object(path: Path, query: str, document: str, score: str) -> Iterator[RowBlock]:
-    """Yields the pairs of an object {query: {document: score}} under three column names.
+    """Yields the pairs of an object {query: {document: score}}; an empty query has no document.
 
-    A query without documents is a row without a document.
+    Args:
+      query, document, score: names of the columns.
     """
     entries = _load(path)
     buffer, size = RowBuffer(path), path.stat().st_size // len(entries)
     for number, (name, scores) in enumerate(entries.items(), 1):
         if isinstance(scores, dict):
-            for found, value in scores.items() or [(None, 0)]:
-                row = {query: as_utf8(name), document: found and as_utf8(found), score: value}
+            for key, value in scores.items() or [(None, 0)]:
+                row = {query: as_utf8(name), document: key and as_utf8(key), score: value}
                 buffer.add(row, number, None, 0)
         else:
             buffer.add({}, number, 'not documents with scores, such as {"d1": 3, "d2": 1}', 0)
@@ -98,7 +94,7 @@ JSON_LIST = Reader(read_json_list, "row")
 
 
 def json_reader(path: Path) -> Reader:
-    """Returns the reader of a file that is a list of objects or has an object per line."""
+    """Returns the reader of a file: a list of objects, or an object per line."""
     check_regular(path)
     with path.open("rb") as file:
         start = file.read(1024).removeprefix(BOM).lstrip()
@@ -106,14 +102,14 @@ def json_reader(path: Path) -> Reader:
 
 
 def json_object_reader(path: Path, key: str) -> Reader:
-    """Returns the reader of a file that is a list or an object of rows, whose ids get a column."""
+    """Returns the reader of a list of rows, or of an object of rows by id; `key` names the ids."""
     if json_reader(path) is JSON_LIST:
         return JSON_LIST
     return Reader(read_json_object, "row", key=key, options={"key": key})
 
 
 def json_qrels_reader(path: Path, query: str, document: str, score: str) -> Reader:
-    """Returns the reader of a file that is a list of pairs, or an object of qrels."""
+    """Returns the reader of a list of pairs, or of an object of qrels."""
     if json_reader(path) is JSON_LIST:
         return JSON_LIST
     names = {"query": query, "document": document, "score": score}
@@ -137,7 +133,7 @@ def parse_json(content: str | bytes) -> tuple[Any, str | None]:
 
 
 def checked_object(value: Any) -> tuple[Record, str | None]:
-    """Returns a value that is an object, or an empty one and the reason why it is not a row."""
+    """Returns a JSON object, or an empty one and the reason why the value is not a row."""
     if not isinstance(value, dict):
         return {}, "not a JSON object with keys"
     try:
@@ -148,7 +144,7 @@ def checked_object(value: Any) -> tuple[Record, str | None]:
 
 
 def _parsed(content: str | bytes) -> Any:
-    """Returns the value of `json.loads`, for short texts in less than half the time."""
+    """Returns the value of `json.loads`; for short texts, this takes less than half the time."""
     if isinstance(content, bytes):
         content = content.decode(json.detect_encoding(content), "surrogatepass")
     text = content.strip(BLANKS)
@@ -158,30 +154,30 @@ def _parsed(content: str | bytes) -> Any:
             return value
     except (StopIteration, ValueError):
         pass
-    return json.loads(content)  # raises an error that names the place
+    return json.loads(content)  # raises an error with the location
 
 
 def _entries(file: IO[str]) -> Iterator[tuple[Any, int]]:
-    """Yields the values of a JSON list, and the number of characters of each."""
+    """Yields the values of a JSON list and their lengths in characters."""
     decode = json.JSONDecoder(strict=False).raw_decode
     text = file.read(WINDOW)
     start, separator = text.index("[") + 1, "["
     while separator != "]":
         try:
-            place = _after_blanks(text, start)
-            value, end = (None, place) if text[place] == "]" else decode(text, place)
-            end = _after_blanks(text, end)
+            first = _skip_blanks(text, start)
+            value, end = (None, first) if text[first] == "]" else decode(text, first)
+            end = _skip_blanks(text, end)
             separator = text[end]
-        except (ValueError, IndexError) as error:  # perhaps the entry ends in the next window
+        except (ValueError, IndexError) as error:  # the entry may end in the next window
             more = file.read(max(WINDOW, len(text) - start))
             if not more or len(text) - start > LARGEST_ENTRY:
                 early = isinstance(error, IndexError)
                 reason = "the file ends inside the list; fetch or write it again"
-                # Without its place, which is not that in the file.
+                # Without the position in the window, which is not the position in the file.
                 raise ValueError(reason if early else getattr(error, "msg", error)) from None
             text, start = text[start:] + more, 0
             continue
-        if end > place:
+        if end > first:
             yield value, end - start
         if separator not in ",]":
             raise ValueError(f"{separator!r} instead of a comma")
@@ -190,7 +186,7 @@ def _entries(file: IO[str]) -> Iterator[tuple[Any, int]]:
         raise ValueError("there is more after its end")
 
 
-def _after_blanks(text: str, start: int) -> int:
+def _skip_blanks(text: str, start: int) -> int:
     match = _BLANKS.match(text, start)
     return start if match is None else match.end()
 
@@ -198,7 +194,7 @@ def _after_blanks(text: str, start: int) -> int:
 def _load(path: Path) -> dict[str, Any]:
     """Returns a JSON object without duplicate keys."""
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Python would take the last one
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = dict(pairs)
         if len(entries) < len(pairs):
             repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
@@ -210,5 +206,5 @@ def _load(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON ({error}).") from None
     if not isinstance(entries, dict) or not entries:
-        raise UserError(f"{path} holds nothing, or neither an object nor a list of rows.")
+        raise UserError(f"{path} is empty, or neither an object nor a list of rows.")
     return entries

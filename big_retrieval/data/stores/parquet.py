@@ -13,7 +13,7 @@ from big_retrieval.errors import UserError
 
 
 def read_parquet(path: Path) -> Iterator[RowBlock]:
-    """Yields the rows of a file; the rows of a row group that cannot be read are damaged.
+    """Yields the rows of a file; if a row group cannot be read, all its rows are damaged.
 
     Raises:
       UserError: not a Parquet file, cut short, or two columns with one name.
@@ -28,11 +28,11 @@ def read_parquet(path: Path) -> Iterator[RowBlock]:
         stop = row + info.num_rows
         try:
             for batch in file.iter_batches(size, [group], use_threads=False):
-                pairs = zip(batch.schema.names, map(_plain, batch.columns), strict=True)
-                columns = dict(reversed(list(pairs)))  # the first one without a name counts
+                pairs = zip(batch.schema.names, map(_decoded, batch.columns), strict=True)
+                columns = dict(reversed(list(pairs)))  # keeps the first column without a name
                 places = range(row, row := row + batch.num_rows)
                 yield RowBlock(columns, places, [None] * len(places), int(mean * len(places)))
-        except Exception as error:  # Arrow's, or whatever the bytes lead to
+        except Exception as error:  # damaged bytes can raise anything
             reason = f"the row group cannot be read ({first_line(error)})"
             places = range(row, row := stop)
             yield RowBlock({}, places, [reason] * len(places), int(mean * len(places)))
@@ -40,14 +40,14 @@ def read_parquet(path: Path) -> Iterator[RowBlock]:
 
 def _open(path: Path) -> pq.ParquetFile:
     try:
-        # Buffered: else all of a row group would be in memory.
+        # Without a buffer, the whole row group would be in memory.
         return pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
-    except Exception as error:  # Arrow's, or whatever the bytes of the footer lead to
-        raise UserError(f"{path} is no readable Parquet file ({first_line(error)}).") from None
+    except Exception as error:  # damaged bytes can raise anything
+        raise UserError(f"Cannot read {path} as Parquet ({first_line(error)}).") from None
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    """Returns an array with its values written out."""
+def _decoded(array: pa.Array) -> pa.Array:
+    """Returns an array without dictionaries and views."""
     if pa.types.is_dictionary(array.type):
         return array.dictionary_decode()
     if pa.types.is_binary_view(array.type):
@@ -57,7 +57,7 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _decoded_size(path: Path) -> int:
-    """Returns the bytes of the columns of a file, encoded but not compressed."""
+    """Returns the size of all columns in bytes, encoded but not compressed."""
     meta = _open(path).metadata
     return sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
 

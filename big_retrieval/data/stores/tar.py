@@ -1,8 +1,8 @@
 """Reader of tar shards in the layout of WebDataset and img2dataset.
 
-A sample is a run of members with one name before the first dot: 000012.jpg, 000012.txt,
-000012.json. Texts are copied into the store; the content of all other members stays in the shard
-and is read with one seek.
+A sample is a run of members with the same name before the first dot: 000012.jpg, 000012.txt,
+000012.json. Texts are copied into the store. Other members stay in the shard and are read with one
+seek.
 """
 
 import tarfile
@@ -17,10 +17,9 @@ from big_retrieval.data.stores.values import Pointer, header_digest
 from big_retrieval.errors import UserError
 from big_retrieval.io.handles import RandomAccessFile
 
-LARGEST_MEMBER = 256 * 2**20  # bytes; no image is larger, and a damaged header may say anything
-
-MOST_ENDINGS = 64  # of a shard; more are parts of names with several dots
-FEW_MEMBERS = 8  # whose names may have as many endings, each with a dot
+LARGEST_MEMBER = 256 * 2**20  # bytes; a damaged header may contain any size
+MOST_ENDINGS = 64  # above this number, the names of a shard have several dots
+FEW_MEMBERS = 8  # up to this number, most endings may have a dot
 
 
 @in_blocks
@@ -28,12 +27,12 @@ def read_tar(path: Path) -> Iterator[FileRow | str]:
     """Yields the samples of a shard.
 
     A row has the name of the sample as `__key__`, the members `txt` and `cls` as str, the keys of
-    its JSON member as `json:<key>`, and each other member under its ending as bytes. A shard that
-    is not a tar file, is compressed or has no sample is one damaged row. Of a shard that is cut
-    short, the last sample is left out, as it may lack members.
+    its JSON member as `json:<key>`, and other members by their ending as bytes. A shard that is not
+    a tar file, is compressed or has no sample is one damaged row. If a shard is cut short, its last
+    sample is skipped, because members may be missing.
 
     Raises:
-      UserError: names of the files have several dots.
+      UserError: file names have several dots.
     """
     samples = _Samples(path)
     reason = "the shard has no sample; fetch it again or leave it out"
@@ -51,18 +50,13 @@ TAR = Reader(read_tar, "sample", key="__key__", copied_share=0)
 
 
 class _Samples:
-    """Rows of a shard with their number, the reason if they are damaged, and their bytes.
-
-    Attributes:
-      count: samples so far.
-      is_cut: True after the last sample if the shard does not end as it should.
-    """
+    """Rows of a shard: `count` so far. `is_cut` is True if the end of the shard is missing."""
 
     def __init__(self, path: Path):
         self._path, self._file = path, RandomAccessFile(path)
         self._size = path.stat().st_size
         self.count, self.is_cut = 0, False
-        self._endings: dict[str, str] = {}  # and a name that has it
+        self._endings: dict[str, str] = {}  # ending -> a file name with it
 
     def __iter__(self) -> Iterator[FileRow]:
         key, members = None, []
@@ -83,7 +77,7 @@ class _Samples:
                 for member in shard:
                     folder, _, name = member.name.rpartition("/")
                     stem, dot, ending = name.partition(".")
-                    ending = as_utf8(ending).lower()  # it names a column
+                    ending = as_utf8(ending).lower()  # the name of a column
                     if not member.isfile() or not dot or not stem or member.size > LARGEST_MEMBER:
                         continue
                     if member.offset_data + member.size > self._size:
@@ -94,7 +88,7 @@ class _Samples:
                         raise self._dots()
                     members += 1
                     yield f"{folder}/{stem}" if folder else stem, ending, member
-                    shard.members = []  # type: ignore  # they would be kept for all of the shard
+                    shard.members = []  # type: ignore  # tarfile would keep all members
             except tarfile.ReadError:
                 self.is_cut = True
                 return
@@ -102,7 +96,7 @@ class _Samples:
             if members > FEW_MEMBERS and dotted > members // 2:
                 raise self._dots()
             end = self._file.read(shard.offset, shard.offset + HEADER)
-            self.is_cut = end != bytes(HEADER)  # the mark of the end
+            self.is_cut = end != bytes(HEADER)  # a tar file ends with zeros
 
     def _dots(self) -> UserError:
         name = next((self._endings[x] for x in self._endings if "." in x), "a.b.jpg")
@@ -116,15 +110,15 @@ class _Samples:
         size, reason = 0, None
         for ending, member in members:
             start, length = member.offset_data, member.size
-            size += HEADER + -(-length // HEADER) * HEADER  # contents fill blocks of 512 bytes
+            size += HEADER + -(-length // HEADER) * HEADER  # contents use blocks of 512 bytes
             if ending in ("txt", "cls"):
                 row[ending] = self._content(start, length).decode("utf-8", "replace").strip()
             elif ending == "json":
-                values, problem = parse_json(self._content(start, length))
+                values, error = parse_json(self._content(start, length))
                 if isinstance(values, dict):
-                    values, problem = checked_object(values)
+                    values, error = checked_object(values)
                     row |= {f"json:{name}": value for name, value in values.items()}
-                reason = problem and f"its JSON is {problem}"
+                reason = error and f"its JSON is {error}"
             else:
                 header = self._file.read(start - HEADER, start)
                 row[ending] = Pointer(start, length, header_digest(header))

@@ -7,8 +7,8 @@
 | list | list of string | all values are lists of str |
 | bytes | large binary | all values are bytes |
 | pointer | struct of three integers | all values are `Pointer` |
-| json | string | any other values that JSON can hold, as exact JSON |
-| as it is | any | the reader yields Arrow arrays |
+| json | string | any other values that JSON can represent, as exact JSON |
+| unchanged | any | the reader yields Arrow arrays |
 
 None is null in every kind. A column may have another kind in another part.
 """
@@ -24,8 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 NUMBERS = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-KIND = b"kind"  # key of the metadata of a field whose values are not those of its Arrow type
-JSON, POINTERS = {KIND: b"json"}, {KIND: b"pointer"}
+JSON, POINTERS = {b"kind": b"json"}, {b"kind": b"pointer"}  # metadata of fields
 FORMATS: dict[pa.DataType, Any] = {  # of memoryview
     pa.int8(): "b",
     pa.uint8(): "B",
@@ -48,11 +47,7 @@ OFFSETS: dict[pa.DataType, Any] = {
 
 
 class Pointer(NamedTuple):
-    """Bytes of the file that the row comes from.
-
-    Attributes:
-      check: `header_digest` of the 512 bytes before, which are a member's header in a tar file.
-    """
+    """Bytes of a tar file, with the `header_digest` of the 512 bytes before them."""
 
     start: int
     length: int
@@ -63,7 +58,7 @@ POINTER = pa.struct([(name, pa.int64()) for name in Pointer._fields])
 
 
 def header_digest(header: bytes) -> int:
-    """Returns 64 bits of a header, signed."""
+    """Returns a signed 64-bit digest of a header."""
     return int.from_bytes(hashlib.blake2b(header, digest_size=8).digest(), "little", signed=True)
 
 
@@ -71,9 +66,8 @@ def to_arrow(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
     """Converts the values of a column."""
     array = _typed(values)
     if array is not None:
-        return pa.field(
-            name, array.type, metadata=POINTERS if array.type == POINTER else None
-        ), array
+        metadata = POINTERS if array.type == POINTER else None
+        return pa.field(name, array.type, metadata=metadata), array
     texts = [None if value is None else json.dumps(value) for value in values]
     return pa.field(name, pa.string(), metadata=JSON), pa.array(texts, pa.string())
 
@@ -110,14 +104,14 @@ def is_json(field: pa.Field) -> bool:
 
 
 def digest(field: pa.Field, array: pa.Array) -> bytes:
-    """Returns the SHA-256 of a column: of its name, kind and values, not of Arrow's own bytes."""
+    """Returns the SHA-256 of the name, kind and values of a column, however Arrow stores them."""
     out = hashlib.sha256(f"{field.name}\0{field.type}\0{field.metadata}\0".encode())
     _add(out, array)
     return out.digest()
 
 
 def _add(out: Any, array: pa.Array) -> None:
-    """Adds values to a digest: which ones are null, and the contents of all others."""
+    """Adds values to a digest: the null mask, and the contents of the other values."""
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
     out.update(struct.pack("<q", len(array)) + np.packbits(valid).tobytes())
     array = array.drop_null()
@@ -146,7 +140,7 @@ def _add(out: Any, array: pa.Array) -> None:
 
 
 def _has_fixed_width(kind: pa.DataType) -> bool:
-    """Returns True for types such as dates, some of whose values Python cannot hold."""
+    """Returns True for types such as dates, whose values may exceed the range of Python."""
     return (
         pa.types.is_temporal(kind)
         or pa.types.is_decimal(kind)
@@ -156,22 +150,16 @@ def _has_fixed_width(kind: pa.DataType) -> bool:
 
 
 class StoredColumn:
-    """Values of a column of a mapped part by index; reads the buffers, which is faster than Arrow.
-
-    Args:
-      field: name, type and kind.
-      array: values, without an offset.
-    """
+    """Values of a mapped column by index, None for null; reads the buffers, faster than Arrow."""
 
     def __init__(self, field: pa.Field, array: pa.Array):
         assert array.offset == 0
-        valid = array.buffers()[0] if array.null_count else None  # None, too, if the type is null
+        valid = array.buffers()[0] if array.null_count else None  # also None for the type null
         self._valid = None if valid is None else memoryview(valid)
         read = _reader(array, field.metadata == POINTERS)
         self._read = (lambda index: json.loads(read(index))) if is_json(field) else read
 
     def __getitem__(self, index: int) -> Any:
-        """Returns a value, None for null."""
         valid = self._valid
         if valid is not None and not valid[index >> 3] >> (index & 7) & 1:
             return None
@@ -179,7 +167,7 @@ class StoredColumn:
 
 
 def _reader(array: pa.Array, pointers: bool) -> Callable[[int], Any]:
-    """Returns a function of an index to the value there, which is not null."""
+    """Returns a function from an index to the value, which is not null."""
     kind, buffers = array.type, array.buffers()
     if pointers:
         parts = [memoryview(part.buffers()[1]).cast("q") for part in array.flatten()]
@@ -198,7 +186,7 @@ def _reader(array: pa.Array, pointers: bool) -> Callable[[int], Any]:
 
 
 def _contents(array: pa.Array) -> Callable[[int], str | bytes]:
-    """Returns a function of an index to the text or the bytes there."""
+    """Returns a function from an index to the text or bytes."""
     _, offsets, data = array.buffers()
     ends = memoryview(offsets).cast(OFFSETS[array.type])
     content = memoryview(data or b"")

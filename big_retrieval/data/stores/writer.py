@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from big_retrieval.data.sources import Record
 from big_retrieval.data.stores.blocks import RowBlock, RowBuffer
-from big_retrieval.data.stores.store import INFO, OWN_COLUMNS
+from big_retrieval.data.stores.store import INFO, ORIGIN_COLUMNS
 from big_retrieval.data.stores.values import digest, to_arrow
 from big_retrieval.io import durable
 
@@ -22,27 +22,28 @@ def write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]], unit: str) ->
     """Writes rows as one record batch.
 
     Args:
-      blocks: blocks with the indices of their files.
+      blocks: (index of the file, block).
 
     Returns:
-      Name, numbers of rows and of damaged ones, the first of these, and the digest of the values.
+      Name, row count, number of damaged rows, location and reason of the first damaged row, and
+      digest of the values.
     """
-    names = dict.fromkeys(name for _, block in blocks for name in block.columns)
-    own: list[list[Any]] = [[], [], []]
-    values: dict[str, list[Any]] = {name: [] for name in names}
     types = blocks[0][1].types
+    origin: list[list[Any]] = [[], [], []]  # of `ORIGIN_COLUMNS`
+    names = dict.fromkeys(name for _, block in blocks for name in block.columns)
+    values: dict[str, list[Any]] = {name: [] for name in names}
     for index, block in blocks:
         rows = len(block.places)
-        for column, added in zip(own, ([index] * rows, block.places, block.reasons), strict=True):
-            column.extend(added)
+        added = ([index] * rows, block.places, block.reasons)
+        for column, entries in zip(origin, added, strict=True):
+            column.extend(entries)
         for name in names.keys() - types.keys():
             values[name].extend(block.columns.get(name) or [None] * rows)
-    reasons = pa.string() if any(own[2]) else pa.null()
+    reason_type = pa.string() if any(origin[2]) else pa.null()
+    origin_types = (pa.int32(), pa.int64(), reason_type)
     pairs = [
         (pa.field(name, kind), pa.array(column, kind))
-        for name, column, kind in zip(
-            OWN_COLUMNS, own, (pa.int32(), pa.int64(), reasons), strict=True
-        )
+        for name, column, kind in zip(ORIGIN_COLUMNS, origin, origin_types, strict=True)
     ]
     for name, column in values.items():
         if name in types:
@@ -56,21 +57,21 @@ def write_part(path: Path, blocks: Sequence[tuple[int, RowBlock]], unit: str) ->
         writer.write_batch(batch)
     durable.sync_file(path)
     content = hashlib.sha256()
-    for field, array in sorted(pairs[2:], key=lambda pair: pair[0].name):  # reasons count, too
-        if array.null_count < len(array):  # a column without values is as one that is not there
+    for field, array in sorted(pairs[2:], key=lambda pair: pair[0].name):  # includes the reasons
+        if array.null_count < len(array):  # a column of nulls equals a missing column
             content.update(digest(field, array))
-    damaged = [row for row, reason in enumerate(own[2]) if reason is not None]
-    first = f"{unit} {own[1][damaged[0]]}, {own[2][damaged[0]]}" if damaged else ""
-    sizes = {"rows": batch.num_rows, "damaged": len(damaged)}
-    return {"name": path.name, **sizes, "first": first, "digest": content.hexdigest()}
+    damaged = [row for row, reason in enumerate(origin[2]) if reason is not None]
+    first = f"{unit} {origin[1][damaged[0]]}, {origin[2][damaged[0]]}" if damaged else ""
+    counts = {"rows": batch.num_rows, "damaged": len(damaged)}
+    return {"name": path.name, **counts, "first": first, "digest": content.hexdigest()}
 
 
 def write_info(folder: Path, parts: Sequence[dict[str, Any]], **entries: Any) -> None:
-    """Writes store.json, with which a folder of parts is a store.
+    """Writes store.json, which turns a folder of parts into a store.
 
     Args:
       parts: results of `write_part`.
-      **entries: further entries: version, name, reader, unit, key and files.
+      **entries: name, unit, key and files; of stores in the cache, also version, reader and notes.
     """
     digests = "".join(f"{part['rows']} {part['digest']}\n" for part in parts)
     info = {
@@ -83,10 +84,10 @@ def write_info(folder: Path, parts: Sequence[dict[str, Any]], **entries: Any) ->
 
 
 class StoreWriter:
-    """Writes rows that come from no file into a folder, which may have other files.
+    """Writes rows that come from no file into a folder, which may contain other files.
 
     Args:
-      unit: what rows are in messages, such as "document".
+      unit: noun for a row in messages, such as "document".
     """
 
     def __init__(self, folder: Path, unit: str):
@@ -106,17 +107,11 @@ class StoreWriter:
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        if error is not None:
-            return
-        if self._buffer.rows:
-            self._write()
-        entries = {
-            "name": self._unit,
-            "unit": self._unit,
-            "key": "",
-            "files": [(self._unit, 0, 0, "")],
-        }
-        write_info(self._folder, self._parts, **entries)
+        if error is None:
+            if self._buffer.rows:
+                self._write()
+            unit, files = self._unit, [(self._unit, 0, 0, "")]
+            write_info(self._folder, self._parts, name=unit, unit=unit, key="", files=files)
 
     def _write(self) -> None:
         path = self._folder / f"store-{len(self._parts):05d}.arrow"

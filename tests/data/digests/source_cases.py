@@ -241,7 +241,7 @@ CASES = {
     "tar_shards": Case(SHARDS, Tar(path="s/{00000..00002}.tar"), CAPTIONS),
     "tar_captions_of_json_and_chosen_samples": Case(
         {"t.tar": tar(samples()), "rows.npy": npy(9, 0, 5)},
-        Tar(path="t.tar", text="json:caption", rows="rows.npy", index="indexes"),
+        Tar(path="t.tar", text="json:caption", rows="rows.npy"),
         CAPTIONS,
     ),
     "tar_odd_members": Case({"t.tar": tar(ODD_MEMBERS)}, Tar(path="t.tar"), CAPTIONS),
