@@ -34,6 +34,7 @@ COMMANDS = {
     "push": "Export a model and upload it to a model hub.",
     "data": "Inspect, convert or split data; locate and check published data sets.",
     "configs": "List the configs that come with the package.",
+    "completion": "Print the script that completes commands in a shell.",
 }
 
 
