@@ -86,8 +86,6 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
     from big_retrieval.config import Lexical
     from big_retrieval.models.layers import LayerNorm
     from big_retrieval.models.lexical import ACTIVATIONS, LexicalHead
-    from big_retrieval.models.pooling import PoolingOptions
-
     dtype, activation = jnp.dtype(args.dtype), ACTIVATIONS[args.activation]
 
     def plain(x: dict[str, jax.Array], mask: jax.Array, weights: jax.Array) -> jax.Array:
@@ -106,7 +104,8 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
     head = LexicalHead(
         Lexical(tied=False, activation=args.activation, use_bias=True),
         range(args.vocab),
-        options=PoolingOptions(args.block, args.backward),
+        args.block,
+        args.backward,
         dtype=dtype,
     )
 

@@ -113,10 +113,10 @@ def built(part: Any, *, max_length: int | None = None, **keys: Any) -> Any:
     return module if max_length is None else module.clone(max_length=max_length)
 
 
-def lexical_head(terms: Any, *, options: Any = None, **keys: Any) -> Any:
+def lexical_head(terms: Any, *, block: int | None = None, **keys: Any) -> Any:
     """The Linen module of a lexical head as VDR has it, with a kernel of its own unless `tied`."""
     spec = configs.Lexical(**{"tied": False, "activation": "elu1p", **keys})
-    return LexicalHead(spec, terms, **({} if options is None else {"options": options}))
+    return LexicalHead(spec, terms, block)
 
 
 def drawn(module: Any, *inputs: Any, seed: int = 0) -> Any:

@@ -1,4 +1,4 @@
-"""Dataclasses of the configuration: their places in a tree, their keys and variants."""
+"""Dataclasses of the configuration: their paths in a tree, their keys and variants."""
 
 import dataclasses
 import functools
@@ -71,7 +71,7 @@ def variants_at(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
 def entry_kind(cls: Any, key: str, entry: str) -> Any:
     """Returns the dataclass of a new entry of the group `cls.key`; None if it is unknown.
 
-    `entry`, the name of the new entry, selects the dataclass if the kind is `named_by_type`.
+    The name `entry` selects the dataclass if the kind is `named_by_type`.
     """
     hint = hints_of(cls).get(key)
     if typing.get_origin(hint) is not dict:

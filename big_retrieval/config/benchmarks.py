@@ -20,7 +20,7 @@ ZERO_SHOT = {
     "scidocs": "SCIDOCS", "scifact": "SciFact", "trec-covid": "TREC-COVID",
     "webis-touche2020": "Touché-2020",
 }  # fmt: skip
-TRAINED_ON = "msmarco"  # not zero-shot, so no part of the average; its queries are those of dev
+TRAINED_ON = "msmarco"  # not zero-shot, so not part of the average; its queries are from dev
 NAMES = (TRAINED_ON, *ZERO_SHOT)
 METRICS = ("nDCG@10", "MRR@10", "R@100")
 # Name of the evaluator -> folder with plain images; data set and split of TensorFlow Datasets
@@ -47,8 +47,8 @@ def beir_evaluators(
     average that papers report.
 
     Args:
-      folder: contains a folder for each data set, such as arguana with corpus.jsonl,
-        queries.jsonl and qrels/test.tsv (msmarco: qrels/dev.tsv).
+      folder: contains a folder for each data set, such as arguana with corpus.jsonl, queries.jsonl
+        and qrels/test.tsv (msmarco: qrels/dev.tsv).
       sets: names of `NAMES`; empty for all.
       modes: further search modes of a lexical model.
       columns: source with other columns than the default.
@@ -59,7 +59,7 @@ def beir_evaluators(
     evaluators = {}
     for name in sets or NAMES:
         if name not in NAMES:
-            raise UserError(f"{name!r} is no data set of BEIR's group; known: {', '.join(NAMES)}.")
+            raise UserError(f"{name!r} is not a BEIR data set; known: {', '.join(NAMES)}.")
         how = f"see `big-retrieval data get beir/{name}`, or evaluate other data sets only"
         split = "dev" if name == TRAINED_ON else "test"
         source = dataclasses.replace(
@@ -71,18 +71,15 @@ def beir_evaluators(
     return evaluators
 
 
-def image_evaluators(
-    folder: str = "data", form: str = "tfds", probe: bool = True
-) -> dict[str, Evaluator]:
+def image_evaluators(folder: str, form: str) -> dict[str, Evaluator]:
     """Returns an evaluator for each data set, with metrics such as `zeroshot/imagenet_a/...`.
 
-    ImageNet-A and R are scored among their 200 classes.
+    ImageNet-A and R are scored among their 200 classes. The linear probe runs at the end.
 
     Args:
       folder: contains a folder for each data set, as `big-retrieval data get NAME` explains, and
         prompts.json with the names, ids and prompts of ImageNet's classes (docs/DATA.md).
       form: source of ImageNets: "tfds" (prepared by TensorFlow Datasets) or "folders".
-      probe: True adds a linear probe at the end of a run.
     """
 
     def images(path: str, name: str, split: str) -> Source:
@@ -105,8 +102,6 @@ def image_evaluators(
             file=f"{folder}/prompts.json#imagenet",
             present=name in ("imagenet_a", "imagenet_r"),
         )
-    if probe:
-        test = images(*IMAGENETS["imagenet"])
-        train = images(*TRAIN)
-        evaluators["imagenet_probe"] = configs.LinearProbe(data=test, train=train, label="label")
+    test, train = images(*IMAGENETS["imagenet"]), images(*TRAIN)
+    evaluators["imagenet_probe"] = configs.LinearProbe(data=test, train=train, label="label")
     return evaluators

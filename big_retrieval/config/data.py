@@ -21,7 +21,6 @@ class HardNegatives:
     field: str = ""  # the document's text field that reads them; empty for the only one
 
     def check(self, config: "Config") -> Iterator[str]:
-        """Yields an error message for every bad key."""
         path = "config.negatives"
         if not self.count:
             return

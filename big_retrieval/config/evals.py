@@ -20,26 +20,18 @@ class Evaluator(Part):
 
     A subclass is a frozen dataclass with the key `type`, registered by `@register("evaluator")`.
     The attributes below may be keys of it.
-
-    Attributes:
-      data: source of the records; None if it reads none.
-      every: steps between evaluations; None for `config.eval_every` and `config.eval_every_epochs`;
-        0 evaluates only at the end.
-      rankings: True if `run` also writes the values of each query, at the end.
-      modes: further search modes of a lexical model.
-      traffic: weight in `ranking/traffic`.
-      replaced: True if `:runlocal` replaces it by evaluators of generated data.
-      judged: True if it ranks judged documents, which BM25 can do, too, and has all keys of
-        `Ranking`.
     """
 
     kind: ClassVar[str] = "evaluator"
-    data: Any = None
+    data: Any = None  # source of the records; None if it reads none
+    # steps between evaluations; None for `config.eval_every` and `config.eval_every_epochs`; 0
+    # evaluates only at the end
     every: Any = None
-    rankings: Any = False
-    modes: Any = ()
-    traffic: Any = 0.0
-    replaced: ClassVar[bool] = False
+    rankings: Any = False  # `run` also writes the values of each query, at the end
+    modes: Any = ()  # further search modes of a lexical model
+    traffic: Any = 0.0  # weight in `ranking/traffic`
+    replaced: ClassVar[bool] = False  # `:runlocal` replaces it by evaluators of generated data
+    # it ranks judged documents, which BM25 can do, too, and has all keys of `Ranking`
     judged: ClassVar[bool] = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -51,7 +43,7 @@ class Evaluator(Part):
         return {}
 
     def compared(self, config: "Config") -> Mapping[str, Sequence[str]]:
-        """Names of the fields that a search compares, by side ("query" and "document")."""
+        """Returns the fields that a search compares, by side ("query" and "document")."""
         fields = self.reads()
         return {
             side: [fields[side]] if side in fields else config.side(side)
@@ -59,22 +51,18 @@ class Evaluator(Part):
         }
 
     def metric_names(self, config: "Config") -> Sequence[str] | None:
-        """All names that `run` may return; None if they are unknown before it runs.
+        """Returns all names that `run` may return; None if they are unknown before it runs.
 
         A run ends at the first evaluation that returns another name.
         """
         return None
 
     def prefix(self, name: str) -> str:
-        """Prefix of the names of its metrics, such as `retrieval/test`."""
+        """Returns the prefix of the names of its metrics, such as `retrieval/test`."""
         return f"{self.type}/{name}"
 
     def check_data(self, context: "EvaluatorContext") -> None:
-        """Checks data and model before the first step; by default it checks nothing.
-
-        Raises:
-          UserError: the data do not fit the keys or the model.
-        """
+        """Checks data and model before the first step; raises a UserError if they do not fit."""
 
     @abc.abstractmethod
     def run(self, context: "EvaluatorContext", weights: Any) -> dict[str, float]:
@@ -95,8 +83,7 @@ def once(
 ) -> Callable[[Any, "EvaluatorContext"], T]:
     """Decorator of an evaluator's `method(self, context)`: the first call computes the value.
 
-    Later calls with the same evaluator and its context return this value, so it must not depend on
-    the weights.
+    Later calls with the same evaluator and context return it, so it must not depend on the weights.
     """
 
     @functools.wraps(method)

@@ -31,49 +31,36 @@ class Field(Part):
     """Base class of fields.
 
     A subclass is a frozen dataclass with the key `type`, registered by `@register("field")`. The
-    attributes below may be keys of it. `build` returns the `FieldReader` that reads and stacks
-    values.
-
-    Attributes:
-      modality: "text" (subclasses of `TextField`, which BM25, bags of words and hard negatives
-        need), "image" (pixels that people can look at), or any other word.
-      draws_first: True if training draws its value before other fields. Texts do: an image is not
-        mirrored if the drawn text forbids it.
-      side: "query", "document", or "target", which losses read in training and no tower reads.
-      tower: name in `config.towers`; empty for a target.
-      column: column of the record.
-      weight: weight in the average of its side's fields.
-      optional: True if records may lack it.
-      shares_head: another field, whose head it uses; empty for none.
-      same_input_as: another field whose keys differ in the head only; empty for none. Training
-        draws one value for both, and the tower runs once, followed by two heads.
-      head: the head after the tower.
-      length: maximum number of tokens of a text; 0 for other fields.
-      title: column of a text's title; empty for none.
-      generated: True if records without its column get random values.
+    attributes below may be keys of it.
     """
 
     kind: ClassVar[str] = "field"
+    # "text" (subclasses of `TextField`, which BM25, bags of words and hard negatives need), "image"
+    # (pixels that people can look at), or any other word
     modality: ClassVar[str] = ""
+    # training draws its value before other fields. Texts do: an image is not mirrored if the drawn
+    # text forbids it
     draws_first: ClassVar[bool] = False
-    side: Any = "query"
-    tower: Any = ""
-    column: Any = ""
-    weight: Any = 1.0
-    optional: Any = False
-    shares_head: Any = ""
+    side: Any = "query"  # "document", or "target", which only losses read, in training
+    tower: Any = ""  # name in `config.towers`; empty for a target
+    column: Any = ""  # of the record
+    weight: Any = 1.0  # in the average of its side's fields
+    optional: Any = False  # records may lack it
+    shares_head: Any = ""  # another field, whose head it uses
+    # another field whose keys differ in the head only. Training draws one value for both, and the
+    # tower runs once, followed by two heads
     same_input_as: Any = ""
-    head: Any = _DefaultHead()
-    length: Any = 0
-    title: Any = ""
-    generated: Any = False
+    head: Any = _DefaultHead()  # after the tower
+    length: Any = 0  # maximum number of tokens of a text; 0 for other fields
+    title: Any = ""  # column of a text's title; empty for none
+    generated: Any = False  # records without its column get random values
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key; towers and heads are checked elsewhere."""
         yield from ()
 
     def columns(self) -> Mapping[str, str]:
-        """Returns key -> column. The column of "column" must have a value in some record."""
+        """Returns key -> column. The column of "column" must have a value in a record."""
         return {"column": self.column} if self.column else {}
 
     @abc.abstractmethod
@@ -102,8 +89,7 @@ class Field(Part):
         """Returns an evaluation batch (numpy) without padding of all rows; changes no result.
 
         Args:
-          arrays: arrays of `shapes`, with a first axis for the rows.
-          length: remaining positions of a text; None for as few as the rows need.
+          length: remaining positions of a text; None for the minimum.
         """
         return arrays
 
@@ -112,10 +98,7 @@ class Field(Part):
         return {self.column: value}
 
     def runlocal(self) -> "Field":
-        """Returns a small version for `:runlocal` on generated data, by default `shrunk`.
-
-        Generated records may lack its column, so that it has to generate values, see `ArrayField`.
-        """
+        """Returns a small version for `:runlocal` on generated data, which may lack its column."""
         return self.shrunk()
 
     def shrunk(self) -> "Field":
@@ -166,7 +149,6 @@ class Tokenizer:
         return not self.path and self.type in ("wordpiece", "words")
 
     def check(self, config: "Config") -> Iterator[str]:
-        """Yields an error message for every bad key."""
         if not self.path and not self.learned:
             yield (
                 f"config.tokenizer.type {self.type!r} needs config.tokenizer.path (a file, folder "
@@ -184,6 +166,6 @@ class Tokenizer:
             )
 
     def runlocal(self) -> "Tokenizer":
-        """Returns one of the same kind that generated captions can teach."""
+        """Returns a tokenizer of the same kind that generated captions can teach."""
         kind = "words" if self.type == "words" else "wordpiece"
         return Tokenizer(type=kind, vocab_size=512)

@@ -12,35 +12,26 @@ from big_retrieval.errors import PluginNeeded
 
 @dataclass(frozen=True)
 class Foreign:
-    """A part of a saved run whose file is not imported: it keeps its keys and does no work.
+    """A part of a saved run whose file is not imported: it keeps its keys and does no work."""
 
-    Attributes:
-      saved_form: keys and values.
-      plugin: place of the definition.
-      path: place in the configuration, for messages.
-    """
-
-    saved_form: Mapping[str, Any]
+    saved_form: Mapping[str, Any]  # keys and values
     plugin: Plugin
-    path: str
+    path: str  # in the configuration, for messages
     side: ClassVar[str] = "target"  # a foreign field of another side stops the loading
-    graded: ClassVar[bool] = True  # unknown, so that ranking it asks for the file
+    graded: ClassVar[bool] = True  # unknown, so that ranking it raises an error with the file
 
     @property
     def type(self) -> Any:
-        """The tag of the part."""
         return self.saved_form.get("type")
 
     def shapes(self) -> dict[str, Any]:
-        """Returns no arrays, as a field."""
         return {}
 
     def check_data(self, context: Any) -> NoReturn:
-        """Raises as `work` does, before the first evaluation."""
         self.work()
 
     def work(self, *args: Any, **keys: Any) -> NoReturn:
-        """Raises a PluginNeeded that names the file; all abstract methods of the kind do."""
+        """Raises a PluginNeeded that names the file; replaces all abstract methods of the kind."""
         raise PluginNeeded(
             f"{self.path} is of the type {self.type!r}, which {self.plugin.where} defines: give "
             "this file as --plugins=FILE, or in Python as load(..., plugins=[FILE])."

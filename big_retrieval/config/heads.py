@@ -18,38 +18,26 @@ class Head(Part):
 
     A subclass is a frozen dataclass with the key `type`, registered by `@register("head")`. The
     attributes below may be keys of it.
-
-    Attributes:
-      lexical: True if embeddings have a value for every term of a vocabulary (`Lexical` and its
-        subclasses). Evaluations store them sparse, and words explain them.
-      reads_positions: True if it reads all positions of a row instead of class tokens.
-      dim: N of the embeddings; None for the width of the tower.
-      normed: True if it has batch norms (`models.batch_norm.BatchNorm`) with running averages.
-      whole_batch: True if a row's embedding depends on all rows of the batch in training.
-      by_slice: True if it depends on the rows of the micro-batch.
-      across: True if fields of any modality and width may share it; its module then has a separate
-        part for each.
     """
 
     kind: ClassVar[str] = "head"
+    # embeddings have a value for every term of a vocabulary (`Lexical` and its subclasses):
+    # evaluations store them sparse, and words explain them
     lexical: ClassVar[bool] = False
-    reads_positions: ClassVar[bool] = False
-    normed: ClassVar[bool] = False
+    reads_positions: ClassVar[bool] = False  # reads all positions of a row, not class tokens
+    normed: ClassVar[bool] = False  # has batch norms (`models.batch_norm.BatchNorm`)
+    # fields of any modality and width may share it; its module then has a separate part for each
     across: ClassVar[bool] = False
-    dim: Any = None
-    whole_batch: Any = False
-    by_slice: Any = False
+    dim: Any = None  # N of the embeddings; None for the width of the tower
+    whole_batch: Any = False  # embeddings depend on all rows of the batch in training
+    by_slice: Any = False  # embeddings depend on the rows of the micro-batch
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
-        """Yields an error message for each mistake in the keys.
-
-        Args:
-          path: of this head, such as `config.fields.text.head`.
-        """
+        """Yields an error message for every bad key; `path` is as in `config.fields.text.head`."""
         yield from ()
 
     def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
-        """Returns the shape (M, N) of the field's embeddings; all code asks here for M.
+        """Returns the shape (M, N) of the field's embeddings; all code calls it for M.
 
         Args:
           vocab_size: of the tokenizer, for towers whose config does not set it.

@@ -71,7 +71,7 @@ class PairLabels:
         for (before, _), (after, _) in itertools.pairwise(table):
             if not before < after:
                 yield (
-                    f"{key} has the score {after:g} behind {before:g}; order it by increasing "
+                    f"{key} has the score {after:g} after {before:g}; order it by increasing "
                     "scores, each once."
                 )
         if not all(math.isfinite(score) and 0 <= weight < math.inf for score, weight in table):

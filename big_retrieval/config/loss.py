@@ -1,8 +1,4 @@
-"""Base class of losses, the entries of `config.losses`. The package's losses are in losses/.
-
-The training loss is the sum over `config.losses` of weight * L, or of lambda * (L / bound - 1) if
-the loss is a constraint (`losses/objective.py`).
-"""
+"""Base class of losses, the entries of `config.losses`. The package's losses are in losses/."""
 
 import abc
 from collections.abc import Iterator, Mapping
@@ -41,7 +37,6 @@ class Constraint:
     warn_after: AtLeast1 = 1000  # steps in a row with L above the bound
 
     def check(self, path: str) -> Iterator[str]:
-        """Yields an error message for every bad key; `path` names the group."""
         if self.max is not None and self.max <= self.min:
             yield f"{path}.max is {self.max}; it must be above {path}.min {self.min}."
         if self.start < self.min or (self.max is not None and self.start > self.max):
@@ -84,8 +79,8 @@ class Loss(Part):
 
         It is called as `module(reps, fields, train=bool, rows=int32 [b])` with the embeddings and
         fields of b rows and returns arrays [b, ...], which the loss reads as `context.output`. Its
-        parameters are `losses/<name>/...`. It works row by row: under `config.microbatch` b is a
-        slice of the batch. A comparison of rows belongs in `__call__`, which sees all rows.
+        parameters are `losses/<name>/...`. It works row by row, because `config.microbatch` slices
+        the batch; `__call__` compares rows.
         """
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
@@ -124,7 +119,6 @@ def check_losses(config: "Config") -> Iterator[str]:
 
 
 def _check_loss(loss: Loss, config: "Config", path: str) -> Iterator[str]:
-    """Yields error messages about the keys that all losses have, and then about its own."""
     if loss.constraint.bound is not None and loss.weight != 1:
         yield (
             f"{path} has a weight ({loss.weight}) and a constraint.bound "

@@ -1,8 +1,8 @@
 """The optimizer of a run: schedules, groups of parameters, phases, averaging.
 
-Groups and phases have names, so that the command line can set a key of one of them, as in
-`--config.optimizer.groups.image.lr_factor=0.1`. Their order comes from keys: `ParameterGroup.order`
-and `Phase.start_*`.
+Groups and phases have names, so that the command line can set their keys:
+`--config.optimizer.groups.image.lr_factor=0.1`. `ParameterGroup.order` and `Phase.start_*` order
+them.
 """
 
 import dataclasses
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from big_retrieval.config.older_runs import BEFORE
 from big_retrieval.config.ranges import (
     AtLeast0,
     AtLeast1,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
 PATH = "config.optimizer"
-SAME = "same"  # a type: what the phase, or the run, has
+SAME = "same"  # type of a schedule or rule: the one of the phase or the run
 BatchStats = Literal["tower", "update", "batch", "running"]
 
 
@@ -58,7 +57,6 @@ class Schedule:
     interval: Literal["step", "epoch"] = "step"  # how often the share changes
 
     def check(self, path: str) -> Iterator[str]:
-        """Yields an error message for every key of a schedule "same" that is set."""
         for key in dataclasses.fields(self) if self.type == SAME else ():
             if key.name != "type" and getattr(self, key.name) != key.default:
                 yield (
@@ -78,7 +76,7 @@ class ParameterGroup:
     """
 
     pattern: str = ""  # regular expression over names such as image/layers_3/mlp/fc1/kernel
-    order: int = 0  # lower numbers first; two groups of one order must not share a parameter
+    order: int = 0  # lower values first; two groups of equal order must not share a parameter
     frozen: bool = False  # never trained, without optimizer state
     lr: Positive | None = None  # None for the rate of the phase or the run
     lr_factor: NotNegative = 1.0  # times the rate of the phase or the run
@@ -89,7 +87,6 @@ class ParameterGroup:
     clip: bool = True  # `clip_norm` counts and scales its gradient
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key."""
         yield from self.rule.check(config, f"{path}.rule")
         yield from self.schedule.check(f"{path}.schedule")
         if not self.pattern:
@@ -116,8 +113,8 @@ class Phase:
     its end; all other schedules run over the whole run.
     """
 
-    start_step: AtLeast0 | None = None  # finished steps at which it begins; 0: with the run
-    start_epoch: NotNegative | None = None  # or the same in passes over the records
+    start_step: AtLeast0 | None = None  # finished steps at which it begins; 0 for the run's start
+    start_epoch: NotNegative | None = None  # or finished passes over the records
     trainable: str = ".*"  # regular expression over whole names of trained parameters
     frozen: str = ""  # exceptions from `trainable`; frozen groups stay frozen
     lr: Positive | None = None  # None for the run's
@@ -129,7 +126,6 @@ class Phase:
     batch_stats: BatchStats = "tower"
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message for every bad key."""
         yield from self.schedule.check(f"{path}.schedule")
         yield from _check_pattern(self.trainable, f"{path}.trainable")
         yield from _check_pattern(self.frozen, f"{path}.frozen")
@@ -164,11 +160,7 @@ class Phase:
                 )
 
     def _check_start(self, config: "Config", path: str) -> Iterator[str]:
-        """Yields an error message if it has no start, two, or one after the end of the run.
-
-        If the length of the run has another unit, training checks the start when records are
-        counted.
-        """
+        """Checks the start against the length of the run; training does if their units differ."""
         if (self.start_step is None) == (self.start_epoch is None):
             both = self.start_step is not None
             wrong = "are both set; keep one of them" if both else "are not set; give one of them"
@@ -187,7 +179,7 @@ class Phase:
 
     @property
     def start(self) -> tuple[str, float]:
-        """The key that gives its start, and the value of the key."""
+        """The key that gives its start, and its value."""
         if self.start_step is not None:
             return "start_step", self.start_step
         return "start_epoch", self.start_epoch or 0.0
@@ -207,20 +199,20 @@ class Ema:
     type: Literal["ema"] = "ema"
     decay: ShareBelow1 = 0.999  # of the average, a step
     # decay at step t is min(decay, (1 + t) / (10 + t)), so that short runs forget their start
-    warmup: bool = field(default=True, metadata={BEFORE: False})
+    warmup: bool = True
 
 
 @dataclass(frozen=True)
 class Swa:
     """Replaces the parameters at the end of every epoch by a mean over its last steps.
 
-    "Averaging Weights Leads to Wider Optima and Better Generalization", with a new mean for each
-    epoch: training and evaluation continue from the mean.
+    As in "Averaging Weights Leads to Wider Optima and Better Generalization", but with a new mean
+    per epoch: training and evaluation continue from the mean.
     """
 
     type: Literal["swa"] = "swa"
     start: ShareBelow1 = 0.9  # share of an epoch's steps after which parameters enter the mean
-    # parameters in a mean, about one per (1 - start) L / count steps of an epoch of L
+    # parameters in a mean, about one per (1 - start) L / count steps of L in an epoch
     count: AtLeast1 = 5
 
 
@@ -247,10 +239,7 @@ class Optimizer:
         if self.rule.type == SAME:
             yield f"{PATH}.rule.type is {SAME!r}, which only groups can be; name a rule."
         if self.schedule.type == SAME:
-            yield (
-                f"{PATH}.schedule.type is {SAME!r}, which only groups and phases can be; name a "
-                "schedule."
-            )
+            yield f"{PATH}.schedule.type is {SAME!r}, which only groups can be; name a schedule."
         yield from self.rule.check(config, f"{PATH}.rule")
         for name, group in self.groups.items():
             yield from group.check(config, f"{PATH}.groups.{name}")

@@ -46,8 +46,7 @@ PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def modules_of(kind: str) -> list[str]:
-    """Returns the modules that define the parts of a kind."""
-    return [f"big_retrieval.{module}" for module, (own, _) in PLACES.items() if own == kind]
+    return [f"big_retrieval.{module}" for module, (part, _) in PLACES.items() if part == kind]
 
 
 def module_of(name: str) -> str | None:

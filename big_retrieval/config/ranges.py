@@ -1,6 +1,6 @@
 """Ranges of numbers in the annotation of a key: `threads: AtLeast1 = 2`.
 
-`config.checks` checks ranges first. A range of a tuple applies to its elements; None always fits.
+A range of a tuple applies to its elements; None always fits.
 """
 
 import functools

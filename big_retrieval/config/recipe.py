@@ -48,11 +48,7 @@ def base() -> Editable:
 
 
 def entry(value: Any, **changes: Any) -> Editable:
-    """Returns a dataclass of `config` with some values changed, to assign in a config file.
-
-    Raises:
-      UserError: an unknown key.
-    """
+    """Returns a dataclass of `config` with some values changed, to assign in a config file."""
     known = {f.name for f in dataclasses.fields(value)}
     for key in changes:
         if key not in known:
@@ -87,13 +83,9 @@ def resnet(depth: int = 50, **changes: Any) -> Editable:
 
 
 def group(pattern: str, **changes: Any) -> Editable:
-    """Returns a group of parameters with other settings, to assign in `c.optimizer.groups`.
+    """Returns settings of the parameters whose whole names match a regular expression.
 
-        c.optimizer.groups.image = recipe.group("image/.*", frozen=True)
-
-    Args:
-      pattern: regular expression over whole names.
-      **changes: keys of `config.ParameterGroup`.
+    c.optimizer.groups.image = recipe.group("image/.*", frozen=True)
     """
     return entry(ParameterGroup(), pattern=pattern, **changes)
 
@@ -101,7 +93,7 @@ def group(pattern: str, **changes: Any) -> Editable:
 def layerwise(tower: str, depth: int, decay: float) -> dict[str, Editable]:
     """Returns a group for each layer of a transformer, with lower rates far from the output.
 
-        c.optimizer.groups.update(recipe.layerwise("image", depth=12, decay=0.75))
+      c.optimizer.groups.update(recipe.layerwise("image", depth=12, decay=0.75))
 
     As in "BEiT: BERT Pre-Training of Image Transformers", layer k of 0 to depth - 1 has the rate
     factor decay^(depth - k), parameters before layer 0 decay^(depth + 1), parameters after the last
@@ -116,7 +108,7 @@ def layerwise(tower: str, depth: int, decay: float) -> dict[str, Editable]:
 
 
 def phase(**changes: Any) -> Editable:
-    """Returns a part of the run, to assign in `c.optimizer.phases`; keys as in `config.Phase`.
+    """Returns a part of the run, to assign in `c.optimizer.phases`.
 
     c.optimizer.phases.heads = recipe.phase(start_epoch=0, trainable=".*_head/.*")
     """
@@ -158,47 +150,24 @@ def small() -> Editable:
     return c
 
 
-def beir(c: Editable, folder: str, sets: str = "all", modes: tuple[str, ...] = ()) -> None:
-    """Adds BEIR's evaluators, `ranking/<set>/...`, and their average, `ranking/traffic/...`.
-
-    Args:
-      folder: contains a folder for each data set (`beir_evaluators`).
-      sets: "all" (twelve data sets and MS MARCO), "none", or names such as "scifact+fiqa".
-      modes: further search modes of a lexical model.
-
-    Raises:
-      UserError: an unknown name.
-    """
+def beir(c: Editable, folder: str, sets: str = "all") -> None:
+    """Adds `beir_evaluators` of "all" sets, "none", or names such as "scifact+fiqa"."""
     if sets != "none":
         names = () if sets == "all" else sets.split("+")
-        for name, evaluator in beir_evaluators(folder, names, modes=modes).items():
+        for name, evaluator in beir_evaluators(folder, names).items():
             c.evals[name] = entry(evaluator)
 
 
-def image_benchmarks(c: Editable, folder: str, form: str, probe: bool = True) -> None:
-    """Adds evaluators of COCO, Flickr30k, ImageNet and its variants (`image_evaluators`).
-
-    Args:
-      c: the config, with the fields `image` and `text`.
-      folder: contains a folder for each data set, and prompts.json.
-      form: source of ImageNets, "tfds" or "folders"; "none" adds nothing.
-      probe: True adds a linear probe on ImageNet.
-
-    Raises:
-      UserError: another form.
-    """
+def image_benchmarks(c: Editable, folder: str, form: str) -> None:
+    """Adds the `image_evaluators` of a form for the fields `image` and `text`, or none of them."""
     one_of("benchmarks", form, FORMS)
     if form != "none":
-        for name, evaluator in image_evaluators(folder, form, probe).items():
+        for name, evaluator in image_evaluators(folder, form).items():
             c.evals[name] = entry(evaluator)
 
 
 def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
-    """Replaces `losses.main`, keeping its logit scale.
-
-    Raises:
-      UserError: an unknown key.
-    """
+    """Replaces `losses.main`, keeping its logit scale."""
     new = entry(loss, **changes)
     if "logit_scale" in new and "logit_scale" not in changes:
         new.logit_scale = c.losses.main.get("logit_scale", new.logit_scale)
@@ -217,10 +186,9 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
       UserError: an unknown key or a value of another type.
     """
     values: dict[str, Any] = {"runlocal": False, **defaults}
-    given = set()
-    for item in filter(None, arg.split(",")):
+    items = list(filter(None, arg.split(",")))
+    for item in items:
         key, _, text = item.partition("=")
-        given.add(key)
         if key not in values:
             near = difflib.get_close_matches(key, values, 1)
             hint = f" (did you mean {near[0]}?)" if near else ""
@@ -239,11 +207,11 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
             word = "a whole number" if kind is int else "a number"
             raise UserError(f"config argument {key} is {text!r}; it must be {word}.") from None
     if values["runlocal"]:
-        note_argument(ARGUMENT in given)
+        note_argument(any(item.partition("=")[0] == ARGUMENT for item in items))
     return SimpleNamespace(**values)
 
 
-def one_of(key: str, value: str, known: tuple[str, ...]) -> None:
-    """Raises a UserError if a config argument is not one of some words."""
-    if value not in known:
-        raise UserError(f"config argument {key} is {value!r}; known: {', '.join(known)}.")
+def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raises a UserError if a config argument is not one of the choices."""
+    if value not in choices:
+        raise UserError(f"config argument {key} is {value!r}; known: {', '.join(choices)}.")

@@ -3,13 +3,11 @@
 A part is a frozen dataclass with a tag, `type: Literal["name"] = "name"`, and the methods of the
 base class of its kind. `register` adds parts of the package and of users:
 
-    @register("evaluator")
-    @dataclass(frozen=True)
-    class Alignment(config.Evaluator):
-        type: Literal["alignment"] = "alignment"
+  @register("evaluator") @dataclass(frozen=True) class Alignment(config.Evaluator): type:
+    Literal["alignment"] = "alignment"
 
-`places.py` lists the modules that define the package's parts. Processes that only read data run
-without jax, so the base classes in this folder do not import it.
+`places.py` lists the modules that define the package's parts. Base classes do not import jax,
+because processes that only read data run without it.
 """
 
 import abc
@@ -39,7 +37,7 @@ _PACKAGE = "big_retrieval."
 
 @dataclass(frozen=True)
 class Plugin:
-    """Place of the definition of a user's part; saved with the run."""
+    """Location of the definition of a user's part; saved with the run."""
 
     module: str = ""  # name of the Python module
     file: str = ""
@@ -47,30 +45,24 @@ class Plugin:
 
     @property
     def where(self) -> str:
-        """The file, or the module of a notebook, for messages."""
         return self.file or f"the module {self.module or '(unknown)'}"
 
 
 class Part(abc.ABC):  # noqa: B024
-    """Base class of the base classes of all kinds.
+    """Base class of the base classes of all kinds."""
 
-    Attributes:
-      kind: one of `KINDS`.
-      type: tag of the part, a key of the dataclass.
-      named_by_type: True if the command line may add an entry whose name is the type.
-    """
-
-    kind: ClassVar[str] = ""
-    named_by_type: ClassVar[bool] = False
-    type: Any = ""
+    kind: ClassVar[str] = ""  # one of `KINDS`
+    named_by_type: ClassVar[bool] = False  # the command line may add an entry named by its type
+    type: Any = ""  # tag of the part, a key of the dataclass
 
     @classmethod
     def registered(cls) -> tuple[Any, ...]:
         """Returns the dataclasses that a group of this kind may be."""
         import_shipped(cls.kind)
-        modules = {name: place for place, name in enumerate(modules_of(cls.kind))}
+        modules = modules_of(cls.kind)
+        order = {name: index for index, name in enumerate(modules)}
         parts = _parts[cls.kind].values()  # in the order of imports
-        return tuple(sorted(parts, key=lambda part: modules.get(part.__module__, len(modules))))
+        return tuple(sorted(parts, key=lambda part: order.get(part.__module__, len(order))))
 
 
 _parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
@@ -82,23 +74,23 @@ def register(kind: str) -> Callable[[T], T]:
     """Returns a decorator that registers a dataclass as a part of a kind.
 
     Raises:
-      UserError: an unknown kind, no tag, a key without a default, an abstract method is not
-        defined, or another file has a part of this kind and type.
+      UserError: an unknown kind, no tag, a key without a default, a missing method, or another file
+        has a part of this kind and type.
     """
     if kind not in KINDS:
-        raise UserError(f"there is no kind of parts {kind!r}; known: {', '.join(KINDS)}.")
+        raise UserError(f"unknown kind of parts {kind!r}; known: {', '.join(KINDS)}.")
 
     def add(cls: T) -> T:
         name, plugin = _tag(cls), _plugin(cls)
         if plugin is not None:
             import_shipped(kind)  # to know their types
-        known = _parts[kind].get(name)
-        if known is not None:  # perhaps the same file, read again
-            other = _plugins.get(known)
+        existing = _parts[kind].get(name)
+        if existing is not None:  # perhaps the same file, read again
+            other = _plugins.get(existing)
             if plugin is None or other is None or plugin.file != other.file:
                 raise UserError(
                     f"{cls.__name__}: there is a part of the kind {kind!r} and the type {name!r} "
-                    f"already ({other.file if other else known.__module__}); give this one "
+                    f"already ({other.file if other else existing.__module__}); give this one "
                     "another type."
                 )
         for method in sorted(getattr(cls, "__abstractmethods__", ())):
@@ -153,7 +145,7 @@ def import_file(path: Path) -> None:
       UserError: not a Python file, or the import fails.
     """
     if path.suffix != ".py" or not path.is_file():
-        raise UserError(f"--plugins: {path} is no Python file.")
+        raise UserError(f"--plugins: not a Python file: {path}.")
     name = f"plugin_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -161,13 +153,13 @@ def import_file(path: Path) -> None:
     before = set(_plugins)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     if str(path.resolve().parent) not in sys.path:
-        sys.path.append(str(path.resolve().parent))  # it may import its neighbours
+        sys.path.append(str(path.resolve().parent))  # it may import files next to it
     try:
         spec.loader.exec_module(module)
     except UserError:
         raise
-    except Exception as problem:
-        raise UserError(f"--plugins: {path}: {type(problem).__name__}: {problem}") from problem
+    except Exception as error:
+        raise UserError(f"--plugins: {path}: {type(error).__name__}: {error}") from error
     _imported[path] = {f"{cls.kind}/{_tag(cls)}" for cls in _plugins if cls not in before}
 
 
@@ -177,11 +169,7 @@ def plugin_flags() -> str:
 
 
 def unused(used: Collection[str]) -> list[Path]:
-    """Returns the files of `import_file` that define none of the used parts.
-
-    Args:
-      used: `<kind>/<type>` of the parts of a configuration that users defined.
-    """
+    """Returns the files of `import_file` that define none of the parts `used` (`<kind>/<type>`)."""
     return [path for path, parts in _imported.items() if not parts & set(used)]
 
 
@@ -193,7 +181,7 @@ def modules() -> dict[str, str]:
 def make_importable(files: Mapping[str, str]) -> None:
     """Lets this process, a data worker, import modules by the names from `modules`.
 
-    Pickled objects name the module of a config file, which no path leads to.
+    Pickled objects name the module of a config file, which is not on any path.
     """
 
     class Finder(importlib.abc.MetaPathFinder):
@@ -205,11 +193,10 @@ def make_importable(files: Mapping[str, str]) -> None:
 
 
 def plugins(tree: Any, *named: Part) -> dict[str, Plugin]:
-    """Returns `<kind>/<type>` -> place of the definition of all users' parts in a tree.
+    """Returns `<kind>/<type>` -> definition of all users' parts in a tree.
 
     Args:
-      tree: dataclasses, dictionaries and tuples.
-      *named: parts that the tree holds by their names only.
+      *named: parts that the tree contains by their names only.
     """
     # Includes base classes, because another version of their files changes a part, too.
     parts = [part for _, part in groups_in(tree, "config")]
@@ -222,7 +209,7 @@ def _tag(cls: Any) -> str:
     """Returns the type of a part, after checks of its class."""
     name = cls.__name__
     if not is_dataclass(cls):
-        raise UserError(f"{name} is no dataclass; put @dataclass(frozen=True) below @register.")
+        raise UserError(f"{name} is not a dataclass; put @dataclass(frozen=True) below @register.")
     hint = typing.get_type_hints(cls).get("type")
     if typing.get_origin(hint) is not Literal:
         key = 'type: Literal["name"] = "name"'
@@ -234,7 +221,7 @@ def _tag(cls: Any) -> str:
 
 
 def _plugin(cls: type) -> Plugin | None:
-    """Returns the place of a class definition; None for the package's classes."""
+    """Returns the location of a class definition; None for the package's classes."""
     if cls.__module__.startswith(_PACKAGE):
         return None
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)

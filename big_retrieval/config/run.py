@@ -10,10 +10,9 @@ from big_retrieval.config import registry, schema
 from big_retrieval.config.data import HardNegatives, Loader
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.fields import Field, Tokenizer, lexical_head
-from big_retrieval.config.foreign import make_foreign
+from big_retrieval.config.foreign import Foreign, make_foreign
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Loss
-from big_retrieval.config.older_runs import complete
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Seed, Steps
 from big_retrieval.config.registry import Plugin
@@ -109,7 +108,7 @@ class Config:
     @property
     def encoded(self) -> dict[str, Field]:
         """The fields of queries and documents, without targets, which no tower reads."""
-        return {name: each for name, each in self.fields.items() if each.side != "target"}
+        return {name: field for name, field in self.fields.items() if field.side != "target"}
 
     def towers_and_heads(self) -> dict[str, Any]:
         """Returns all towers and heads by their paths, such as `config.fields.text.head`."""
@@ -123,10 +122,8 @@ class Config:
 
     def spheres(self) -> int:
         """Returns M, the largest number of sub-spheres of an embedding; oblique scores sum M."""
-        encoded = self.encoded.items()
-        return max(
-            (each.head.embedding_shape(self, name, 0)[0] for name, each in encoded), default=1
-        )
+        heads = {name: field.head for name, field in self.encoded.items()}
+        return max((x.embedding_shape(self, name, 0)[0] for name, x in heads.items()), default=1)
 
     def topology_of(self, *fields: str) -> TopologyKey:
         """Returns the topology that scores these fields: inner products if all are lexical."""
@@ -144,7 +141,6 @@ FREE_ON_RESUME = (
 
 
 def free_on_resume(key: str) -> bool:
-    """Returns True if a key, e.g. config.mesh.data, may differ when a run resumes."""
     names = key.replace("/", ".").split(".")[1:]
     patterns = (free.split(".") for free in FREE_ON_RESUME)
     return any(
@@ -178,28 +174,28 @@ def load(raw: Any) -> Config:
 
 
 def load_saved(raw: Any) -> Config:
-    """Returns the typed form of a saved config.json; keys that it lacks get their defaults.
+    """Returns the typed form of a saved config.json; missing keys get their defaults.
 
-    A source, loss, evaluator, update rule, tracker or target whose file is not imported is kept
-    (`foreign.Foreign`), because the model works without it.
+    A source, loss, evaluator, update rule, tracker or target whose file is not imported becomes a
+    `foreign.Foreign`, because the model works without it.
 
     Raises:
       UserError: an unknown key or a wrong type, with its path; a part of the model whose file is
         not imported.
     """
-    return _typed(complete(Config, raw, functools.partial(_foreign, raw)))
+    return _typed(raw, functools.partial(_foreign, raw))
 
 
-def _typed(raw: Any) -> Config:
-    config = schema.parse(Config, raw)
+def _typed(raw: Any, unknown: schema.Unknown = None) -> Config:
+    config = schema.parse(Config, raw, unknown=unknown)
     return dataclasses.replace(config, topology=topology_key(config.topology))
 
 
-def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Any:
-    """Returns a `Foreign` for a plugin's part whose file is not imported, else the group."""
+def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Foreign | None:
+    """Returns a `Foreign` for a user's part whose file is not imported, None for other groups."""
     listed, tag = raw.get("plugins"), f"{kind.kind}/{group['type']}"
     if not isinstance(listed, dict) or tag not in listed:
-        return group
+        return None
     plugin = schema.parse(Plugin, listed[tag], f"config.plugins.{tag}")
     foreign = make_foreign(kind, group, plugin, path)
     is_target = kind.kind == "field" and group.get("side") == "target"

@@ -12,7 +12,6 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, schema
 from big_retrieval.config.evals import Evaluator
 from big_retrieval.config.fields import Field
-from big_retrieval.config.sources import Source
 
 log = logging.getLogger(__name__)
 STEPS = 300  # of a run
@@ -20,14 +19,14 @@ ARGUMENT = "data"  # name of the config argument with the path of the data
 
 Editable = Any  # a ConfigDict, whose attributes have no static types
 
-# Keys that the command line sets while a config file runs, such as "data.path", and "data" for the
-# argument of this name.
+# Keys that the command line sets while a config file runs, such as "data.path"; "data" if the
+# config's argument of this name is set.
 _given: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
 
 
 @contextlib.contextmanager
 def command_line(keys: Iterable[str]) -> Iterator[None]:
-    """Returns a context in which `runlocal` knows the keys of overrides, such as "data.path"."""
+    """Returns a context in which `runlocal` knows the keys that the command line sets."""
     token = _given.set(frozenset(keys))
     try:
         yield
@@ -36,7 +35,7 @@ def command_line(keys: Iterable[str]) -> Iterator[None]:
 
 
 def note_argument(given: bool) -> None:
-    """Notes if a config's argument names the data, as in `:runlocal,data=FOLDER`."""
+    """Records whether a config's argument names the data, as in `:runlocal,data=FOLDER`."""
     _given.set(_given.get() - {ARGUMENT} | ({ARGUMENT} if given else set()))
 
 
@@ -44,14 +43,14 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     """Shrinks a config to what two CPU cores train in about a minute, through the same code.
 
     The structure stays (towers, class tokens, topology, losses, kind of schedule). Sizes shrink,
-    and computation is in float32 without dropout. The data become generated scenes, unless
-    `keep_data` is True or the command line names data by the config's argument `data` or by a key
-    such as `--config.data.path`. On kept data, evaluators stay; if the command line set keys, only
-    evaluators whose data it set. On kept data, fields keep their columns and files; on generated
-    data, they may generate values. A log line names what is left out.
+    and computation is in float32 without dropout. Generated scenes replace the data, unless the
+    command line sets the config's argument `data` or a key such as `--config.data.path`. On kept
+    data, fields keep their columns and files, and evaluators stay; if the command line set keys,
+    only evaluators whose data it set. A log line names the files, weights, data and evaluators that
+    are left out.
 
     Args:
-      keep_data: None keeps data and evaluators only if the command line names them.
+      keep_data: True or False overrides the command line.
     """
     full = schema.parse(Config, c)
     c.unlock()
@@ -59,10 +58,13 @@ def runlocal(c: Editable, keep_data: bool | None = None) -> Editable:
     small = _shrunk(schema.parse(Config, c), keep_data)
     for key, value in schema.to_config_dict(small).items():
         c[key] = value
-    if lost := _left_out(full, small):
+    if full.data.generated:  # evaluators of other generated scenes replace the config's
+        files = {name: x for name, x in full.evals.items() if x.data and not x.data.generated}
+        full = replace(full, best_metric="", evals=files)
+    if lost := list(_lost(schema.to_plain(full), schema.to_plain(small), "config")):
         log.info(
             f":runlocal leaves out {', '.join(lost)}: its towers are small, and its data are "
-            "generated unless they are given"
+            "generated unless the command line sets --config.data.path"
         )
     return c
 
@@ -93,41 +95,16 @@ def _start(phase: Editable) -> float:
     return phase.start_step or phase.start_epoch or 0
 
 
-def _left_out(full: Config, small: Config) -> list[str]:
-    """Returns the files, weights, hard negatives and evaluators that the small config lacks.
-
-    For fields, returns all keys whose values differ between kept and generated data.
-    """
-    lost = [f"config.init.{name}" for name in full.init]
-    for kind in ("tokenizer", "towers", "losses"):
-        for path, old, new in _differences(getattr(full, kind), getattr(small, kind), kind):
-            lost += [path] if isinstance(old, str) and old and not new else []
-    for name, field in full.fields.items():
-        changed = _differences(field.shrunk(), small.fields[name], f"fields.{name}")
-        lost += [key for key, *_ in changed if not key.endswith(".column")]
-    kept = [name for name, part in full.evals.items() if small.evals.get(name) == part]
-    prefixes = tuple(f"{full.evals[name].prefix(name)}/" for name in kept)
-    measured = full.best_metric.startswith(prefixes)
-    if full.best_metric and (measured or not full.data.generated):
-        lost.append("config.best_metric")
-    if full.negatives.count and not small.negatives.count:
-        lost.append("config.negatives")
-    if _other_data(full.data, small.data):
-        lost.insert(0, "config.data")
-    for name, part in full.evals.items() if small.data.generated else ():
-        replaced, generated = small.evals.get(name), part.data is not None and part.data.generated
-        if _other_data(part.data, replaced and replaced.data) and (replaced or not generated):
-            lost.append(f"config.evals.{name}")
-    return lost
-
-
-def _differences(old: Any, new: Any, path: str) -> list[tuple[str, Any, Any]]:
-    return schema.differences(schema.to_plain(old), schema.to_plain(new), f"config.{path}")
-
-
-def _other_data(old: Source | None, new: Source | None) -> bool:
-    """Returns True if a source is of another type or split afterwards."""
-    return any(getattr(old, key, None) != getattr(new, key, None) for key in ("type", "split"))
+def _lost(old: Any, new: Any, path: str) -> Iterator[str]:
+    """Yields the paths of replaced groups (by type or split) and of removed groups and names."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        if any(old.get(key) != new.get(key) for key in ("type", "split")):
+            yield path
+            return
+        for key, value in old.items():
+            yield from _lost(value, new.get(key), f"{path}.{key}")
+    elif old and not new and (isinstance(old, str | Mapping) or path == "config.negatives.count"):
+        yield path
 
 
 def _shrunk(c: Config, keep_data: bool | None) -> Config:
@@ -155,7 +132,7 @@ def _shrunk(c: Config, keep_data: bool | None) -> Config:
         data=data,
     )
     if keep:
-        return replace(small, evals=_evaluators_of(c, named))
+        return replace(small, evals={name: x for name, x in c.evals.items() if name in named})
     if not generated:
         return replace(small, evals=_evaluators_with_data(c))
     if graded:
@@ -190,26 +167,14 @@ def _first(fields: Mapping[str, Field], side: str = "", modality: str = "") -> s
     return ""
 
 
-def _evaluators_of(c: Config, names: set[str]) -> dict[str, Evaluator]:
-    """Returns the evaluators of these names: the command line or an argument gives their data."""
-    if dropped := sorted(set(c.evals) - names):
-        log.info(
-            f"left out: {', '.join(f'config.evals.{name}' for name in dropped)}, as the command "
-            "line gives the training data alone; give "
-            f"--config.evals.{dropped[0]}.data.path, too"
-        )
-    return {name: part for name, part in c.evals.items() if name in names}
-
-
 def _evaluators_with_data(c: Config) -> dict[str, Evaluator]:
-    """Returns the evaluators whose data stay, for a `runlocal` that reads no generated data."""
+    """Returns the evaluators of a `runlocal` that reads no generated data."""
     evals = {}
     for name, part in c.evals.items():
         small, data = part.runlocal() or part, part.data
         if data is not None and not data.generated:
             data = data.runlocal()
             if data.generated:
-                log.info(f"left out: config.evals.{name}, whose data :runlocal does not read")
                 continue
         evals[name] = small if data is None else replace(small, data=data)  # type: ignore
     return evals

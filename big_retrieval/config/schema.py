@@ -1,13 +1,12 @@
 """Conversion between typed dataclasses and ConfigDicts, with strict checks.
 
-The defaults of a run are one tree of frozen dataclasses (`big_retrieval.config`). Config files and
-the command line change its ConfigDict form; `parse` turns that back into the typed tree and rejects
-unknown keys and wrong types.
+Config files and the command line change the ConfigDict form of the defaults
+(`big_retrieval.config`); `parse` turns that back into dataclasses and rejects unknown keys and
+wrong types.
 
-Supported annotations: bool, int, float, str and unions of these, Literal, `X | None`,
-tuple[X, ...], tuple[X, Y], dict[str, X], dataclasses, unions of dataclasses with a Literal key
-`type` that tells them apart, and the base class of a kind of parts, which stands for all registered
-parts (`config/registry.py`).
+Supported annotations: bool, int, float, str and unions of these, Literal, `X | None`, tuple[X,
+...], tuple[X, Y], dict[str, X], dataclasses, unions of dataclasses with a Literal key `type`, and
+the base class of a kind of parts, which stands for all registered parts (`config/registry.py`).
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ import itertools
 import json
 import math
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +27,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.manifest import to_json
 
 T = TypeVar("T")
+Unknown = Callable[[Any, Any, str], Any] | None  # see `parse`
 USUAL_NAMES = {"learning_rate": "lr", "epochs": "total_epochs", "steps": "total_steps"}
 _WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "True or False"}
 
@@ -67,11 +67,12 @@ def to_plain(tree: Any) -> dict[str, Any]:
     return plain(tree)
 
 
-def parse(cls: type[T], raw: Any, path: str = "config") -> T:
+def parse(cls: type[T], raw: Any, path: str = "config", unknown: Unknown = None) -> T:
     """Builds the dataclass `cls` from a ConfigDict or a dictionary, checking every key and type.
 
     Args:
-      raw: the mapping, with all keys of `cls` and no others.
+      unknown: given for saved trees: missing keys then get their defaults, and a part of an unknown
+        type becomes the result of `unknown(kind, group, path)`, or an error if that is None.
 
     Raises:
       UserError: an unknown key (with the nearest known one), a missing key, or a wrong type.
@@ -81,10 +82,19 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
         if key not in hints:
             raise UserError(unknown_key(path, str(key), hints, raw))
     missing = [key for key in hints if key not in raw]
-    if missing:
-        raise UserError(missing_keys(path, missing, next(iter(raw), missing[0])))
-    values = {key: parse_value(hint, raw[key], f"{path}.{key}") for key, hint in hints.items()}
-    return cls(**values)
+    if missing and not unknown:
+        raise UserError(
+            f"{path} has lost its {'keys' if len(missing) > 1 else 'key'} {', '.join(missing)}: "
+            f"change single keys ({path}.{next(iter(raw), missing[0])}=...) instead of replacing "
+            "the group."
+        )
+    return cls(
+        **{
+            key: parse_value(hint, raw[key], f"{path}.{key}", unknown)
+            for key, hint in hints.items()
+            if key in raw
+        }
+    )
 
 
 def _group(raw: Any, path: str) -> Mapping[str, Any]:
@@ -101,9 +111,8 @@ def unknown_key(
     """Returns the error message for an unknown key, with the nearest known one.
 
     Args:
-      known: keys of the group.
       tree: the group with its values; a key of the whole configuration is also searched in its
-        parts.
+        groups.
     """
     known = list(known)
     paths = keys_named(tree, key) if tree and path == "config" else []
@@ -114,11 +123,7 @@ def unknown_key(
 
 
 def keys_named(tree: Mapping[str, Any], name: str, path: str = "config") -> list[str]:
-    """Returns the paths of keys with a name, shortest first: `config.optimizer.lr` for "lr".
-
-    Args:
-      name: last name of a key's path, or a usual synonym.
-    """
+    """Returns the paths of keys with a name or usual synonym, shortest first (`USUAL_NAMES`)."""
     name, paths = USUAL_NAMES.get(name, name), []
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -126,14 +131,6 @@ def keys_named(tree: Mapping[str, Any], name: str, path: str = "config") -> list
         elif key == name:
             paths.append(f"{path}.{key}")
     return sorted(paths, key=lambda x: x.count("."))
-
-
-def missing_keys(path: str, missing: Sequence[str], example: str) -> str:
-    """Returns the error message for a group that was replaced by some of its keys."""
-    return (
-        f"{path} has lost its {'keys' if len(missing) > 1 else 'key'} {', '.join(missing)}: change "
-        f"single keys ({path}.{example}=...) instead of replacing the group."
-    )
 
 
 def as_saved(tree: Any) -> dict[str, Any]:
@@ -151,48 +148,51 @@ def differences(old: Any, new: Any, path: str = "config") -> list[tuple[str, Any
 
 
 def _optional(hint: Any) -> Any:
-    """Returns the type X of `X | None`, for a placeholder."""
     inner = next(arg for arg in typing.get_args(hint) if arg is not type(None))
     return typing.get_origin(inner) or inner
 
 
-def parse_value(hint: Any, raw: Any, path: str) -> Any:
-    """Returns a value of the tree, checked against its annotation, as `parse` does.
-
-    Args:
-      hint: annotation, such as the base class of a kind of parts.
-    """
-    members, variants = members_of(hint), variants_of(hint)
+def parse_value(hint: Any, raw: Any, path: str, unknown: Unknown = None) -> Any:
+    """Returns a value of the tree, checked against its annotation, as `parse` does."""
+    members, variants, kind = members_of(hint), variants_of(hint), kind_of(hint)
     if raw is None and NoneType in members:
         return None
     if variants and (str not in members or isinstance(raw, Mapping)):
-        return _variant(variants, raw, path)
-    values = [arg for arg in members if arg not in (NoneType, kind_of(hint))]
+        raw = _group(raw, path)
+        if raw.get("type") in list(variants):  # a list hashes nothing
+            cls = variants[raw["type"]]
+            return parse(cls, raw if unknown else _switched(variants, raw, path), path, unknown)
+        if kind and unknown and (part := unknown(kind, raw, path)) is not None:
+            return part
+        given = f"is {raw['type']!r}" if "type" in raw else "is missing"
+        raise UserError(f"{path}.type {given}; it must be one of {', '.join(map(repr, variants))}.")
+    if kind and unknown and raw not in list(variants):  # a type given as text
+        unknown(kind, {"type": raw}, path)
+    values = [arg for arg in members if arg not in (NoneType, kind)]
     if len(values) > 1:
         return _scalar_of(values, raw, path)
     (hint,) = values
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
-        return parse(typing.cast(type, hint), raw, path)
+        return parse(typing.cast(type, hint), raw, path, unknown)
     if origin is Literal:
         if raw not in args:
             near = difflib.get_close_matches(str(raw), [str(arg) for arg in args], 1)
             hint_text = f" (did you mean {near[0]!r}?)" if near else ""
-            names = ", ".join(repr(arg) for arg in args)
+            names = ", ".join(map(repr, args))
             raise UserError(f"{path} is {raw!r}; it must be one of {names}{hint_text}.")
         return raw
     if origin is tuple:
-        return _tuple(args, raw, path)
+        return _tuple(args, raw, path, unknown)
     if origin is dict:
         if not isinstance(raw, Mapping):
             raise UserError(f"{path} is a group of named entries, not {raw!r}.")
         _check_names(raw, path, args[0])
-        return {str(key): parse_value(args[1], item, f"{path}.{key}") for key, item in raw.items()}
+        return {key: parse_value(args[1], x, f"{path}.{key}", unknown) for key, x in raw.items()}
     return _scalar(hint, raw, path)
 
 
 def _scalar_of(kinds: Sequence[type], raw: Any, path: str) -> Any:
-    """Checks a value that may have one of several types, such as `bool | float`."""
     for kind in kinds:
         _check_annotation(kind, path)
     if not isinstance(raw, tuple(kinds)) or (isinstance(raw, float) and not math.isfinite(raw)):
@@ -205,8 +205,8 @@ def _check_annotation(hint: Any, path: str) -> None:
     if hint not in (*_WORDS, dict, list):
         raise UserError(
             f"{path} has the annotation {hint}, which no key can have. Use bool, int, float, str, "
-            "Literal, X | None, tuple[X, ...], dict[str, X] or a dataclass of these; several "
-            "dataclasses are told apart by a key `type`."
+            "Literal, X | None, tuple[X, ...], dict[str, X], a dataclass of these, or several "
+            "dataclasses with a key `type`."
         )
 
 
@@ -225,45 +225,31 @@ def _scalar(hint: type, raw: Any, path: str) -> Any:
 
 
 def _check_names(raw: Mapping[Any, Any], path: str, hint: Any = str) -> None:
-    """Raises if a dictionary has keys that are not text, because a saved config makes them text."""
+    """Rejects keys that are not text, because JSON turns them into text."""
     odd = [key for key in raw if not isinstance(key, str)]
     if odd or hint is not str:
         raise UserError(f"{path} has keys of another type than str ({odd}); write them as text.")
 
 
-def _tuple(args: tuple[Any, ...], raw: Any, path: str) -> tuple[Any, ...]:
+def _tuple(args: tuple[Any, ...], raw: Any, path: str, unknown: Unknown) -> tuple[Any, ...]:
     if not isinstance(raw, tuple | list):
         raise UserError(f"{path} is {raw!r}; it must be a tuple, such as {_example(args)}.")
     if len(args) == 2 and args[1] is Ellipsis:
         args = (args[0],) * len(raw)
     if len(args) != len(raw):
         raise UserError(f"{path} is {tuple(raw)!r}; it must have {len(args)} elements.")
-    return tuple(
-        parse_value(arg, item, f"{path}[{i}]")
-        for i, (arg, item) in enumerate(zip(args, raw, strict=True))
-    )
+    pairs = enumerate(zip(args, raw, strict=True))
+    return tuple(parse_value(arg, item, f"{path}[{i}]", unknown) for i, (arg, item) in pairs)
 
 
 def _example(args: tuple[Any, ...]) -> str:
-    """Returns an example of a tuple with elements of these types, for messages."""
     words = {int: "1", float: "0.5", str: "'text'"}
     one = [words.get(arg) or _example(typing.get_args(arg)) for arg in args if arg is not Ellipsis]
     return f"({one[0]},)" if len(one) == 1 else f"({', '.join(one)})"
 
 
-def _variant(variants: Mapping[str, Any], raw: Any, path: str) -> Any:
-    """Parses a group as the dataclass of its type."""
-    if hasattr(raw, "saved_form"):  # a part whose file is not imported
-        return raw
-    raw = _group(raw, path)
-    if raw.get("type") not in list(variants):  # which hashes nothing, as in `complete`
-        given = f"is {raw['type']!r}" if "type" in raw else "is missing"
-        raise UserError(f"{path}.type {given}; it must be one of {', '.join(map(repr, variants))}.")
-    return parse(variants[raw["type"]], _switched(variants, raw, path), path)
-
-
 def _switched(variants: Mapping[str, Any], raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Converts a group of another type whose key `type` alone was changed.
+    """Converts a group whose key `type` alone was changed.
 
     Shared keys stay, new keys get their defaults, and old keys must have their defaults.
     """
@@ -275,7 +261,7 @@ def _switched(variants: Mapping[str, Any], raw: Mapping[str, Any], path: str) ->
         old = to_config_dict(other()).to_dict()
         if any(old[key] != raw[key] for key in set(raw) - keys):
             raise UserError(
-                f"{path}.type is {raw['type']!r}, but the other keys are those of {name!r}: give "
+                f"{path}.type is {raw['type']!r}, but the other keys belong to {name!r}: give "
                 f"the whole group in a config file, as recipe.entry(config.{cls.__name__}(), ...)."
             )
         return to_config_dict(cls()).to_dict() | {key: raw[key] for key in keys & set(raw)}

@@ -1,4 +1,4 @@
-"""Base class of sources of records: `config.data`, and the data of evaluators."""
+"""Base class of sources of records, for `config.data` and the data of evaluators."""
 
 import abc
 from collections.abc import Iterator
@@ -17,21 +17,17 @@ class Source(Part):
 
     A subclass is a frozen dataclass with the key `type`, registered by `@register("source")`. The
     attributes below may be properties of it.
-
-    Attributes:
-      generated: True if the records are generated, so that it opens no files.
-      graded: True if the records are judged pairs, whose documents evaluations rank for each query
-        (`data.judged.graded.GradedPairs`).
-      same_ids: True if a query and a document with the same id are the same text. Rankings then
-        leave out the document (`Ranking.same_id`).
-      has_negatives: True if records may contain hard negatives.
     """
 
     kind: ClassVar[str] = "source"
-    generated: ClassVar[bool] = False
+    generated: ClassVar[bool] = False  # its records are generated, so it opens no files
+    # its records are judged pairs (`data.judged.graded.GradedPairs`): evaluations rank their
+    # documents for each query
     graded: ClassVar[bool] = False
+    # a query and a document with the same id are the same text: rankings then leave out the
+    # document (`Ranking.same_id`)
     same_ids: ClassVar[bool] = False
-    has_negatives: ClassVar[bool] = True
+    has_negatives: ClassVar[bool] = True  # records may contain hard negatives
 
     def check(self, path: str) -> Iterator[str]:
         """Yields an error message for every bad key; `path` is such as `config.data`."""
@@ -54,7 +50,7 @@ class Source(Part):
         other columns keep their names.
 
         Raises:
-          UserError: a file is missing; the message says how to get it.
+          UserError: a file is missing; the message explains how to get it.
         """
 
     def inside(self) -> Iterator["Source"]:
@@ -68,14 +64,13 @@ class Source(Part):
     def runlocal(self) -> "Source":
         """Returns the source for `:runlocal`, by default generated data.
 
-        Generated data replace the config's evaluators. Otherwise, evaluators stay if their data
-        stay.
+        Generated data replace the config's evaluators.
         """
         return default("source", "scenes", count=4000)()
 
 
 def not_empty(source: Any, path: str, what: str) -> Iterator[str]:
-    """Yields an error message if the `path` of a source is empty; `what` is its content."""
+    """Yields an error message if the `path` of a source, `what`, is empty."""
     if not source.path:
         yield f"{path}.path is empty; give the {what}."
 

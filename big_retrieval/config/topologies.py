@@ -1,9 +1,4 @@
-"""Base class of topologies, which normalize and score embeddings.
-
-A configuration holds the type of a topology without keys, `c.topology = "oblique"`, like all
-topologies of the package (`big_retrieval/similarity.py`), or the whole part of a topology with
-keys.
-"""
+"""Base class of topologies, which normalize and score embeddings; see `similarity.py`."""
 
 import abc
 import difflib
@@ -29,9 +24,8 @@ class Topology(Part):
     it has more keys, `config.topology` is the part itself, otherwise its type. Its methods work
     under jit, grad, vmap and shard_map.
 
-    Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions. An
-    embedding has the shape of its representation. Scores are higher for closer embeddings and do
-    not include the logit scale.
+    Representations and embeddings are [..., M, N]: M sub-spheres (class tokens) of N dimensions.
+    Scores are higher for closer embeddings and do not include the logit scale.
     """
 
     kind: ClassVar[str] = "topology"
@@ -90,14 +84,11 @@ class Topology(Part):
         return functools.reduce(operator.add, parts)  # [..., M, N]
 
 
-TopologyKey = str | Topology  # of a config: the type, or the part where it has keys
+TopologyKey = str | Topology  # of a config: the type, or the part if it has keys
 
 
 def topology_part(name: TopologyKey | Mapping[str, Any], path: str = "") -> Topology:
     """Returns the topology of a type or of a saved group of keys; a part is returned as it is.
-
-    Args:
-      name: type, group of keys, or part.
 
     Raises:
       UserError: an unknown type, with the nearest one.
@@ -120,11 +111,7 @@ def topology_part(name: TopologyKey | Mapping[str, Any], path: str = "") -> Topo
 
 
 def topology_key(name: TopologyKey) -> TopologyKey:
-    """Returns the value for a config: the type of a topology without keys, else the part.
-
-    Raises:
-      UserError: an unknown type.
-    """
+    """Returns the value for a config: the type of a topology without keys, else the part."""
     part = topology_part(name, "config.topology")
     has_keys = len(schema.to_plain(part)) > 1  # more than its type
     return part if has_keys else part.type

@@ -17,15 +17,10 @@ AttentionChoice = Literal["auto", "kernel", "plain"]
 
 @dataclass(frozen=True)
 class Fitted:
-    """Initial values of some parameters of a tower.
+    """Initial values of some parameters of a tower."""
 
-    Attributes:
-      params: path below the tower -> array.
-      notes: log messages about changes to the arrays.
-    """
-
-    params: dict[str, Any]
-    notes: list[str]
+    params: dict[str, Any]  # path below the tower -> array
+    notes: list[str]  # log messages about changes to the arrays
 
 
 class Tower(Part):
@@ -34,39 +29,26 @@ class Tower(Part):
     A subclass is a frozen dataclass with the key `type`, registered by `@register("tower")`. The
     attributes below may be keys or properties of it. `models/flops.py` counts the operations of its
     module by tracing it.
-
-    Attributes:
-      modality: modality of the fields that it reads, see `Field.modality`.
-      word_table: name of the parameter [R, W] with a vector for every token, which the module's
-        method `word_table()` gives to tied heads; empty for none.
-      computed_by: keys that a checkpoint's tower must share, because they define the computation;
-        the other keys are table sizes or ways to run it. Empty for all keys.
-      normed: True if it has batch norms (`models.batch_norm.BatchNorm`) with running averages.
-      width: W, of the output vectors.
-      class_tokens: M, vectors per row; 0 if it returns all positions.
-      vocab_size: rows of the word table; None for the vocabulary of the tokenizer.
-      gives_positions: True if it returns all positions [B, L, W], for heads that read them.
-      whole_batch: True if a row's vectors depend on all rows of the batch in training.
-      by_slice: True if they depend on the rows of the micro-batch.
-      remat: what the backward pass computes again; "none" for nothing.
-      scan: True if equal layers run as one compiled layer (on GPUs only with remat=block).
-      depth: blocks that `remat` computes again one at a time.
     """
 
     kind: ClassVar[str] = "tower"
-    modality: ClassVar[str] = ""
+    modality: ClassVar[str] = ""  # of the fields that it reads, see `Field.modality`
+    # parameter [R, W] with a vector for every token, which the module's method `word_table()` gives
+    # to tied heads; empty for none
     word_table: ClassVar[str] = ""
+    # keys that a checkpoint's tower must share, because they define the computation; the other keys
+    # are table sizes or ways to run it. Empty for all keys
     computed_by: ClassVar[tuple[str, ...]] = ()
-    normed: ClassVar[bool] = False
-    width: Any = 0
-    class_tokens: Any = 1
-    vocab_size: Any = None
-    gives_positions: Any = False
-    whole_batch: Any = False
-    by_slice: Any = False
-    remat: Any = "none"
-    scan: Any = False
-    depth: Any = 1
+    normed: ClassVar[bool] = False  # has batch norms (`models.batch_norm.BatchNorm`)
+    width: Any = 0  # W, of the output vectors
+    class_tokens: Any = 1  # M, vectors per row; 0 if it returns all positions
+    vocab_size: Any = None  # rows of the word table; None for the tokenizer's vocabulary
+    gives_positions: Any = False  # returns all positions [B, L, W], for heads that read them
+    whole_batch: Any = False  # vectors depend on all rows of the batch in training
+    by_slice: Any = False  # vectors depend on the rows of the micro-batch
+    remat: Any = "none"  # parts that the backward pass computes again
+    scan: Any = False  # equal layers run as one compiled layer (on GPUs only with remat=block)
+    depth: Any = 1  # blocks that `remat` computes again one at a time
 
     def reads(self, field: Any) -> bool:
         """Returns True if it can read a field; by default, fields of its `modality`."""
@@ -104,8 +86,9 @@ class Tower(Part):
         """
 
     def describe(self) -> str:
-        """Returns a short description for the start of a run."""
-        return f"{self.type!r} of width {self.width}"
+        """Returns a short description, for logs and model cards."""
+        keys = ", ".join(f"{key} {getattr(self, key)}" for key in self.computed_by)
+        return f"{self.type} ({keys or f'width {self.width}'})"
 
     def runlocal(self) -> "Tower":
         """Returns a small version for `:runlocal`."""
@@ -114,12 +97,11 @@ class Tower(Part):
     def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> Fitted:
         """Returns initial values that are not random, such as word vectors of a file.
 
-        It is called once, before the first step of a run. A resumed run or a loaded model does not
-        need the file. `config.init` is applied after it.
+        It is called once, before the first step of a run and before `config.init`. A resumed run or
+        a loaded model does not need the file.
 
         Args:
           drawn: path of a parameter below the tower, such as `words/embedding` -> its random value.
-          tokenizer: tokenizer of the run.
         """
         return Fitted({}, [])
 

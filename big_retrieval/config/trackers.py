@@ -15,16 +15,12 @@ class Tracker(Part):
     """Base class of trackers.
 
     A subclass is a frozen dataclass with the key `type`, registered by `@register("tracker")`.
-
-    Attributes:
-      title: name, for messages.
-      closing: seconds to send the remaining rows at the end of a run.
     """
 
     kind: ClassVar[str] = "tracker"
     named_by_type: ClassVar[bool] = True
-    title: ClassVar[str] = "the tracker"
-    closing: ClassVar[float] = 10.0
+    title: ClassVar[str] = "the tracker"  # name, for messages
+    closing: ClassVar[float] = 10.0  # seconds to send the remaining rows at the end of a run
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """Yields an error message for every bad key, and for what this machine lacks."""

@@ -1,15 +1,12 @@
 """Base class of update rules, the parts of the kind "optimizer"; rules are in train/rules.py.
 
-A rule turns gradients into updates, which the learning rate then scales. It knows nothing of rate,
-schedule, clipping and frozen parameters. A custom rule, in a config file or an imported module:
+A rule turns gradients into updates, which the learning rate then scales. Rate, schedule, clipping
+and frozen parameters are not its task. A custom rule:
 
-    @config.register("optimizer")
-    @dataclass(frozen=True)
-    class Signs(config.UpdateRule):
-        type: Literal["signs"] = "signs"
+  @config.register("optimizer") @dataclass(frozen=True) class Signs(config.UpdateRule): type:
+    Literal["signs"] = "signs"
 
-        def build(self, context):
-            return optax.scale_by_sign()
+  def build(self, context): return optax.scale_by_sign()
 """
 
 import abc
@@ -27,14 +24,11 @@ if TYPE_CHECKING:
 
 
 class UpdateRule(Part):
-    """Base class of update rules: frozen dataclasses with the key `type`.
-
-    Attributes:
-      applies_decay: True if the result of `build` adds `context.weight_decay` times the parameter.
-        Otherwise the trainer adds it (decoupled weight decay, as in AdamW).
-    """
+    """Base class of update rules: frozen dataclasses with the key `type`."""
 
     kind: ClassVar[str] = "optimizer"
+    # True if the result of `build` adds `context.weight_decay` times the parameter. Otherwise the
+    # trainer adds it (decoupled weight decay, as in AdamW).
     applies_decay: ClassVar[bool] = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -58,5 +52,4 @@ class Same(UpdateRule):
     type: Literal["same"] = "same"
 
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
-        """Never called: the trainer builds the run's rule instead."""
-        raise NotImplementedError
+        raise NotImplementedError  # the trainer builds the run's rule instead

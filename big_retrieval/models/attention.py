@@ -39,7 +39,7 @@ def choose_kernel(
     Args:
       choice: the key `attention` of a tower.
       shape: B, L, W.
-      dropout: rate that is in effect.
+      dropout: rate in effect.
 
     Raises:
       UserError: the choice is "kernel", and no kernel can compute this attention.
@@ -63,10 +63,7 @@ def choose_kernel(
     if not reason:
         return "tpu" if platform == "tpu" else "gpu"
     if choice == "kernel":
-        raise UserError(
-            f"attention 'kernel' of a tower cannot run: {reason}. Set the tower's attention to "
-            "'auto'."
-        )
+        raise UserError(f"attention 'kernel' of a tower cannot run: {reason}. Set it to 'auto'.")
     return "plain"
 
 
@@ -106,9 +103,9 @@ class Attention(nn.Module):
         """[B, L, W] -> [B, L, W].
 
         Args:
-          mask: [B or 1, L], true (or not 0) at the keys that count; None for all. With a
-            `kernel` other than "plain", only the first keys of a row may be true. A row without
-            keys gives finite values without meaning.
+          mask: [B or 1, L], true (or not 0) at the keys that count; None for all. With a `kernel`
+            other than "plain", only the first keys of a row may be true. A row without keys gives
+            finite values without meaning.
           bias: added to the scores, broadcast to [B, H, L, L]; None for nothing.
         """
         width = x.shape[-1]
@@ -151,8 +148,8 @@ class Attention(nn.Module):
 def join_parts(params: Mapping[str, Any], heads: int) -> dict[str, Any]:
     """Replaces query, key and value in the parameters of `Attention` (kernel "tpu") by "joint".
 
-    `joint_kernel` gives its kernel [W, 3 W] and bias [3 W]. A loop over layers then joins the
-    parameters, and splits their gradients, once instead of in every pass.
+    A loop over layers then joins the parameters (`joint_kernel`), and splits their gradients, once
+    instead of in every pass.
     """
     parts = [params[name] for name in _PARTS]
     joint = {key: joint_kernel([part[key] for part in parts], heads) for key in ("kernel", "bias")}

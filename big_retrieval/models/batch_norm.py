@@ -1,9 +1,9 @@
 """Batch normalization, with running averages for evaluations.
 
-Batch statistics are means over all axes except the last. Towers and heads run under jit with
-automatic sharding, so on every mesh the statistics cover the global batch, or the encoded slice of
-it. Rows without an optional field hold zeros and are left out of the statistics. The model sets
-these rows (`counting`), so no tower or head passes them to its batch norms.
+Batch statistics are means over all axes except the last. Under automatic sharding they cover the
+global batch, or the encoded slice of it, on every mesh. Rows without an optional field contain
+zeros and are left out of the statistics. The model sets these rows (`counting`), so no tower or
+head passes them to its batch norms.
 """
 
 import contextlib
@@ -41,12 +41,10 @@ class BatchNormed:
 
     @property
     def whole_batch(self) -> bool:
-        """True if a row's vector depends on all rows of the batch in training."""
         return self.normed and not self.frozen_stats and self.batch_stats == "batch"
 
     @property
     def by_slice(self) -> bool:
-        """True if a row's vector depends on the rows of its micro-batch."""
         return self.normed and not self.frozen_stats and self.batch_stats == "slice"
 
     def check_slices(self, config: Config, path: str) -> Iterator[str]:
@@ -55,8 +53,8 @@ class BatchNormed:
         if size is not None and size < config.batch_size and self.whole_batch:
             yield (
                 f"config.microbatch {size}: the batch norms of {path} need the whole batch at "
-                f"once; give {path}.batch_stats 'slice' (they then go by {size} rows each, "
-                f"which is not the same training), {path}.frozen_stats, or no config.microbatch."
+                f"once. Set {path}.batch_stats to 'slice' (statistics of {size} rows change the "
+                f"training), set {path}.frozen_stats, or drop config.microbatch."
             )
 
 
@@ -117,7 +115,6 @@ def _normalise_backward(saved: Any, cotangents: Any) -> tuple[Any, ...]:
 
 
 def _mean(x: jax.Array, present: jax.Array | None) -> jax.Array:
-    """Returns the mean [C] of the counted rows over all axes except the last."""
     axes = tuple(range(x.ndim - 1))
     if present is None:
         return jnp.mean(x, axes)
@@ -125,14 +122,12 @@ def _mean(x: jax.Array, present: jax.Array | None) -> jax.Array:
 
 
 def _count(x: jax.Array, present: jax.Array | None) -> Any:
-    """Returns the number of counted values per channel."""
     if present is None:
         return x.size // x.shape[-1]
     return jnp.sum(present) * (x.size // x.shape[0] // x.shape[-1])
 
 
 def _by_row(present: jax.Array, x: jax.Array) -> jax.Array:
-    """Reshapes [B] to [B, 1, ...], to broadcast with x [B, ..., C]."""
     return present.reshape(-1, *(1,) * (x.ndim - 1))
 
 
@@ -140,18 +135,14 @@ normalise.defvjp(_normalise, _normalise_backward)
 
 
 class BatchNorm(nn.Module):
-    """Batch normalization; parameters `scale`, `bias`, collection `batch_stats` `mean`, `var`.
+    """Batch normalization; parameters `scale`, `bias`, collection `batch_stats` `mean`, `var`."""
 
-    Attributes:
-      average: True normalizes by the running averages and does not change them. False normalizes
-        by the batch; the averages then move a tenth of the way to its mean and unbiased variance
-        if the collection is mutable.
-      dtype: type of the result; statistics are in float32 or wider.
-    """
-
+    # True normalizes by the running averages and does not change them. False normalizes by the
+    # batch; the averages then move a tenth of the way to its mean and unbiased variance if the
+    # collection is mutable.
     average: bool
     scale_init: Initializer = initializers.ones
-    dtype: Dtype = jnp.float32
+    dtype: Dtype = jnp.float32  # of the result; statistics are in float32 or wider
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -186,8 +177,8 @@ def _counted(x: jax.Array) -> jax.Array | None:
     present = _COUNTED.get()
     if present is not None and present.shape != x.shape[:1]:
         raise UserError(
-            f"a batch norm got an array of the shape {x.shape} in a batch of {present.size} rows, "
-            "and some rows may lack the field. The first axis must be the rows."
+            f"A batch norm got an array of the shape {x.shape} in a batch of {present.size} rows "
+            "that may lack the field. The first axis must be the rows."
         )
     return present
 

@@ -106,14 +106,11 @@ class TextTransformer(nn.Module):
 
     Intermediates (sown): "embedding" [B, L + M - 1, W] (after ln_embedding, if any),
     "layer_outputs", "final" [B, L + M - 1, W] (after ln_final, if any).
-
-    Attributes:
-      max_length: tokens of the longest text, for the position table; None for the length of the
-        first call.
     """
 
     spec: Bert
     vocab_size: int
+    # tokens of the longest text, for the position table; None for the length of the first call
     max_length: int | None = None
     dtype: Dtype = jnp.float32
 
@@ -150,7 +147,6 @@ class TextTransformer(nn.Module):
         return pooled(x, tiled, spec.pool, spec.class_tokens)  # [B, M, W]
 
     def _embed(self, tiled: Tiled) -> jax.Array:
-        """Returns word plus position embeddings, [B, L+M-1, W] in `dtype`."""
         m = self.spec.class_tokens
         extra = 0 if self.spec.pool == "last" else m - 1  # positions of the copies
         length = tiled.ids.shape[1] - m + 1
@@ -158,8 +154,8 @@ class TextTransformer(nn.Module):
         rows = stored_rows(self, "position_embedding", rows)
         if length + extra > rows:
             raise UserError(
-                f"texts have {length} tokens, but the text tower was built "
-                f"for at most {rows - extra}: shorten the field's length."
+                f"Texts have {length} tokens, but the text tower was built for at most "
+                f"{rows - extra}: shorten the field's length."
             )
         std = self.spec.embedding_std
         stds = (0.02, 0.01) if std is None else (std, std)  # CLIP's by default
@@ -193,7 +189,6 @@ class TextTransformer(nn.Module):
         return bias
 
     def _table(self, name: str, rows: int, axis: str, std: float) -> jax.Array:
-        """Returns a learned [rows, W] table from N(0, std^2)."""
         init, shape = initializers.normal(std), (rows, self.spec.width)
         return parameter(self, name, init, shape, (axis, "embed"))
 
@@ -205,10 +200,9 @@ class TextTransformer(nn.Module):
 def relative_buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:
     """Returns the bucket of each pair of positions (T5 and MPNet, both directions), int32 [L, L].
 
-    Entry [i, j] is the bucket of j - i. One half of the buckets is for keys before the query, the
-    other half for keys after it. In each half, the first half has one bucket per distance; the
-    others grow with the logarithm of the distance up to `farthest`, and the last one has all
-    larger distances.
+    Entry [i, j] is the bucket of j - i: one half of the buckets is for keys before the query, the
+    other for keys after it. In each half, the first half has one bucket per distance; the others
+    grow with the logarithm of the distance, and the last one has all distances above `farthest`.
     """
     ahead = np.arange(length)[None, :] - np.arange(length)[:, None]  # [L, L]
     half, distance = count // 2, np.abs(ahead)

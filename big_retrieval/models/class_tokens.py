@@ -9,19 +9,12 @@ from big_retrieval.models.layers import wide
 
 
 class Tiled(NamedTuple):
-    """Texts with M - 1 additional tokens, L' = L + M - 1.
+    """Texts with M - 1 additional tokens, L' = L + M - 1."""
 
-    Attributes:
-      ids: int [B, L'].
-      mask: [B, L'], true (or 1) at tokens.
-      place: int32 [B or 1, L'], row of the position table.
-      copy: int32 [B or 1, L'], index of the class token, 0 to M - 1; -1 elsewhere.
-    """
-
-    ids: jax.Array
-    mask: jax.Array
-    place: jax.Array
-    copy: jax.Array
+    ids: jax.Array  # int [B, L']
+    mask: jax.Array  # [B, L'], true (or 1) at tokens
+    place: jax.Array  # int32 [B or 1, L'], row of the position table
+    copy: jax.Array  # int32 [B or 1, L'], index of the class token, 0 to M - 1; -1 elsewhere
 
 
 def tile_first(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
@@ -38,11 +31,11 @@ def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
     """Repeats the last token of each row `times` times; all copies have its position."""
     end = jnp.sum(mask.astype(jnp.int32), axis=1, keepdims=True) - 1  # [B, 1]
     order = jnp.arange(ids.shape[1] + times - 1)[None]  # [1, L']
-    behind = order - end  # [B, L'], 0 at the last token
-    place = order - jnp.clip(behind, 0, times - 1)
+    after = order - end  # [B, L'], 0 at the last token
+    place = order - jnp.clip(after, 0, times - 1)
     ids = jnp.take_along_axis(ids, jnp.maximum(place, 0), axis=1)
-    copy = jnp.where((behind >= 0) & (behind < times), behind, -1)
-    return Tiled(ids, (behind < times).astype(mask.dtype), place, copy)
+    copy = jnp.where((after >= 0) & (after < times), after, -1)
+    return Tiled(ids, (after < times).astype(mask.dtype), place, copy)
 
 
 def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:
@@ -71,11 +64,10 @@ def weigh_as_one(copy: jax.Array, times: int, causal: bool = False) -> jax.Array
     """Returns a bias of attention that gives M class tokens together the weight of one.
 
     A token that sees m class tokens adds -log m to their scores. A model with one class token then
-    computes the same for M equal copies of it.
+    computes the same for M = `times` equal copies of it.
 
     Args:
       copy: [B or 1, L'], see `Tiled`.
-      times: M.
       causal: True if a copy sees only itself and earlier copies.
 
     Returns:

@@ -46,7 +46,7 @@ def _program_flops(jaxpr: Any) -> int:
 def inner_programs(params: Mapping[str, Any]) -> Iterator[Any]:
     """Yields the programs inside an equation: calls, loops, recomputation, custom derivatives."""
     for value in params.values():
-        program = getattr(value, "jaxpr", value)  # of a closed one, the program inside
+        program = getattr(value, "jaxpr", value)  # opens a closed one
         if hasattr(program, "eqns"):
             yield program
 

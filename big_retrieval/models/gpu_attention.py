@@ -11,10 +11,7 @@ from big_retrieval.runtime.mesh_axes import axis_size, logical_axes, on_each_dev
 
 
 def obstacle(shape: tuple[int, int, int], dtype: Any, causal: bool, bias: jax.Array | None) -> str:
-    """Returns why cuDNN cannot compute an attention; empty if it can.
-
-    `shape` is [L, H, d] of one device.
-    """
+    """Returns why cuDNN cannot compute an attention of [L, H, d] per device; empty if it can."""
     if bias is not None:
         return "biases to the scores are not passed to cuDNN"
     mesh = jax.sharding.get_abstract_mesh()
@@ -41,7 +38,6 @@ def cudnn_attention(
 
     Args:
       mask: [B or 1, L], true only at the first keys of each row; None for all keys.
-      causal: position i attends to 0 .. i only.
     """
 
     def compute(q: jax.Array, k: jax.Array, v: jax.Array, *counts: jax.Array) -> jax.Array:

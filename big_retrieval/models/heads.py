@@ -64,7 +64,7 @@ class Projection(Head):
                 f"{tower.class_tokens}, each a sub-sphere already: set it to None."
             )
         elif spheres < 1 or dim % spheres:
-            yield f"{path}.dim {dim} is no multiple of {path}.spheres {spheres}."
+            yield f"{path}.dim {dim} is not a multiple of {path}.spheres {spheres}."
 
     def embedding_shape(self, config: Config, field: str, vocab_size: int) -> tuple[int, int]:
         tokens, dim = super().embedding_shape(config, field, vocab_size)
@@ -151,20 +151,14 @@ class Mlp(BatchNormed, Head):
 
 
 class MlpHead(nn.Module):
-    """Module of an `Mlp`: `fc1`, activation, `fc2`, and `bn` if set; kernels start Xavier-uniform.
-
-    `dtype` is the type of the operands.
-    """
+    """Module of an `Mlp`: `fc1`, activation, `fc2`, perhaps `bn`; kernels start Xavier-uniform."""
 
     spec: Mlp
     dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, tokens: jax.Array, *, train: bool = False) -> jax.Array:
-        """Class tokens [B, M, W] -> raw embeddings [B, M, dim], in float32 or wider.
-
-        `train`: the batch norm uses the batch's statistics and moves its running averages.
-        """
+        """Class tokens [B, M, W] -> raw embeddings [B, M, dim], in float32 or wider."""
         hidden, out = self.spec.hidden or tokens.shape[-1], wide(self.dtype)
         init = initializers.xavier_uniform()
         fc1 = Dense(hidden, ("embed", "mlp"), init, use_bias=False, name="fc1", dtype=self.dtype)

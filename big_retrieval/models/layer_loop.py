@@ -1,9 +1,8 @@
 """Loop over layers that stores gradients in the order in which it computes them.
 
-The transpose of `lax.scan` writes the gradients of the parameters from the last layer to the
-first. XLA for TPUs does not see that this fills the arrays, and sets them to zero before: 254
-thousand cycles in two layers of width 768, or 2% of the forward and backward pass of 32 images.
-Here the backward pass writes from the first index to the last.
+The transpose of `lax.scan` writes the gradients of the parameters from the last layer to the first,
+and XLA for TPUs sets these arrays to zero before: 2% of the forward and backward pass of 32 images
+in two layers of width 768. Here the backward pass writes from the first index to the last.
 """
 
 import functools
@@ -28,9 +27,6 @@ def loop_layers(
 
     Gives the values and gradients of `lax.scan` with `jax.checkpoint(layer)`. Gradients reach `x`,
     `params` and `bias`. Forward-mode derivatives are not supported.
-
-    Args:
-      params: parameters of each layer, with equal shapes.
     """
     depth = len(params)
 

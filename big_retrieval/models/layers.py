@@ -1,16 +1,11 @@
 """Linen building blocks of the transformer towers.
 
-Conventions of the package:
-
-* All parameters carry logical axis names (`nn.with_logical_partitioning`), biases and scales, too:
-  "embed" (model width), "mlp", "heads" (the joined H * d axis), "vocab", "position", "class_token",
-  "patch_in", "projection". Activations between blocks carry ("batch", "length", "embed_act").
-  Without logical axis rules, the names have no effect.
-* `dtype` is the type of the computation. Parameters and the statistics of LayerNorm and softmax are
-  in float32, or in `dtype` if it is wider.
-* Random bits come from the rng collection "dropout", which is used only in training with a rate
-  above 0. The bits of a row depend on its index in the global batch (`rows`) and on nothing else
-  of the batch, so slices and meshes do not change them.
+* All parameters have logical axis names: "embed" (model width), "mlp", "heads" (the joined H * d
+axis), "vocab", "position", "class_token", "patch_in", "projection". Activations between blocks have
+("batch", "length", "embed_act"). * `dtype` is the type of the computation. Parameters and the
+statistics of LayerNorm and softmax are in float32, or in `dtype` if it is wider. * Random bits come
+from the rng collection "dropout", only in training with a rate above 0. They depend on the row's
+index in the global batch (`rows`), so slices and meshes do not change them.
 """
 
 import dataclasses
@@ -59,7 +54,6 @@ def _gelu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[ja
 
 
 def _normal_cdf(x: jax.Array) -> jax.Array:
-    """Computes Phi(x), the standard normal distribution function."""
     return 0.5 + 0.5 * jax.lax.erf(x * 0.5**0.5)
 
 
@@ -72,8 +66,6 @@ ACTIVATIONS = {
 
 
 def uniform(bound: float) -> Initializer:
-    """Returns an initializer that draws from U(-bound, bound)."""
-
     def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Any:
         del out_sharding
         return jax.random.uniform(key, shape, dtype, -bound, bound)
@@ -104,7 +96,7 @@ class BlockInit:
 
     @classmethod
     def text(cls, width: int, depth: int) -> "BlockInit":
-        """Returns CLIP's for text: normal, residual outputs scaled down by sqrt(2 depth)."""
+        """Returns CLIP's initializers for text: normal, outputs scaled by 1 / sqrt(2 depth)."""
         residual = initializers.normal((2 * depth * width) ** -0.5)
         zeros = initializers.zeros
         return cls(
@@ -118,24 +110,18 @@ class BlockInit:
 
 
 class Dense(nn.Module):
-    """x @ kernel + bias over the last axis: [..., I] -> [..., features].
-
-    Attributes:
-      axes: logical names of the kernel's two axes; the bias carries the second.
-      out_dtype: type of the result; None for `dtype`.
-    """
+    """x @ kernel + bias over the last axis: [..., I] -> [..., features]."""
 
     features: int
-    axes: tuple[str, str]
+    axes: tuple[str, str]  # logical names of the kernel's two axes; the bias has the second
     kernel_init: Initializer
     bias_init: Initializer = initializers.zeros
     use_bias: bool = True
-    out_dtype: Dtype = None
+    out_dtype: Dtype = None  # type of the result; None for `dtype`
     dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., I] -> [..., features] in `dtype`, or in `out_dtype`."""
         out = self.out_dtype or self.dtype
         shape = (x.shape[-1], self.features)
         kernel = parameter(self, "kernel", self.kernel_init, shape, self.axes)
@@ -155,7 +141,6 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., D] -> [..., D] in `dtype`."""
         shape, axes = x.shape[-1:], ("embed",)
         scale = parameter(self, "scale", initializers.ones, shape, axes)
         bias = parameter(self, "bias", initializers.zeros, shape, axes)
@@ -194,33 +179,18 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, rows: jax.Array | None = None) -> jax.Array:
-        """[B, L, W] -> [B, L, W]; `rows`: see `dropout`."""
-        fc1 = Dense(
-            self.hidden,
-            ("embed", "mlp"),
-            self.inits.fc1,
-            self.inits.fc1_bias,
-            name="fc1",
-            dtype=self.dtype,
+        init_1, init_2 = (
+            (self.inits.fc1, self.inits.fc1_bias),
+            (self.inits.fc2, self.inits.fc2_bias),
         )
-        fc2 = Dense(
-            x.shape[-1],
-            ("mlp", "embed"),
-            self.inits.fc2,
-            self.inits.fc2_bias,
-            name="fc2",
-            dtype=self.dtype,
-        )
+        fc1 = Dense(self.hidden, ("embed", "mlp"), *init_1, name="fc1", dtype=self.dtype)
+        fc2 = Dense(x.shape[-1], ("mlp", "embed"), *init_2, name="fc2", dtype=self.dtype)
         y = ACTIVATIONS[self.activation](fc1(x))  # [B, L, F]
         return fc2(dropout(y, self.dropout, rows))
 
 
 def parameter(
-    module: nn.Module,
-    name: str,
-    init: Initializer,
-    shape: tuple[int, ...],
-    axes: tuple[str, ...],
+    module: nn.Module, name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str, ...]
 ) -> jax.Array:
     """Returns a parameter of `module` with a logical name for each axis, as a plain array.
 
@@ -249,7 +219,7 @@ def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype)
 
     Operands are cast to `dtype`; accumulation and result are in `out_dtype`. On CPUs, one product
     of [B*L, I] rows is faster. On TPUs the rows keep their axes: joined rows prevent the fusion
-    with the following activation (in whole training steps even if L is a multiple of 8).
+    with the following activation.
     """
     if traced_platform() == "tpu":
         return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=out_dtype)
@@ -265,7 +235,6 @@ class _Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, rows: jax.Array) -> jax.Array:
-        """[B, ...] and row indices [B] -> [B, ...]."""
         key = self.make_rng("dropout")
 
         def keep(row: jax.Array) -> jax.Array:

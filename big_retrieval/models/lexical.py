@@ -1,4 +1,4 @@
-"""The lexical head: a representation with one number for every term of a vocabulary.
+"""The lexical head: a representation with one value for every term of a vocabulary.
 
 Layer norm, projection onto the vocabulary, pooling over positions, activation. This is the head of
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR,
@@ -24,7 +24,7 @@ from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation
 from big_retrieval.models.layers import ACTIVATIONS as TRANSFORMS
 from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
-from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
+from big_retrieval.models.pooling import Backward, max_pool, mean_pool
 from big_retrieval.similarity import unit
 from big_retrieval.sparse.terms import Terms, check_rule, terms_of_size
 
@@ -58,7 +58,7 @@ ACTIVATIONS = {
 @register("head")
 @dataclass(frozen=True)
 class Lexical(Head):
-    """One number per word piece, pooled over the positions of a text or image (SPLADE, VDR)."""
+    """One value per word piece, pooled over the positions of a text or image (SPLADE, VDR)."""
 
     lexical: ClassVar[bool] = True
     reads_positions: ClassVar[bool] = True
@@ -72,10 +72,10 @@ class Lexical(Head):
     bias_init: float = 0.0  # its initial value; below 0, few terms are active at first
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
     pooling: Literal["max", "mean"] = "max"  # over the positions
-    pooling_top_k: int | None = None  # mean: number of largest values; None for all
+    pooling_top_k: int | None = None  # number of largest values in the mean; None for all
     pool_padding: bool = False  # padding takes part, as in the VDR authors' code
     # word pieces that are terms: "all", "words" (no special or unused ones), "ascii" (words in
-    # ASCII), or ids from a number on, such as "1000-"
+    # ASCII), or all ids from a value on, such as "1000-"
     terms: str = "all"
     normalise: bool = False  # to norm 1 over the terms
     # the gate of evaluations, indexes and searches (VDR, Eq. 4): it keeps the `top_k` largest terms
@@ -109,11 +109,10 @@ class Lexical(Head):
             yield f"{path}.terms is {reason}."
 
     def embedding_shape(self, config: Config, field: str, vocab_size: int) -> tuple[int, int]:
-        """Returns (1, V); V is 0 if neither the config nor `vocab_size` gives it."""
         # Images have the terms of the texts that they are compared with.
         towers = (config.towers[config.fields[field].tower], *config.towers.values())
         rows = next(filter(None, (tower.vocab_size for tower in towers)), vocab_size)
-        return 1, len(terms_of_size(self.terms, rows)) if rows else 0
+        return 1, len(terms_of_size(self.terms, rows)) if rows else 0  # 0 if V is unknown
 
     def build(self, terms: Terms | None, **module: Any) -> nn.Module:
         assert terms is not None
@@ -122,7 +121,6 @@ class Lexical(Head):
     def embed(
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
     ) -> jax.Array:
-        """Pools the positions [B, L, W] of the mask, or all, to [B, 1, V]."""
         table = tower.word_table() if self.tied else None
         return module(tokens, arrays.get("mask"), table)[:, None]
 
@@ -139,17 +137,15 @@ class LexicalHead(nn.Module):
       `ln/scale`, `ln/bias` [D] (with `layer_norm`).
       `kernel` [V, D] from N(0, 1 / D) (unless tied).
       `bias` [V] from `bias_init` (with `use_bias`).
-
-    Attributes:
-      terms: word-piece ids of the V terms, such as range(999, 30522). A tied head reads these rows
-        of the word table; consecutive ones need no look-up.
-      dtype: type of the operands; logits are accumulated in float32 or wider.
     """
 
     spec: Lexical
+    # word-piece ids of the V terms. A tied head reads these rows of the word table; consecutive
+    # ones need no look-up
     terms: Sequence[int]
-    options: PoolingOptions = PoolingOptions()
-    dtype: Dtype = jnp.float32
+    block: int | None = None  # see `max_pool`, as for `backward`
+    backward: Backward = "auto"
+    dtype: Dtype = jnp.float32  # of the operands; logits are accumulated in float32 or wider
 
     @nn.compact
     def __call__(
@@ -163,9 +159,6 @@ class LexicalHead(nn.Module):
           hidden: [B, L, D]; masked positions must be finite.
           mask: [B, L], true (or 1) at tokens; None for all. A row without tokens gives 0.
           table: word table [R, D] of a tied head.
-
-        Raises:
-          UserError: see `max_pool`.
         """
         spec = self.spec
         width, count = hidden.shape[-1], len(self.terms)
@@ -182,15 +175,15 @@ class LexicalHead(nn.Module):
             terms = None  # this kernel has the rows of the terms only, in their order
         bias = None
         if spec.use_bias:
-            init, axes = initializers.constant(spec.bias_init), ("vocab",)
-            bias = parameter(self, "bias", init, (count,), axes)
+            init = initializers.constant(spec.bias_init)
+            bias = parameter(self, "bias", init, (count,), ("vocab",))
         operands = (hidden, table, bias, None if spec.pool_padding else mask)
         activation = ACTIVATIONS[spec.activation]
-        how: Any = {"columns": terms, "dtype": self.dtype, "options": self.options}
+        how: Any = {"columns": terms, "dtype": self.dtype, "block": self.block}
         if spec.pooling == "mean":
             out = mean_pool(*operands, activation=activation, top_k=spec.pooling_top_k, **how)
         else:
-            pooled, positions = max_pool(*operands, **how)
+            pooled, positions = max_pool(*operands, backward=self.backward, **how)
             self.sow("intermediates", "positions", positions)
             out = activation(pooled)  # it is non-decreasing, so the order does not matter
         return unit(out, -1) if spec.normalise else out  # [B, V]

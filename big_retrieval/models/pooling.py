@@ -30,20 +30,6 @@ ROW_AXES = ("data", "fsdp")  # mesh axes of the batch
 WIDTH_AXIS = "fsdp"  # the one that also shards the kernel's D
 
 
-@dataclasses.dataclass(frozen=True)
-class PoolingOptions:
-    """Settings of the blocked loop.
-
-    Attributes:
-      block: columns of a block; None for `block_size`.
-      backward: derivative of max pooling, "sparse" or "dense" (see `pooling_rules`); "auto" is
-        sparse on a CPU and dense elsewhere.
-    """
-
-    block: int | None = None
-    backward: Backward = "auto"
-
-
 def max_pool(
     hidden: jax.Array,
     kernel: jax.Array,
@@ -52,7 +38,8 @@ def max_pool(
     *,
     columns: Sequence[int] | None = None,
     dtype: Dtype | None = None,
-    options: PoolingOptions | None = None,
+    block: int | None = None,
+    backward: Backward = "auto",
 ) -> tuple[jax.Array, jax.Array]:
     """Computes the largest logit per column, max over l of (hidden @ kernel.T + bias)[b, l, v].
 
@@ -69,20 +56,22 @@ def max_pool(
       columns: rows of the kernel that are the V columns, in this order; None for all R. A `range`
         of consecutive ones needs no look-up.
       dtype: type of the operands, by default of `hidden`; accumulated in float32 or wider.
+      block: columns of a block; None for `block_size`.
+      backward: form of the derivative, "sparse" or "dense" (see `pooling_rules`); "auto" is sparse
+        on a CPU and dense elsewhere.
 
     Returns:
       pooled: [B, V], float32 or wider; -1e30 without a gradient in rows without any position.
       positions: of the maxima, uint8 or wider, [B, V]; without meaning in such rows.
 
     Raises:
-      UserError: shapes do not fit, a column is not a row of the kernel, or the block is below 1.
+      UserError: shapes do not fit, or a column is not a row of the kernel.
     """
-    options = options or PoolingOptions()
-    platform, backward = traced_platform(), options.backward
+    platform = traced_platform()
     dense = backward == "dense" or (backward == "auto" and platform != "cpu")
     rule = Max(dense, joint=platform == "tpu")
     inputs = PoolingInputs(hidden, kernel, bias, mask)
-    pooled, positions = _pool(rule, inputs, columns, dtype, options)
+    pooled, positions = _pool(rule, inputs, columns, dtype, block)
     if mask is not None:
         some = jnp.any(jnp.asarray(mask, bool), axis=1)[:, None]  # [B, 1]
         pooled = jnp.where(some, pooled, EXCLUDED)
@@ -99,7 +88,7 @@ def mean_pool(
     top_k: int | None = None,
     columns: Sequence[int] | None = None,
     dtype: Dtype | None = None,
-    options: PoolingOptions | None = None,
+    block: int | None = None,
 ) -> jax.Array:
     """Computes the mean over positions of activation(hidden @ kernel.T + bias), [B, V].
 
@@ -111,7 +100,7 @@ def mean_pool(
       top_k: average only this number of the largest values per column, at least 1; None for all.
     """
     inputs = PoolingInputs(hidden, kernel, bias, mask)
-    return _pool(Mean(activation, top_k), inputs, columns, dtype, options or PoolingOptions())[0]
+    return _pool(Mean(activation, top_k), inputs, columns, dtype, block)[0]
 
 
 def _pool(
@@ -119,7 +108,7 @@ def _pool(
     inputs: PoolingInputs,
     columns: Sequence[int] | None,
     dtype: Dtype | None,
-    options: PoolingOptions,
+    block: int | None,
 ) -> tuple[jax.Array, Any]:
     """Checks the arguments, distributes the work over the mesh, and runs it."""
     inputs = jax.tree.map(jnp.asarray, inputs)
@@ -142,7 +131,7 @@ def _pool(
         rule=rule,
         columns=local,
         first=selected[0] if isinstance(selected, range) else 0,
-        block=min(options.block or block_size(positions, pooling=pooling), local),
+        block=min(block or block_size(positions, pooling=pooling), local),
         dtype=jnp.dtype(dtype or inputs.hidden.dtype),
         rows=axes,
         width=WIDTH_AXIS if sharded else None,
@@ -168,31 +157,19 @@ def consecutive(columns: Sequence[int]) -> Sequence[int]:
 def block_size(
     positions: int, platform: str | None = None, pooling: Literal["max", "mean"] = "max"
 ) -> int:
-    """Returns the columns of a block.
+    """Returns the columns of a block: 512 on a CPU, 1,024 for max pooling on a TPU.
 
-    A TPU fuses the reduction of max pooling with the product, and the tiles of its derivative with
-    the products that read them, unless blocks are large. Million cycles of 29,522 columns forward
-    and backward, as the compiler estimates them (1,024 columns and two reductions, [256, 49, 768]
-    on v5e: 23.7):
-
-      block                         512   1,024   2,048   4,096
-      v5e, [256, 49, 768]           20.1   17.8    17.3    18.1
-      v5e, [256, 77, 768], masked   29.9   26.2    24.9    26.9
-      v5e, [64, 256, 768], masked   27.4   24.9    23.3    25.3
-      v6e, [256, 77, 768], masked           19.1    28.8    30.5
-      the same, MiB of temporaries            76     683   1,304
-
-    A GPU stores the logits, and reads and writes the gradient of the positions once per block.
-    Forward and backward of [4096, 77, 768] on an H200: 192 ms and 1.7 GiB of temporaries with
-    blocks of 256, 128 ms and 20.3 GiB with blocks of 8,192.
+    Otherwise the power of two from 128 to 4,096 whose logits in float32 fill 2 GiB on a GPU, 512
+    MiB on a TPU. A TPU fuses the reduction of max pooling with the product, and the tiles of its
+    derivative with the products that read them, unless blocks are large: 29,522 columns of [256,
+    77, 768] take 19 million cycles forward and backward on v6e with blocks of 1,024, 29 with 2,048
+    (compiler's estimate). A GPU stores the logits, and reads and writes the gradient of the
+    positions once per block: [4096, 77, 768] on an H200 takes 192 ms with blocks of 256, 128 ms
+    with 8,192 (20 GiB of temporaries).
 
     Args:
       positions: b * L of one device.
       platform: "cpu", "gpu" or "tpu"; None for `traced_platform`.
-
-    Returns:
-      512 on a CPU, 1,024 for max pooling on a TPU; otherwise the power of two from 128 to 4,096
-      whose logits in float32 fill 2 GiB on a GPU, 512 MiB on a TPU.
     """
     platform = platform or traced_platform()
     if platform == "cpu":
@@ -217,7 +194,6 @@ def _select_rows(inputs: PoolingInputs, columns: Sequence[int], more: int) -> Po
 
 
 def _check(inputs: PoolingInputs, columns: Sequence[int]) -> None:
-    """Raises a UserError if shapes do not fit, or a column is not a row of the kernel."""
     rows = len(inputs.kernel)
     if not len(columns) or min(columns) < 0 or max(columns) >= rows:
         raise UserError(f"columns must be some of the {rows} rows of the kernel, 0 to {rows - 1}.")

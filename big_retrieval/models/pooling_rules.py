@@ -20,20 +20,13 @@ from big_retrieval.models.layers import EXCLUDED, wide
 
 @flax.struct.dataclass
 class PoolingInputs:
-    """Arrays to project and pool, or the gradients of the first three in float32 or wider.
+    """Arrays to project and pool, or the gradients of the first three in float32 or wider."""
 
-    Attributes:
-      hidden: [B, L, D].
-      kernel: [R, D]; some or all of its rows are the columns. In a block, [C, D].
-      bias: [V], or None. In a block, [C].
-      mask: bool [B, L], the positions that take part; None for all.
-      rows: int32 [V], the kernel's row of every column; None for consecutive rows and in a block.
-    """
-
-    hidden: jax.Array
-    kernel: jax.Array
-    bias: Any
-    mask: jax.Array | None = None
+    hidden: jax.Array  # [B, L, D]
+    kernel: jax.Array  # [R, D]; some or all of its rows are the columns. In a block, [C, D]
+    bias: Any  # [V], or None. In a block, [C]
+    mask: jax.Array | None = None  # bool [B, L], the positions that take part; None for all
+    # int32 [V], the kernel's row of every column; None for consecutive rows and in a block
     rows: jax.Array | None = None
 
 
@@ -44,15 +37,12 @@ class Max:
     `forward` pools a block to [B, C] and returns an array [B, C], or None, for `backward`, which
     computes the gradients of sum(g * pooled), g [B, C], and adds `d_hidden` to the one of `hidden`.
     `Mean` has the same methods.
-
-    Attributes:
-      dense: form of the derivative, see the module.
-      joint: compute maximum and position in one reduction, which a TPU fuses with the product
-        without storing logits: 4.8 instead of 14.5 million cycles on v5e for 29,522 columns of
-        [256, 49, 768]. Two reductions cost less on a CPU; GPUs were not measured.
     """
 
-    dense: bool
+    dense: bool  # form of the derivative, see the module
+    # compute maximum and position in one reduction, which a TPU fuses with the product without
+    # storing logits: 4.8 instead of 14.5 million cycles on v5e for 29,522 columns of
+    # [256, 49, 768]. Two reductions cost less on a CPU; GPUs were not measured.
     joint: bool = False
 
     def forward(self, block: PoolingInputs) -> tuple[jax.Array, jax.Array]:
@@ -65,7 +55,7 @@ class Max:
     def backward(
         self, block: PoolingInputs, saved: jax.Array, g: jax.Array, d_hidden: jax.Array
     ) -> PoolingInputs:
-        """Ignores the mask: a masked position won only in rows without any other, where g is 0."""
+        # The mask is ignored: a masked position won only in rows without any other, where g is 0.
         form = _dense if self.dense else _sparse
         d_hidden, d_kernel = form(block, saved, g, d_hidden)
         return PoolingInputs(d_hidden, d_kernel, jnp.sum(g, axis=0))
@@ -97,9 +87,8 @@ def _largest_jointly(tile: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _dense(
     block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Multiplies twice by the tile that is g at the maxima and 0 elsewhere."""
     index = jnp.arange(d_hidden.shape[1], dtype=position.dtype)[:, None]  # [L, 1]
-    tile = jnp.where(position[:, None] == index, g[:, None], 0)  # [B, L, C]
+    tile = jnp.where(position[:, None] == index, g[:, None], 0)  # [B, L, C], g at the maxima
     tile = tile.reshape(-1, g.shape[1]).astype(block.hidden.dtype)  # [B*L, C]
     flat = block.hidden.reshape(-1, block.hidden.shape[-1])  # [B*L, D]
     more = _matmul(tile, block.kernel).reshape(d_hidden.shape)  # [B, L, D]
@@ -109,10 +98,6 @@ def _dense(
 def _sparse(
     block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Gathers C rows and adds C rows per sample.
-
-    Two loops: a single one works on two blocks [C, D] at once, too large for a core's cache.
-    """
     kernel = block.kernel.astype(d_hidden.dtype)  # [C, D]
     bounds = "promise_in_bounds"
 
@@ -125,23 +110,19 @@ def _sparse(
         return won.add(g[i][:, None] * kernel, mode=bounds)
 
     count = g.shape[0]
+    # A single loop would use two blocks [C, D] at once, too large for a core's cache.
     d_kernel = jax.lax.fori_loop(0, count, gather, jnp.zeros_like(kernel), unroll=min(4, count))
     return jax.lax.fori_loop(0, count, scatter, d_hidden), d_kernel
 
 
 @dataclasses.dataclass(frozen=True)
 class Mean:
-    """The mean of an elementwise, non-decreasing activation over the positions that take part.
-
-    Attributes:
-      top_k: average only this number of the largest values per column; None for all.
-    """
+    """The mean of an elementwise, non-decreasing activation over the positions that take part."""
 
     activation: Callable[[jax.Array], jax.Array]
-    top_k: int | None = None
+    top_k: int | None = None  # average only this number of the largest values; None for all
 
     def forward(self, block: PoolingInputs) -> tuple[jax.Array, None]:
-        """Pools to 0 if no position takes part; saves nothing."""
         tile, mask = _biased(_logits(block), block), block.mask  # [B, L, C]
         count = jnp.full(tile.shape[:1], tile.shape[1]) if mask is None else jnp.sum(mask, axis=1)
         if self.top_k is not None and self.top_k < tile.shape[1]:
@@ -154,7 +135,6 @@ class Mean:
     def backward(
         self, block: PoolingInputs, saved: None, g: jax.Array, d_hidden: jax.Array
     ) -> PoolingInputs:
-        """Differentiates the forward pass, whose tiles are computed again."""
         del saved
 
         def pool(hidden: jax.Array, kernel: jax.Array, bias: Any) -> jax.Array:

@@ -1,12 +1,12 @@
 """The blocked loop over columns, forward and backward, on one device or on a mesh.
 
-The last block starts early enough to be whole, so the kernel is never padded or copied; the columns
-that it shares with the block before do not count twice.
+The last block starts early enough to be full, so the kernel is never padded or copied; columns that
+it shares with the block before count once.
 
-On a mesh every device works on its own rows and columns. The kernel is gathered over the axis of
-its width when it enters. The gradient of the kernel is summed over the axes of the rows, the
-gradient of the positions over the axis of the columns. The derivative is written outside
-`shard_map`, which thus never transposes a collective.
+On a mesh every device works on its rows and columns. The kernel is gathered over the axis of its
+width. The gradient of the kernel is summed over the axes of the rows, the gradient of the positions
+over the axis of the columns. The derivative is written outside `shard_map`, which thus never
+transposes a collective.
 """
 
 import dataclasses
@@ -24,43 +24,30 @@ from big_retrieval.runtime.mesh_axes import on_each_device
 
 @dataclasses.dataclass(frozen=True)
 class PoolingCore:
-    """The static part of a computation.
-
-    Attributes:
-      columns: V on one device.
-      first: the kernel's row of the first column, if rows are consecutive.
-      block: columns of a block.
-      dtype: type of the operands.
-      rows: mesh axes of the rows; empty on one device.
-      width: the one of them that also shards the kernel's D, or None.
-      tensor: mesh axis of the columns, or None.
-    """
+    """The static part of a computation."""
 
     rule: Max | Mean
-    columns: int
-    first: int
-    block: int
-    dtype: Any
-    rows: tuple[str, ...] = ()
-    width: str | None = None
-    tensor: str | None = None
+    columns: int  # V on one device
+    first: int  # the kernel's row of the first column, if rows are consecutive
+    block: int  # columns of a block
+    dtype: Any  # of the operands
+    rows: tuple[str, ...] = ()  # mesh axes of the rows; empty on one device
+    width: str | None = None  # the one of them that also shards the kernel's D, or None
+    tensor: str | None = None  # mesh axis of the columns, or None
 
     @property
     def blocks(self) -> int:
-        """Number of blocks."""
         return -(-self.columns // self.block)
 
     @property
     def entering(self) -> PoolingInputs:
-        """Layout of the inputs on the mesh."""
         rows: Any = P(self.rows or None)
         columns: Any = P(self.tensor)
         replicated: Any = P()
         return PoolingInputs(rows, columns, columns, rows, replicated)
 
     @property
-    def pooled(self) -> P:
-        """Layout of [B, V] arrays."""
+    def pooled(self) -> P:  # [B, V]
         return P(self.rows or None, self.tensor)
 
     def operands(self, inputs: PoolingInputs) -> PoolingInputs:
@@ -78,11 +65,9 @@ class PoolingCore:
         return jax.lax.dynamic_update_slice_in_dim(x, block, self.start(index), axis=-1)
 
     def start(self, index: jax.Array) -> jax.Array:
-        """Returns the first column of a block."""
         return jnp.minimum(index * self.block, self.columns - self.block)
 
     def inputs_of(self, inputs: PoolingInputs, index: jax.Array) -> PoolingInputs:
-        """Returns the inputs of a block."""
         if inputs.rows is None:
             start = self.first + self.start(index)
             kernel = jax.lax.dynamic_slice_in_dim(inputs.kernel, start, self.block)  # [C, D]
@@ -104,11 +89,8 @@ class PoolingCore:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def pool(core: PoolingCore, inputs: PoolingInputs) -> tuple[jax.Array, Any]:
-    """Returns all columns pooled, [B, V], and the rule's saved array, [B, V] or None.
-
-    The saved array has no gradient.
-    """
-    return _forward(core, inputs)[0]
+    """Returns all columns pooled, [B, V], and the rule's saved array, [B, V] or None."""
+    return _forward(core, inputs)[0]  # the saved array has no gradient
 
 
 def _forward(core: PoolingCore, inputs: PoolingInputs) -> tuple[tuple[jax.Array, Any], Any]:
@@ -139,8 +121,6 @@ pool.defvjp(_forward, _backward)
 
 
 def _local_forward(core: PoolingCore, inputs: PoolingInputs) -> tuple[jax.Array, Any]:
-    """Pools the rows and columns of one device."""
-
     def pool_block(index: jax.Array) -> Any:
         return core.rule.forward(core.inputs_of(inputs, index))
 
@@ -156,8 +136,6 @@ def _local_forward(core: PoolingCore, inputs: PoolingInputs) -> tuple[jax.Array,
 def _local_backward(
     core: PoolingCore, inputs: PoolingInputs, saved: Any, g: jax.Array
 ) -> PoolingInputs:
-    """Computes the gradients of one device."""
-
     def step(index: Any, total: PoolingInputs) -> PoolingInputs:
         # False for columns of the block before, whose gradient has been added already.
         fresh = core.start(index) + jnp.arange(core.block) >= index * core.block  # [C]

@@ -21,24 +21,19 @@ from big_retrieval.models.word_vectors import fit_words
 
 
 class GruLayer(nn.Module):
-    """A gated recurrent unit of one direction, with the gates and the two biases of PyTorch's.
+    """A gated recurrent unit of one direction, with PyTorch's gates and two biases.
 
-        r = sigmoid(W_r x + b_r + U_r h + c_r)      reset gate
-        z = sigmoid(W_z x + b_z + U_z h + c_z)      update gate
-        n = tanh(W_n x + b_n + r (U_n h + c_n))     proposal
-        h' = (1 - z) n + z h
+      r = sigmoid(W_r x + b_r + U_r h + c_r)      reset gate z = sigmoid(W_z x + b_z + U_z h + c_z)
+        update gate n = tanh(W_n x + b_n + r (U_n h + c_n))     proposal h' = (1 - z) n + z h
 
     Parameters: `input_kernel [I, 3 H]` (W), `input_bias [3 H]` (b), `hidden_kernel [H, 3 H]` (U),
-    `hidden_bias [3 H]` (c), the gates in the order r, z, n: PyTorch's `weight_ih`, `bias_ih`,
+    `hidden_bias [3 H]` (c), gates in the order r, z, n: PyTorch's `weight_ih`, `bias_ih`,
     `weight_hh` and `bias_hh`, the matrices transposed. All start from U(+-1 / sqrt(H)).
-
-    Attributes:
-      features: H.
-      dtype: type of the product with the inputs. The recurrence is in float32 or wider, because it
-        adds up the rounding of all steps.
     """
 
-    features: int
+    features: int  # H
+    # of the product with the inputs. The recurrence is in float32 or wider, because it adds up the
+    # rounding of all steps.
     dtype: Dtype = jnp.float32
 
     @nn.compact
@@ -112,16 +107,13 @@ class Gru(Tower):
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return RecurrentText(self, vocab_size, **module)
 
-    def describe(self) -> str:
-        return f"a GRU of width {self.width}, read at {self.read!r}"
-
     def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> Fitted:
         if not self.glove:
             return super().first_values(drawn, tokenizer)
         return fit_words(self.glove, self.table, drawn(self.table), tokenizer)
 
     def runlocal(self) -> "Gru":
-        words = self.words if self.glove else min(32, self.words)  # a file's vectors keep theirs
+        words = self.words if self.glove else min(32, self.words)  # a file sets the size
         return dataclasses.replace(self, width=min(64, self.width), words=words)
 
 
@@ -146,8 +138,7 @@ class RecurrentText(nn.Module):
         """
         del train, rows  # nothing is random
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
-        init = initializers.normal(1.0)
-        table = parameter(self, self.spec.table, init, shape, axes)
+        table = parameter(self, self.spec.table, initializers.normal(1.0), shape, axes)
         x = look_up(table, ids)  # [B, L, words]
         mask = mask.astype(bool)
         forward, backward = (

@@ -36,7 +36,6 @@ class GraphLayer(nn.Module):
 
     @nn.compact
     def __call__(self, v: jax.Array) -> jax.Array:
-        """[B, R, W] -> [B, R, W] in `dtype`."""
         width, init = v.shape[-1], uniform(v.shape[-1] ** -0.5)
 
         def dense(name: str, x: jax.Array, axes: tuple[str, str]) -> jax.Array:
@@ -72,9 +71,6 @@ class RegionGraph(BatchNormed, Tower):
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return RegionGraphNetwork(self, **module)
 
-    def describe(self) -> str:
-        return f"{self.depth} graph layers and a GRU of width {self.width}"
-
     def at_depth(self, depth: int) -> "RegionGraph":
         return dataclasses.replace(self, depth=depth)
 
@@ -96,10 +92,7 @@ class RegionGraphNetwork(nn.Module):
     def __call__(
         self, features: jax.Array, boxes: jax.Array, *, train: bool = False, rows: Any = None
     ) -> jax.Array:
-        """Features [B, R, F], in the order of the GRU, and unused boxes -> [B, 1, W] in `dtype`.
-
-        `train`: normalize by the batch and move the running averages.
-        """
+        """Features [B, R, F], in the order of the GRU, and unused boxes -> [B, 1, W] in `dtype`."""
         del boxes, rows  # nothing is random
         spec, average = self.spec, self.spec.frozen_stats or not train
         init = initializers.xavier_uniform()
@@ -167,10 +160,7 @@ class RegionTransformerNetwork(nn.Module):
     def __call__(
         self, features: jax.Array, boxes: jax.Array, *, train: bool = False, rows: Any = None
     ) -> jax.Array:
-        """Features [B, R, F], boxes [B, R, 4] -> [B, R + 1, W] in `dtype`, first the full image.
-
-        `train` turns dropout on; `rows`: see `layers.dropout`.
-        """
+        """Features [B, R, F], boxes [B, R, 4] -> [B, R + 1, W] in `dtype`, first the full image."""
         spec = self.spec
         boxes = boxes.astype(wide(self.dtype))
         area = (boxes[..., 2:3] - boxes[..., :1]) * (boxes[..., 3:] - boxes[..., 1:2])

@@ -69,9 +69,8 @@ class ResidualBlock(nn.Module):
             y = Convolution(features, size, stride, name=f"conv{k}", dtype=self.dtype)(y)
             y = BatchNorm(self.average, name=f"bn{k}", dtype=self.dtype)(y)
         if x.shape != y.shape:
-            x = Convolution(y.shape[-1], 1, self.stride, name="downsample_conv", dtype=self.dtype)(
-                x
-            )
+            size, name = (y.shape[-1], 1, self.stride), "downsample_conv"
+            x = Convolution(*size, name=name, dtype=self.dtype)(x)
             x = BatchNorm(self.average, name="downsample_bn", dtype=self.dtype)(x)
         return jax.nn.relu(x + y)
 
@@ -98,12 +97,10 @@ class ResNet(BatchNormed, Tower):
 
     @property
     def depth(self) -> int:
-        """Blocks."""
         return sum(self.blocks)
 
     @property
-    def width(self) -> int:
-        """Channels of the last stage: size of the vector."""
+    def width(self) -> int:  # of the last stage
         return self.stem * 2 ** (len(self.blocks) - 1) * (4 if self.bottleneck else 1)
 
     def check(self, config: Config, path: str) -> Iterator[str]:
@@ -113,9 +110,6 @@ class ResNet(BatchNormed, Tower):
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> nn.Module:
         return ResidualNetwork(self, **module)
-
-    def describe(self) -> str:
-        return f"stages of {', '.join(map(str, self.blocks))} blocks, width {self.width}"
 
     def runlocal(self) -> "ResNet":
         return dataclasses.replace(self, stem=16, blocks=(1,) * len(self.blocks))
@@ -146,18 +140,13 @@ class ResidualNetwork(nn.Module):
     def __call__(
         self, images: jax.Array, *, train: bool = False, rows: jax.Array | None = None
     ) -> jax.Array:
-        """[B, S, S, 3], normalized floats -> [B, 1, W] in `dtype`.
-
-        `train`: normalize by the batch and move the running averages, unless they are frozen.
-        """
+        """[B, S, S, 3], normalized floats -> [B, 1, W] in `dtype`."""
         del rows  # nothing is random
         spec, average = self.spec, self.spec.frozen_stats or not train
-        x = Convolution(spec.stem, 7, 2, name="conv1", dtype=self.dtype)(
-            images
-        )  # [B, S/2, S/2, stem]
-        x = jax.nn.relu(BatchNorm(average, name="bn1", dtype=self.dtype)(x))
+        conv1 = Convolution(spec.stem, 7, 2, name="conv1", dtype=self.dtype)
+        x = BatchNorm(average, name="bn1", dtype=self.dtype)(conv1(images))  # [B, S/2, S/2, stem]
         halo: Any = ((1, 1), (1, 1))
-        x = nn.max_pool(x, (3, 3), (2, 2), halo)  # [B, S/4, S/4, stem]
+        x = nn.max_pool(jax.nn.relu(x), (3, 3), (2, 2), halo)  # [B, S/4, S/4, stem]
         block = nn.remat(ResidualBlock) if spec.remat == "block" else ResidualBlock
         for name, inner, stride in self._layout():
             x = block(inner, stride, spec.bottleneck, average, name=name, dtype=self.dtype)(x)

@@ -23,29 +23,20 @@ class RetrievalModel(nn.Module):
     """Towers and heads of all fields.
 
     The parameter tree has one entry per tower (`image/...`) and one per head (`image_head/...`).
-
-    Attributes:
-      towers: configs by name.
-      fields: configs by name.
-      vocab_size: rows of the text towers' word tables, unless their config sets it.
-      terms: field with a lexical head that it does not share -> word pieces that are its terms.
-      dtype: type of the computations; parameters are float32.
-      keep_raw: also return raw embeddings, for losses with another topology than the run.
-      keep_vectors: fields whose tower vectors are also returned, for the modules of losses.
     """
 
-    towers: Mapping[str, Tower]
+    towers: Mapping[str, Tower]  # configs by name
     fields: Mapping[str, Field]
     topology: TopologyKey
-    vocab_size: int
+    vocab_size: int  # rows of the text towers' word tables, unless their config sets it
+    # field with a lexical head that it does not share -> word pieces that are its terms
     terms: Mapping[str, Terms] = dataclasses.field(default_factory=dict)
-    dtype: Any = jnp.float32
-    keep_raw: bool = False
-    keep_vectors: tuple[str, ...] = ()
+    dtype: Any = jnp.float32  # of the computations; parameters are float32
+    keep_raw: bool = False  # return raw embeddings, for losses with another topology than the run
+    keep_vectors: tuple[str, ...] = ()  # fields whose tower vectors are returned, for losses
 
     def __hash__(self) -> int:
-        """Hashes the dictionaries' entries, so that `_flops` can cache its counts."""
-        parts = (self.towers, self.fields, self.terms)
+        parts = (self.towers, self.fields, self.terms)  # dictionaries; `_flops` caches by this hash
         return hash((*(tuple(part.items()) for part in parts), self.topology, self.vocab_size))
 
     @nn.compact
@@ -66,7 +57,7 @@ class RetrievalModel(nn.Module):
 
         Returns:
           Embeddings [B, M, N], float32, of every given field. Lexical fields have [B, 1, V], and
-          their texts `bow` (term ids).
+            their texts `bow` (term ids).
         """
         run, products = topology_part(self.topology), topology_part("inner")
         towers = {
@@ -112,12 +103,9 @@ class RetrievalModel(nn.Module):
 
     @nn.nowrap
     def field_flops(self, name: str, *, backward: bool = False) -> int:
-        """Returns the operations of a field's tower and head for one row.
+        """Returns the operations of a field's tower and head for one row, perhaps with `backward`.
 
         A field with `same_input_as` counts only its head.
-
-        Args:
-          backward: count the forward and the backward pass.
         """
         tower_name, source = self.fields[name].tower, self.fields[name].same_input_as
 
@@ -145,26 +133,22 @@ def example_row(fields: Mapping[str, Field]) -> dict[str, dict[str, jax.Array]]:
 
 @functools.lru_cache(maxsize=64)
 def _flops(model: RetrievalModel, names: tuple[str, ...], backward: bool) -> int:
-    """Returns the operations of some fields together; see `RetrievalModel.field_flops`."""
     inputs = {name: model.example_inputs()[name] for name in names}
     # Unboxed while traced: under a mesh, `unbox` constrains shardings, which needs arrays.
     drawn = jax.eval_shape(lambda: nn.unbox(model.init(jax.random.key(0), inputs)))
     params, stats = drawn.pop("params"), drawn
 
     def value(params: Any, stats: Any) -> jax.Array:
-        how: Any = {"train": backward, "rngs": {"dropout": jax.random.key(0)}}
-        reps: Any = model.apply({"params": params, **stats}, inputs, **how)
+        rngs = {"dropout": jax.random.key(0)}
+        reps: Any = model.apply({"params": params, **stats}, inputs, train=backward, rngs=rngs)
         return sum((jnp.sum(reps.embeddings[name]) for name in names), jnp.zeros(()))
 
     return traced_flops(jax.value_and_grad(value) if backward else value, params, stats)
 
 
 def make_model(config: Config, vocab_size: int, words: Words | None = None) -> RetrievalModel:
-    """Returns the model of a checked config.
-
-    Args:
-      words: the tokenizer; None if only the number of terms matters.
-    """
+    """Returns the model of a checked config; without `words`, terms have the right number only."""
+    losses = config.losses.values()
     return RetrievalModel(
         towers=config.towers,
         fields=config.encoded,
@@ -172,9 +156,9 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
         vocab_size=vocab_size,
         terms=lexical_terms(config, vocab_size, words),
         dtype=DTYPES[config.dtype],
-        keep_raw=any(loss.other_topology(config) for loss in config.losses.values()),
+        keep_raw=any(loss.other_topology(config) for loss in losses),
         keep_vectors=tuple(
-            sorted({name for loss in config.losses.values() for name in loss.reads_vectors(config)})
+            sorted({name for loss in losses for name in loss.reads_vectors(config)})
         ),
     )
 

@@ -3,11 +3,11 @@
 Scores never leave VMEM. A grid step computes some rows of a batch for one group of heads: the
 fewest heads whose values fill whole tiles of 128 lanes (two heads of 64, one of 128, eight of 80).
 
-* The joint product [B, L, 3 W] holds query, key and value of a group next to each other
-  (`joint_kernel`), so a grid step reads one block [R, L, 3 N]. A mesh axis may divide the groups.
-* The forward pass stores maximum and inverse sum per query. The gradient pass needs no output.
-* Each device computes its rows and heads. The derivative is written outside `shard_map`, which thus
-  never transposes a collective, and works inside a region that is manual over other axes.
+* The joint product [B, L, 3 W] has query, key and value of a group next to each other
+(`joint_kernel`), so a grid step reads one block [R, L, 3 N]. A mesh axis may divide the groups. *
+The forward pass stores maximum and inverse sum per query. The gradient pass needs no output. * Each
+device computes its rows and heads. The derivative is written outside `shard_map`, which thus never
+transposes a collective, and works inside a region that is manual over other axes.
 """
 
 import functools
@@ -39,7 +39,7 @@ _F32 = jnp.float32
 def obstacle(length: int, width: int, heads: int, dtype: Any, bias: jax.Array | None) -> str:
     """Returns why the kernels cannot compute an attention; empty if they can.
 
-    `width` and `heads` are the ones of one device.
+    `width` and `heads` are per device.
     """
     if bias is not None and bias.shape[1:3] != (1, 1):
         return "biases depend on the query or the head"
@@ -71,9 +71,9 @@ def joint_kernel(parts: Sequence[jax.Array], heads: int) -> jax.Array:
 
 
 def tpu_attention(x: jax.Array, bias: jax.Array, row: jax.Array | None, spec: Spec) -> jax.Array:
-    """Computes softmax(q k^T / sqrt(d) + row) v, [B, L, W], without dropout.
+    """Computes softmax(q k^T / sqrt(d) + row) v, [B, L, W], without dropout or communication.
 
-    It needs no communication. Gradients reach `x` and `bias`, but not `row`.
+    Gradients reach `x` and `bias`, but not `row`.
 
     Args:
       x: [B, L, 3 W] from a product with `joint_kernel`; L is a multiple of 8.
@@ -138,7 +138,7 @@ def _specs(x: jax.Array, row: jax.Array | None) -> tuple[Any, Any, tuple[str, ..
 def _is_interpreted() -> bool:
     """Returns True on CPUs, where Pallas interprets the kernels.
 
-    jax refuses interpreted kernels where values vary over a mesh axis, so it does not check them.
+    jax refuses interpreted kernels if values vary over a mesh axis, so it does not check them.
     """
     return traced_platform() == "cpu"
 

@@ -1,13 +1,13 @@
 """Bodies of the Pallas kernels of `tpu_attention`: rows of a batch for one group of heads.
 
 Scores are transposed, [keys, queries]: maxima and sums over keys are elementwise operations on
-registers, and scaling a query is a product with a row. Values and gradients of a head are
-computed as [d, L], so heads are stacked by sublanes.
+registers, and scaling a query is a product with a row. Values and gradients of a head are computed
+as [d, L], so heads are stacked by sublanes.
 """
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -26,17 +26,11 @@ def queries_per_pass(length: int) -> int:
 
 
 class Spec(NamedTuple):
-    """Static properties of an attention.
+    """Static properties of an attention."""
 
-    Attributes:
-      heads: H.
-      keys: number of keys before the padding.
-      causal: position i attends to 0 .. i only.
-    """
-
-    heads: int
-    keys: int
-    causal: bool = False
+    heads: int  # H
+    keys: int  # before the padding
+    causal: bool = False  # position i attends to 0 .. i only
 
 
 # Reads a block of one row of the batch: (first token, stop, first lane, stop) -> array.
@@ -88,8 +82,7 @@ class _Row(NamedTuple):
         """Computes exp(x / sqrt(d)), with one product for the scale and the base."""
         return jnp.exp2(x * (self.size**-0.5 * math.log2(math.e)))
 
-    def transposed(self, x: _Read) -> jax.Array:
-        """Returns the tokens as [N, L]."""
+    def transposed(self, x: _Read) -> jax.Array:  # [N, L]
         return x(0, self.length, 0, self.n).T
 
     @property
@@ -108,8 +101,8 @@ def forward_rows(x_ref: Any, *refs: Any, spec: Spec, size: int) -> None:
     """Computes values and statistics of a block [R, L, 3 N] of the joint product.
 
     Args:
-      *refs: the block of additions to the scores, if any, values [R, L, N] and statistics
-        [R, 1, S, L]: for each head the maximum and the inverse sum.
+      *refs: the block of additions to the scores, if any, values [R, L, N] and statistics [R, 1, S,
+        L]: for each head the maximum and the inverse sum.
     """
     *row_refs, y_ref, stats_ref = refs
 
@@ -151,8 +144,8 @@ def backward_rows(
       x_ref: the block [R, L, 3 N].
       stats_ref: see `forward_rows`.
       dy_ref: gradients of the values [R, L, N].
-      *refs: the block of additions to the scores, if any, the gradients [R, L, 3 N], and
-        their sum over all rows so far [8, 3 N], the same in each of the 8 rows.
+      *refs: the block of additions to the scores, if any, the gradients [R, L, 3 N], and their sum
+        over all rows so far [8, 3 N], the same in each of the 8 rows.
     """
     *row_refs, dx_ref, db_ref = refs
     n = dy_ref.shape[2]
@@ -171,7 +164,8 @@ def backward_rows(
             heads = [_head_gradients(row, dy, arrays, stats, a, start, stop) for a in row.heads]
             passes.append([jnp.concatenate(parts) for parts in zip(*heads, strict=True)])
         dq, dk, dv = zip(*passes, strict=True)
-        gradients = [jnp.concatenate(dq, axis=1), _sum(dk), _sum(dv)]
+        dk, dv = (functools.reduce(jnp.add, parts) for parts in (dk, dv))
+        gradients = [jnp.concatenate(dq, axis=1), dk, dv]
         return [gradient.astype(dx_ref.dtype).T for gradient in gradients]  # [L, N] each
 
     def store(r: Any, gradients: list[jax.Array]) -> None:
@@ -226,10 +220,6 @@ def _reader(ref: Any, r: Any, first: int) -> _Read:
         return ref[r, start:stop, first + low : first + high]
 
     return read
-
-
-def _sum(arrays: Sequence[jax.Array]) -> jax.Array:
-    return functools.reduce(jnp.add, arrays)
 
 
 def _dot(x: jax.Array, y: jax.Array, x_axis: int, y_axis: int) -> jax.Array:

@@ -1,7 +1,7 @@
 """Transformer layers: config keys, the block, and the stack (unrolled, scanned, recomputed).
 
-In all forms, the module that calls `run_layers` owns the parameters of layer i:
-`layers_i/{ln_1, attention/{query, key, value, out}, ln_2, mlp/{fc1, fc2}}`.
+In all forms, the module that calls `run_layers` owns the parameters of layer i: `layers_i/{ln_1,
+attention/{query, key, value, out}, ln_2, mlp/{fc1, fc2}}`.
 """
 
 import dataclasses
@@ -34,30 +34,21 @@ _POLICIES: dict[str, Callable[..., bool] | None] = {
 
 
 class Layers:
-    """Keys of a tower or head with equal layers, read by `run_layers`.
-
-    Attributes:
-      heads: attention heads.
-      mlp: hidden width of the MLPs.
-      norm: "pre" or "post".
-      inner_dropout: dropout after the activation of the MLP, too, as in PyTorch's layers.
-      attention: see `choose_kernel`.
-      scan: run the layers as a loop.
-      remat: parts that the backward pass computes again: "none"; "block", all of a block; "dots",
-        all except products with parameters.
-    """
+    """Keys of a tower or head with equal layers, read by `run_layers`."""
 
     depth: Any = 1
-    heads: Any = 1
-    mlp: Any = 1
-    norm: Any = "pre"
+    heads: Any = 1  # attention heads
+    mlp: Any = 1  # hidden width of the MLPs
+    norm: Any = "pre"  # or "post"
     causal: Any = False
     epsilon: Any = 1e-5
     activation: Any = "gelu"
     dropout: Any = 0.0
-    inner_dropout: Any = False
-    attention: Any = "plain"
-    scan: Any = False
+    inner_dropout: Any = False  # also after the activation of the MLP, as in PyTorch's layers
+    attention: Any = "plain"  # see `choose_kernel`
+    scan: Any = False  # run the layers as a loop
+    # parts that the backward pass computes again: "none"; "block", all of a block; "dots", all
+    # except products with parameters
     remat: Any = "none"
 
 
@@ -80,9 +71,7 @@ class Transformer(Layers, Tower):
         if count < self.least_tokens:
             yield f"{path}.class_tokens is {count}; it must be at least {self.least_tokens}."
         if self.pool == "mean" and count > 1:
-            yield (
-                f"{path}.pool 'mean' makes one token; {path}.class_tokens is {count}: set it to 1."
-            )
+            yield f"{path}.pool 'mean' gives one token: set {path}.class_tokens {count} to 1."
         if self.pool == "first" and count == 0:
             yield f"{path}.pool 'first' needs {path}.class_tokens of 1 or more."
         if self.attention == "kernel" and self.dropout:
@@ -112,12 +101,6 @@ class Transformer(Layers, Tower):
                 f"{self.class_tokens}: set it to {self.least_tokens}."
             )
 
-    def describe(self) -> str:
-        return (
-            f"{self.depth} layers of width {self.width}, {self.heads} heads, {self.activation}, "
-            f"pooled by {self.pool!r}"
-        )
-
     def runlocal(self) -> "Transformer":
         small: Any = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "dropout": 0.0}
         return dataclasses.replace(self, **small)  # type: ignore
@@ -129,8 +112,8 @@ class Transformer(Layers, Tower):
 class Block(nn.Module):
     """One transformer layer.
 
-    Pre-LN:  x += attention(ln_1(x)); x += mlp(ln_2(x)).
-    Post-LN: x = ln_1(x + attention(x)); x = ln_2(x + mlp(x)).
+    Pre-LN:  x += attention(ln_1(x)); x += mlp(ln_2(x)). Post-LN: x = ln_1(x + attention(x)); x =
+    ln_2(x + mlp(x)).
 
     Dropout acts on attention weights and on the two residual branches (BERT); with `inner_dropout`
     also on the MLP's activation (PyTorch).
@@ -153,26 +136,15 @@ class Block(nn.Module):
     ) -> jax.Array:
         """[B, L, W] -> [B, L, W] in `dtype`; other arguments as in `Attention`."""
         spec = self.spec
-        ln_1, ln_2 = (
-            LayerNorm(spec.epsilon, name=name, dtype=self.dtype) for name in ("ln_1", "ln_2")
-        )
+        ln_1 = LayerNorm(spec.epsilon, name="ln_1", dtype=self.dtype)
+        ln_2 = LayerNorm(spec.epsilon, name="ln_2", dtype=self.dtype)
+        how: Any = {"causal": spec.causal, "kernel": self.kernel, "tokens": self.tokens}
         attention = Attention(
-            spec.heads,
-            self.inits,
-            self.dropout,
-            spec.causal,
-            self.kernel,
-            self.tokens,
-            name="attention",
-            dtype=self.dtype,
+            spec.heads, self.inits, self.dropout, **how, name="attention", dtype=self.dtype
         )
+        inner = self.dropout if spec.inner_dropout else 0.0
         mlp = FeedForward(
-            spec.mlp,
-            self.inits,
-            spec.activation,
-            self.dropout if spec.inner_dropout else 0.0,
-            name="mlp",
-            dtype=self.dtype,
+            spec.mlp, self.inits, spec.activation, inner, name="mlp", dtype=self.dtype
         )
 
         def drop(y: jax.Array) -> jax.Array:
@@ -198,11 +170,10 @@ def run_layers(
 ) -> jax.Array:
     """Runs the layers of `module.spec` in the compact method of `module`, [B, L, W] -> [B, L, W].
 
-    With `scan`, the layers' parameters are stacked and one compiled block runs over them: the same
-    values and gradients as unrolled (except for dropout's random bits), with a compile time and a
-    program size that do not grow with the depth. On GPUs, layers without `remat="block"` are
-    unrolled: a loop takes 38 of 147 ms of a step to write and read the arrays that the backward
-    pass needs from all layers.
+    With `scan`, one compiled block runs over the stacked parameters: the same values and gradients
+    as unrolled (except for dropout's random bits), with a compile time and a program size that do
+    not grow with the depth. On GPUs, layers without `remat="block"` are unrolled: a loop takes 38
+    of 147 ms of a step to write and read the arrays that the backward pass needs.
 
     The outputs of the blocks are sown as "layer_outputs", a tuple of `depth` arrays [B, L, W].
 
@@ -238,10 +209,7 @@ def run_layers(
 def _scan_layers(
     module: nn.Module, block: Block, x: jax.Array, others: tuple[jax.Array | None, ...]
 ) -> tuple[jax.Array, Sequence[jax.Array]]:
-    """Loop form of `run_layers`: returns the last output, and all outputs if they are sown.
-
-    `block` is unbound; `others` are mask, rows and bias.
-    """
+    """Loop form of `run_layers`: returns the last output, and all outputs if they are sown."""
     spec, params = block.spec, nn.unbox(module.variables["params"])
     layers = [params[f"layers_{i}"] for i in range(spec.depth)]
     if block.kernel == "tpu":

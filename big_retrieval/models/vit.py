@@ -118,9 +118,9 @@ class VisionTransformer(nn.Module):
           UserError: the image size does not fit the position table.
         """
         spec, m = self.spec, self.spec.class_tokens
-        x = PatchEmbedding(
-            spec.width, spec.patch, spec.patch_bias, name="patch_embedding", dtype=self.dtype
-        )(images.astype(self.dtype))  # [B, L-M, W]
+        sizes = spec.width, spec.patch, spec.patch_bias
+        embed = PatchEmbedding(*sizes, name="patch_embedding", dtype=self.dtype)
+        x = embed(images.astype(self.dtype))  # [B, L-M, W]
         if m:
             tokens = self._table("class_embedding", m, "class_token")
             tokens = jnp.broadcast_to(tokens, (x.shape[0], m, spec.width))  # [B, M, W]
@@ -128,8 +128,8 @@ class VisionTransformer(nn.Module):
         length = stored_rows(self, "position_embedding", x.shape[1])
         if length != x.shape[1]:
             raise UserError(
-                f"images {images.shape[1:3]} make {x.shape[1]} positions, but the vision tower was "
-                f"built for {length}. Use the image size that it was built with."
+                f"Images {images.shape[1:3]} have {x.shape[1]} positions, but the vision tower was "
+                f"built for {length}. Use its image size."
             )
         x = x + self._table("position_embedding", length, "position")
         x = dropout(x, spec.dropout if train else 0.0, rows)
@@ -143,17 +143,13 @@ class VisionTransformer(nn.Module):
         inits = BlockInit.vision(spec.width, spec.mlp)
         x = run_layers(self, inits, x, rows=rows, bias=bias, train=train)
         ln_post = LayerNorm(spec.epsilon, name="ln_post", dtype=self.dtype)
+        x = ln_post(x[:, :m] if spec.pool == "first" else x[:, m:])  # [B, M or patches, W]
         if spec.pool == "mean":
-            x = jnp.mean(ln_post(x[:, m:]), axis=1, keepdims=True)  # [B, 1, W]
-        elif spec.pool == "none":
-            x = ln_post(x[:, m:])  # [B, patches, W]
-        else:
-            x = ln_post(x[:, :m])  # [B, M, W]
+            x = jnp.mean(x, axis=1, keepdims=True)  # [B, 1, W]
         self.sow("intermediates", "final", x)
         return x
 
     def _table(self, name: str, rows: int, axis: str) -> jax.Array:
-        """Returns a learned [rows, W] table from N(0, embedding_std^2), in `dtype`."""
         std = self.spec.width**-0.5 if self.spec.embedding_std is None else self.spec.embedding_std
         init, shape = initializers.normal(std), (rows, self.spec.width)
         table = parameter(self, name, init, shape, (axis, "embed"))

@@ -12,8 +12,8 @@ from big_retrieval.errors import UserError
 def fit_words(path: str, name: str, table: np.ndarray, tokenizer: Any) -> Fitted:
     """Returns a word table with the vectors of a file (`read_vectors`) for the words that it has.
 
-    If the file does not have a word, its bare spelling counts: without hyphens, full stops and
-    apostrophes, up to a slash.
+    If the file lacks a word, its bare spelling counts: without hyphens, full stops and apostrophes,
+    up to a slash.
 
     Args:
       table: its random values [V, words].
@@ -31,7 +31,6 @@ def fit_words(path: str, name: str, table: np.ndarray, tokenizer: Any) -> Fitted
 
 
 def _spellings(word: str) -> Iterator[str]:
-    """Yields the word, then its bare spelling if it differs."""
     yield word
     bare = word.replace("-", "").replace(".", "").replace("'", "").partition("/")[0]
     if bare and bare != word:

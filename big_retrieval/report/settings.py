@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from big_retrieval.config import Config, schema
-from big_retrieval.config.older_runs import complete
+from big_retrieval.config import Config, Plugin, schema
+from big_retrieval.config.foreign import make_foreign
 from big_retrieval.report.html import Html, table, tag
 from big_retrieval.report.numbers import NONE, count_of, duration, number
 from big_retrieval.report.read import RunFiles
@@ -31,7 +31,11 @@ def defaults(config: Mapping[str, Any]) -> Flat:
     The `type` of a group has the default of a plain `Config`, and no default if a plain `Config`
     has no such group.
     """
-    groups = flat(schema.as_saved(complete(Config, _only_types(config))))
+
+    def unknown(kind: Any, group: Any, path: str) -> Any:
+        return make_foreign(kind, group, Plugin(), path)
+
+    groups = flat(schema.as_saved(schema.parse(Config, _only_types(config), unknown=unknown)))
     plain = flat(schema.as_saved(Config()))
     return {k: v for k, v in groups.items() if not _is_type(k)} | {
         k: v for k, v in plain.items() if _is_type(k)

@@ -65,7 +65,7 @@ def test_some_names_or_none_by_a_configs_argument() -> None:
     for file in (dpr_msmarco, vdr_t2t_msmarco):
         assert set(file.get_config("sets=scifact+fiqa").evals) == {"scifact", "fiqa"}
         assert not file.get_config("sets=none").evals
-    with pytest.raises(UserError, match="'scifcat' is no data set of BEIR's group; known: msmarco"):
+    with pytest.raises(UserError, match="'scifcat' is not a BEIR data set; known: msmarco"):
         dpr_msmarco.get_config("sets=scifcat")
 
 

@@ -69,7 +69,7 @@ def test_the_definitions_by_hand() -> None:
 
 
 MISTAKES: list[tuple[str, str]] = [
-    ('@config.register("evaluator")\nclass A(config.Evaluator): pass', "A is no dataclass; put"),
+    ('@config.register("evaluator")\nclass A(config.Evaluator): pass', "A is not a dataclass; put"),
     (
         '@config.register("evaluator")\n@dataclass(frozen=True)\nclass A(config.Evaluator):\n'
         "    x: int = 0",
@@ -90,7 +90,7 @@ MISTAKES: list[tuple[str, str]] = [
         '    type: Literal["a"] = "a"\n    def build(self, tools): pass',
         "A has no method shapes(), which every part of the kind 'field' needs.",
     ),
-    ('@config.register("evaluater")\nclass A: pass', "no kind of parts 'evaluater'; known: "),
+    ('@config.register("evaluater")\nclass A: pass', "unknown kind of parts 'evaluater'; known: "),
 ]
 
 

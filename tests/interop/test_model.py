@@ -205,7 +205,7 @@ def test_commands(tmp_path: Path) -> None:
     out = tmp_path / "ours"
     done = in_process("import", f"--from={folder}", f"--out={out}")
     assert done.returncode == 0, done.stderr
-    assert "image: open_clip's vision transformer, 2 layers of width 32" in done.stdout
+    assert "image: open_clip's vision transformer, vit (patch " in done.stdout
     quick = "--config=configs/quickstart.py:runlocal"
     done = in_process("evaluate", f"--init={folder}", quick, f"--out={tmp_path / 'numbers'}")
     assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def test_patch_embedding_is_a_convolution_on_tpus(platform: str, convolution: bo
 def test_another_image_size_is_told() -> None:
     tower = built(ViT, **SMALL)
     variables = drawn(tower, images())
-    with pytest.raises(UserError, match=r"make 10 positions.*built for 5"):
+    with pytest.raises(UserError, match=r"have 10 positions.*built for 5"):
         tower.apply(variables, images(size=12))
 
 

@@ -1,10 +1,11 @@
 """Checks of keys that do not fit together: all in order, and checks of the run and its mesh.
 
-Each check yields messages, of which the first is raised. Checks need neither accelerator nor data,
-so that a mistake shows within a second.
+Each check yields messages; the first one is raised. Checks need neither accelerator nor data, so
+that a mistake shows within a second.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from big_retrieval.config import Config
@@ -17,13 +18,10 @@ from big_retrieval.errors import UserError
 
 
 def check(config: Config, *, trains: bool = True) -> None:
-    """Raises an error for the first mistake.
+    """Raises a UserError for the first mistake, which names the keys and a correction.
 
     Args:
       trains: False skips checks of the length and of logging.
-
-    Raises:
-      UserError: names the keys and a correction.
     """
     for message in _messages(config, trains=trains):
         raise UserError(message)
@@ -64,9 +62,7 @@ def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
         raise UserError(message)
     sizes = dataclasses.asdict(mesh)
     free = [name for name, size in sizes.items() if size == -1]
-    fixed = 1
-    for size in sizes.values():
-        fixed *= 1 if size == -1 else size
+    fixed = math.prod(size for size in sizes.values() if size != -1)
     if free and devices % fixed == 0:
         sizes[free[0]] = devices // fixed
     elif free or fixed != devices:
@@ -75,18 +71,14 @@ def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
             f"{devices} device(s): the axes must multiply to that number; -1 takes the rest."
         )
     rows = sizes["data"] * sizes["fsdp"]
-    if config.batch_size % rows:
-        near = max(rows, round(config.batch_size / rows) * rows)
-        raise UserError(
-            f"config.batch_size {config.batch_size} does not divide over the mesh's {rows} groups "
-            f"of rows (data {sizes['data']} x fsdp {sizes['fsdp']}); {near} would."
-        )
-    if config.microbatch is not None and config.microbatch % rows:
-        raise UserError(
-            f"config.microbatch {config.microbatch} does not divide over the mesh's {rows} groups "
-            f"of rows (data {sizes['data']} x fsdp {sizes['fsdp']}): it counts the rows of all "
-            "devices together."
-        )
+    for key in ("batch_size", "microbatch"):
+        size = getattr(config, key)
+        if size is not None and size % rows:
+            near = max(rows, round(size / rows) * rows)
+            raise UserError(
+                f"config.{key} {size} does not divide over the mesh's {rows} groups of rows "
+                f"(data {sizes['data']} x fsdp {sizes['fsdp']}); {near} would."
+            )
     return sizes["data"], sizes["fsdp"], sizes["tensor"]
 
 
@@ -108,23 +100,21 @@ def _length(c: Config) -> Iterator[str]:
 
 
 def _slices(c: Config) -> Iterator[str]:
-    if c.microbatch is not None and c.batch_size % c.microbatch:
-        near = min(_divisors(c.batch_size), key=lambda d: abs(d - (c.microbatch or 0)))
+    size = c.microbatch
+    if size is not None and c.batch_size % size:
+        divisors = (d for d in range(1, c.batch_size + 1) if c.batch_size % d == 0)
+        near = min(divisors, key=lambda d: abs(d - size))
         yield (
-            f"config.microbatch {c.microbatch} does not divide config.batch_size {c.batch_size}; "
+            f"config.microbatch {size} does not divide config.batch_size {c.batch_size}; "
             f"{near} would."
         )
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
 
 
 def _init(c: Config) -> Iterator[str]:
     for name, init in c.init.items():
         if name != "model" and name not in c.towers:
             known = ", ".join(["model", *sorted(c.towers)])
-            yield f"config.init.{name} is no tower of this config; known: {known}."
+            yield f"config.init.{name} is not a tower of this config; known: {known}."
         if not init.path:
             yield f"config.init.{name}.path is empty; give a file, a folder or a hub name."
 

@@ -31,11 +31,11 @@ def check_evals(c: Config) -> Iterator[str]:
     if c.best_metric and c.best_metric not in known and not _may_be(c, c.best_metric):
         near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}."
-        yield f"config.best_metric {c.best_metric!r} is no metric of config.evals; {hint}"
+        yield f"config.best_metric {c.best_metric!r} is not a metric of config.evals; {hint}"
     if c.final_weights == "best" and not c.best_metric:
         yield (
             "config.final_weights is 'best', but config.best_metric is empty: name the metric "
-            "that says which checkpoint is the best, or set final_weights to 'last'."
+            "of the best checkpoint, or set final_weights to 'last'."
         )
 
 
@@ -76,5 +76,5 @@ def metrics_of(c: Config, name: str) -> list[str]:
 
 def _may_be(c: Config, metric: str) -> bool:
     """Returns True if an evaluator with unknown metric names may have this metric."""
-    silent = (x.prefix(name) for name, x in c.evals.items() if x.metric_names(c) is None)
-    return any(metric.startswith(f"{prefix}/") for prefix in silent)
+    unknown = (x.prefix(name) for name, x in c.evals.items() if x.metric_names(c) is None)
+    return any(metric.startswith(f"{prefix}/") for prefix in unknown)

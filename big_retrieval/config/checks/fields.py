@@ -14,7 +14,6 @@ OF_BATCH = (
 
 
 def check_fields(c: Config) -> Iterator[str]:
-    """Yields an error message for every mistake in a field of `config.fields`."""
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
         yield from field.check(c, path)
@@ -76,17 +75,16 @@ def _target(path: str, field: Field) -> Iterator[str]:
 
 
 def _shared(c: Config, name: str) -> Iterator[str]:
-    """Checks a field that shares the head of another field."""
     field, path = c.fields[name], f"config.fields.{name}.shares_head"
     if not field.shares_head:
         return
     owner = c.encoded.get(field.shares_head)
     if owner is None or field.shares_head == name:
         known = ", ".join(sorted(set(c.encoded) - {name}))
-        yield f"{path} is {field.shares_head!r}, which is no other field (there are: {known})."
+        yield f"{path} is {field.shares_head!r}, which is not another field (known: {known})."
         return
     if owner.shares_head:
-        yield f"{path} is {field.shares_head!r}, which has none of its own: name the one it shares."
+        yield f"{path} is {field.shares_head!r}, which shares a head itself: name its owner."
     if owner.tower not in c.towers:
         return
     widths = c.towers[field.tower].width, c.towers[owner.tower].width
