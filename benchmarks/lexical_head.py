@@ -86,6 +86,7 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
     from big_retrieval.config import Lexical
     from big_retrieval.models.layers import LayerNorm
     from big_retrieval.models.lexical import ACTIVATIONS, LexicalHead
+
     dtype, activation = jnp.dtype(args.dtype), ACTIVATIONS[args.activation]
 
     def plain(x: dict[str, jax.Array], mask: jax.Array, weights: jax.Array) -> jax.Array:

@@ -78,9 +78,7 @@ class Evaluator(Part):
         return dataclasses.replace(self, data=data)  # type: ignore
 
 
-def once(
-    method: Callable[[Any, "EvaluatorContext"], T],
-) -> Callable[[Any, "EvaluatorContext"], T]:
+def once(method: Callable[[Any, "EvaluatorContext"], T]) -> Callable[[Any, "EvaluatorContext"], T]:
     """Decorator of an evaluator's `method(self, context)`: the first call computes the value.
 
     Later calls with the same evaluator and context return it, so it must not depend on the weights.

@@ -193,7 +193,7 @@ def _typed(raw: Any, unknown: schema.Unknown = None) -> Config:
 
 def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Foreign | None:
     """Returns a `Foreign` for a user's part whose file is not imported, None for other groups."""
-    listed, tag = raw.get("plugins"), f"{kind.kind}/{group['type']}"
+    listed, tag = raw.get("plugins"), f"{kind.kind}/{group.get('type')}"
     if not isinstance(listed, dict) or tag not in listed:
         return None
     plugin = schema.parse(Plugin, listed[tag], f"config.plugins.{tag}")

@@ -116,12 +116,7 @@ class TextTransformer(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        ids: jax.Array,
-        mask: jax.Array,
-        *,
-        train: bool = False,
-        rows: jax.Array | None = None,
+        self, ids: jax.Array, mask: jax.Array, *, train: bool = False, rows: jax.Array | None = None
     ) -> jax.Array:
         """Token ids [B, L] and mask [B, L] (true or 1 at tokens) -> [B, M, W] in `dtype`.
 

@@ -1,4 +1,4 @@
-"""What cannot be meant in `config.optimizer`, and what the command line may begin there."""
+"""Checks of `config.optimizer`, its recipes, and its groups and phases on the command line."""
 
 import re
 from typing import Any
@@ -8,12 +8,10 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import GroupRate, ParameterGroup, Phase, Schedule, recipe
 from big_retrieval.config.checks import check
-from big_retrieval.errors import UserError
 from tests.helpers import ROOT, ema, raw_config, tiny, user_error
 
 
 def optimizer(**changes: Any) -> recipe.Editable:
-    """The group `config.optimizer` with some keys changed."""
     return recipe.entry(tiny().optimizer, **changes)
 
 
@@ -25,58 +23,52 @@ def of_phases(**phases: Phase) -> recipe.Editable:
     return optimizer(groups={"a": ParameterGroup("image/.*")}, phases=phases)
 
 
-IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
-    (optimizer(rule=configs.AdamP(delta=-1.0)), ["rule.delta is -1.0", "0 or more"]),
-    (optimizer(schedule=Schedule("same")), ["schedule.type is 'same'", "name a schedule"]),
-    (optimizer(averaging=configs.Swa(start=1.0)), ["averaging.start is 1.0", "at least 0 and"]),
-    (of_groups(a=ParameterGroup("")), ["groups.a.pattern is empty", "'image/.*'"]),
-    (of_groups(a=ParameterGroup("(")), ["groups.a.pattern", "'('", "not a regular expression"]),
-    (of_groups(a=ParameterGroup("x", lr_factor=-1.0)), ["groups.a.lr_factor is -1.0"]),
-    (
-        of_groups(a=ParameterGroup("x", lr=1.0, lr_factor=2.0)),
-        ["a.lr and", "a.lr_factor", "keep one"],
-    ),
+IMPOSSIBLE: list[tuple[recipe.Editable, str]] = [
+    (optimizer(rule=configs.AdamP(delta=-1.0)), "rule.delta is -1.0"),
+    (optimizer(schedule=Schedule("same")), "schedule.type is 'same'"),
+    (optimizer(averaging=configs.Swa(start=1.0)), "averaging.start is 1.0"),
+    (of_groups(a=ParameterGroup("")), "groups.a.pattern is empty"),
+    (of_groups(a=ParameterGroup("(")), "groups.a.pattern"),
+    (of_groups(a=ParameterGroup("x", lr_factor=-1.0)), "groups.a.lr_factor is -1.0"),
+    (of_groups(a=ParameterGroup("x", lr=1.0, lr_factor=2.0)), "a.lr and"),
     (
         of_groups(a=ParameterGroup("x", schedule=Schedule("linear", end=2.0))),
-        ["groups.a.schedule.end"],
+        "groups.a.schedule.end",
     ),
     (
         of_groups(a=ParameterGroup("x", schedule=Schedule("same", warmup_steps=5))),
-        ["groups.a.schedule.warmup_steps is set", "schedule.type is 'same'", "'cosine'"],
+        "groups.a.schedule.warmup_steps is set",
     ),
     (
         of_groups(a=ParameterGroup("x", rule=configs.Sgd(momentum=2.0))),
-        ["config.optimizer.groups.a.rule"],
+        "config.optimizer.groups.a.rule",
     ),
-    (of_phases(p=Phase()), ["phases.p.start_step", "phases.p.start_epoch", "give one of them"]),
-    (of_phases(p=Phase(1, 1.0)), ["phases.p.start_epoch", "keep one of them"]),
-    (of_phases(p=Phase(-1)), ["phases.p.start_step is -1"]),
-    (of_phases(p=Phase(8)), ["phases.p.start_step is 8", "config.total_steps 8", "earlier"]),
-    (of_phases(p=Phase(3), q=Phase(3)), ["phases.q.start_step is 3", "phases.p", "overlap"]),
-    (of_phases(p=Phase(0, trainable="(")), ["phases.p.trainable", "'('"]),
-    (of_phases(p=Phase(0, frozen="(")), ["phases.p.frozen", "'('"]),
-    (of_phases(p=Phase(0, lr=-1.0)), ["phases.p.lr is -1.0", "it must be positive, or None"]),
-    (of_phases(p=Phase(0, groups={"b": GroupRate()})), ["phases.p.groups.b", "known: a"]),
+    (of_phases(p=Phase()), "phases.p.start_step"),
+    (of_phases(p=Phase(1, 1.0)), "phases.p.start_epoch"),
+    (of_phases(p=Phase(-1)), "phases.p.start_step is -1"),
+    (of_phases(p=Phase(8)), "phases.p.start_step is 8"),
+    (of_phases(p=Phase(3), q=Phase(3)), "phases.q.start_step is 3"),
+    (of_phases(p=Phase(0, trainable="(")), "phases.p.trainable"),
+    (of_phases(p=Phase(0, frozen="(")), "phases.p.frozen"),
+    (of_phases(p=Phase(0, lr=-1.0)), "phases.p.lr is -1.0"),
+    (of_phases(p=Phase(0, groups={"b": GroupRate()})), "phases.p.groups.b"),
     (
         of_phases(p=Phase(0, groups={"a": GroupRate(1.0, 2.0)})),
-        ["phases.p.groups.a has both lr and lr_factor", "keep one"],
+        "phases.p.groups.a has both lr and lr_factor",
     ),
-    (
-        of_phases(p=Phase(0, batch_stats="running")),
-        ["phases.p.batch_stats", "no tower or head has"],
-    ),
+    (of_phases(p=Phase(0, batch_stats="running")), "phases.p.batch_stats"),
 ]
 
 
-@pytest.mark.parametrize(("changed", "words"), IMPOSSIBLE)
-def test_one_sentence_with_key_and_remedy(changed: recipe.Editable, words: list[str]) -> None:
-    with user_error(*words, "config.optimizer."):
+@pytest.mark.parametrize(("changed", "key"), IMPOSSIBLE)
+def test_check_rejects(changed: recipe.Editable, key: str) -> None:
+    with user_error(key, "config.optimizer."):
         check(tiny(optimizer=changed))
 
 
-def test_a_phase_behind_the_last_epoch() -> None:
+def test_check_rejects_phase_after_last_epoch() -> None:
     phases = {"p": recipe.phase(start_epoch=3.0)}
-    with pytest.raises(UserError, match=r"phases\.p\.start_epoch is 3\.0, but .*total_epochs 2\.5"):
+    with user_error("phases.p.start_epoch is 3.0", "total_epochs 2.5"):
         check(tiny(total_steps=None, total_epochs=2.5, optimizer__phases=phases))
     check(tiny(total_steps=None, total_epochs=3.5, optimizer__phases=phases))
 
@@ -90,9 +82,7 @@ def test_a_phase_behind_the_last_epoch() -> None:
         ("averaging", "deccay", 0.5, "config.optimizer.averaging.decay"),
     ],
 )
-def test_misspelt_keys_are_named_with_the_right_ones(
-    group: str, key: str, value: Any, near: str
-) -> None:
+def test_load_names_nearest_key(group: str, key: str, value: Any, near: str) -> None:
     c = raw_config(optimizer__averaging=ema(0.9))
     c.optimizer.groups.a, c.optimizer.phases.p = recipe.group("image/.*"), recipe.phase()
     node = c.optimizer
@@ -103,20 +93,19 @@ def test_misspelt_keys_are_named_with_the_right_ones(
         configs.load(c)
 
 
-def test_an_unknown_rule_is_named_with_the_known_ones() -> None:
+def test_load_rejects_unknown_rule() -> None:
     c = raw_config()
     c.optimizer.rule.type = "adamm"
-    known = map(repr, ("adamw", "adamp", "sgd", "optax"))
-    with user_error("config.optimizer.rule.type is 'adamm'", *known):
+    with user_error("config.optimizer.rule.type is 'adamm'", "'adamw'", "'optax'"):
         configs.load(c)
 
 
-def test_arguments_of_optax_are_numbers_words_or_truths() -> None:
+def test_load_checks_optax_arguments() -> None:
     rule = configs.Optax(name="sgd", arguments={"momentum": 0.5, "nesterov": True})
     c = raw_config(optimizer__rule=recipe.entry(rule))
     assert configs.load(c).optimizer.rule == rule
     c.optimizer.rule.arguments.decay = (1, 2)
-    with pytest.raises(UserError, match=r"rule\.arguments\.decay is \(1, 2\); it must be one of"):
+    with user_error("rule.arguments.decay is (1, 2)"):
         configs.load(c)
 
 
@@ -133,7 +122,7 @@ def test_command_line_adds_groups_and_phases() -> None:
     assert c.optimizer.phases.p.start_step is None
 
 
-def test_recipes() -> None:
+def test_recipe_layerwise_and_group() -> None:
     c = raw_config(towers__image__depth=2)
     c.optimizer.groups.update(recipe.layerwise("image", depth=2, decay=0.5))
     c.optimizer.groups.text = recipe.group("text/.*", frozen=True)
@@ -145,11 +134,11 @@ def test_recipes() -> None:
         "image_in": ("image/(?!layers_|ln_final|ln_post).*", 0.125),
         "text": ("text/.*", 1.0),
     }
-    with pytest.raises(UserError, match=r"did you mean ParameterGroup\.frozen\?"):
+    with user_error("did you mean ParameterGroup.frozen?"):
         recipe.group("text/.*", froze=True)
 
 
-def test_runlocal_keeps_the_place_of_phases_in_the_run() -> None:
+def test_runlocal_scales_phases() -> None:
     c = recipe.base()
     c.total_epochs, c.optimizer.lr = 60.0, 2e-4
     recipe.image_text(c, dim=64)
@@ -157,16 +146,15 @@ def test_runlocal_keeps_the_place_of_phases_in_the_run() -> None:
     schedule = Schedule(warmup_steps=4000)
     c.optimizer.phases.frozen = recipe.phase(start_epoch=0.0)
     c.optimizer.phases.all = recipe.phase(start_epoch=30.0, lr=2e-5, schedule=schedule)
-    found = configs.load(recipe.runlocal(c))
-    check(found)
-    phases = found.optimizer.phases
+    small = configs.load(recipe.runlocal(c))
+    check(small)
+    phases = small.optimizer.phases
     assert {name: x.start_step for name, x in phases.items()} == {"frozen": 0, "all": 150}
     assert phases["all"].lr == pytest.approx(2e-4)
     assert phases["all"].schedule.warmup_steps == 20
 
 
-def test_the_examples_of_the_documentation_are_configurations() -> None:
-    """Blocks of lines that change a config; those that begin otherwise are Python of a user's."""
+def test_documentation_examples_are_valid() -> None:
     blocks = re.findall(r"```python\n(c\..*?)```", (ROOT / "docs/OPTIMIZERS.md").read_text(), re.S)
     assert len(blocks) == 2
     for block in blocks:

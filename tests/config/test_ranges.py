@@ -1,4 +1,4 @@
-"""Ranges of numbers in annotations: what is said of what lies outside."""
+"""Ranges of numbers in annotations."""
 
 from dataclasses import dataclass, field
 from typing import Annotated

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.models.pooling import PoolingOptions, max_pool
+from big_retrieval.models.pooling import max_pool
 
 
 def draw(batch: int = 4, length: int = 7, width: int = 6, columns: int = 37) -> dict[str, Any]:
@@ -42,8 +42,18 @@ def by_definition(x: dict[str, Any], pooling: str = "max", top_k: int | None = N
     return pooled, d_hidden, np.einsum("blv,bld->vd", d, x["hidden"]), d.sum((0, 1))
 
 
+def columns_by_definition(x: dict[str, Any], columns: Any) -> Any:
+    """Inputs of some columns, and `by_definition`; other rows of the kernel have no gradient."""
+    some, kernel = np.asarray(columns), x["kernel"]
+    part = {**x, "bias": x["bias"][some], "g": x["g"][:, some]}
+    pooled, d_hidden, d_some, d_bias = by_definition({**part, "kernel": kernel[some]})
+    d_kernel = np.zeros_like(kernel)
+    d_kernel[some] = d_some
+    return part, (pooled, d_hidden, d_kernel, d_bias)
+
+
 def found(x: dict[str, Any], pool: Callable[..., jax.Array]) -> Any:
-    """The same by `pool`, float32."""
+    """(pooled, d_hidden, d_kernel, d_bias) of `pool` in float32."""
 
     @jax.jit
     def run(arrays: Any, mask: jax.Array, g: jax.Array) -> Any:
@@ -55,4 +65,4 @@ def found(x: dict[str, Any], pool: Callable[..., jax.Array]) -> Any:
 
 
 def maximum(**options: Any) -> Callable[..., jax.Array]:
-    return lambda *arrays: max_pool(*arrays, options=PoolingOptions(**options))[0]
+    return lambda *arrays: max_pool(*arrays, **options)[0]

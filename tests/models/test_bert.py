@@ -1,4 +1,4 @@
-"""The text tower: class tokens, masks, lengths, norms."""
+"""The text tower."""
 
 from functools import partial
 from typing import Any
@@ -40,7 +40,6 @@ def test_shapes_and_names(norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_padding_changes_nothing(norm: str) -> None:
-    """Neither what stands at masked positions nor how many there are; real words do."""
     tower, variables = tower_and_variables(class_tokens=2, norm=norm)
     run = jax.jit(tower.apply)
     y = run(variables, IDS, MASK)
@@ -52,7 +51,7 @@ def test_padding_changes_nothing(norm: str) -> None:
     assert not np.allclose(run(variables, words, MASK)[0], y[0], atol=1e-4)
 
 
-def test_length() -> None:
+def test_bert_rejects_longer_texts() -> None:
     tower, variables = tower_and_variables(class_tokens=2)
     long = np.ones((2, 7), np.int32)
     with pytest.raises(UserError, match=r"7 tokens.*at most 6"):
@@ -64,8 +63,7 @@ def test_length() -> None:
         tower_and_variables(max_length=5)
 
 
-def test_unknown_id_is_not_a_number() -> None:
-    """An id outside the vocabulary must not pass for another word."""
+def test_id_outside_the_vocabulary_gives_nan() -> None:
     tower, variables = tower_and_variables()
     assert np.all(np.isnan(jax.jit(tower.apply)(variables, np.where(IDS == 7, 30, IDS), MASK)[0]))
 
@@ -82,7 +80,7 @@ def test_dropout_and_half_precision() -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_dropout_goes_by_the_rows_number(norm: str) -> None:
+def test_dropout_depends_on_the_row_index(norm: str) -> None:
     tower, variables = tower_and_variables(dropout=0.3, norm=norm, depth=1)
     training = jax.jit(partial(tower.apply, train=True, rngs={"dropout": jax.random.key(1)}))
     whole = training(variables, IDS, MASK)

@@ -1,4 +1,4 @@
-"""Copies of one end of a text, what is taken from a tower, and class tokens that weigh as one."""
+"""Class tokens: copies of one end of a text, pooling, and their weight in attention."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ MASK = IDS > 0
 SIZE: dict[str, Any] = {"width": 16, "depth": 2, "heads": 2, "mlp": 24}
 
 
-def test_copies_of_the_first_token() -> None:
+def test_tile_first() -> None:
     tiled = tile_first(IDS, MASK, 3)
     np.testing.assert_array_equal(tiled.ids[0], [1, 1, 1, 7, 9, 2, 0, 0])
     np.testing.assert_array_equal(tiled.mask[0], [1, 1, 1, 1, 1, 1, 0, 0])
@@ -24,7 +24,7 @@ def test_copies_of_the_first_token() -> None:
     np.testing.assert_array_equal(tiled.copy[0], [0, 1, 2, -1, -1, -1, -1, -1])
 
 
-def test_copies_of_the_last_token() -> None:
+def test_tile_last() -> None:
     tiled = tile_last(IDS, MASK, 3)
     np.testing.assert_array_equal(tiled.ids[1], [1, 5, 2, 2, 2, 0, 0, 0])
     np.testing.assert_array_equal(tiled.mask[1], [1, 1, 1, 1, 1, 0, 0, 0])
@@ -34,34 +34,31 @@ def test_copies_of_the_last_token() -> None:
 
 
 @pytest.mark.parametrize("tile", [tile_first, tile_last])
-def test_one_copy_changes_nothing(tile: Any) -> None:
+def test_tiles_of_one_copy_change_nothing(tile: Any) -> None:
     tiled = tile(IDS, MASK, 1)
     np.testing.assert_array_equal(tiled.ids, IDS)
     np.testing.assert_array_equal(tiled.mask, MASK)
     np.testing.assert_array_equal(jnp.broadcast_to(tiled.place, IDS.shape)[0], range(6))
 
 
-def test_pools() -> None:
+def test_pooled() -> None:
     x = jnp.arange(3 * 7 * 1.0).reshape(3, 7, 1)  # two class tokens
-    for pool, tile, expected in [
-        ("first", tile_first, [[0, 1], [7, 8], [14, 15]]),
-        ("last", tile_last, [[3, 4], [9, 10], [19, 20]]),
-    ]:
-        found = pooled(x, tile(IDS, MASK, 2), pool, 2)
-        np.testing.assert_array_equal(found[:, :, 0], expected)
+    first, last = pooled(x, tile_first(IDS, MASK, 2), "first", 2), tile_last(IDS, MASK, 2)
+    np.testing.assert_array_equal(first[:, :, 0], [[0, 1], [7, 8], [14, 15]])
+    np.testing.assert_array_equal(pooled(x, last, "last", 2)[:, :, 0], [[3, 4], [9, 10], [19, 20]])
     single = tile_first(IDS, MASK, 1)
     mean = pooled(x[:, :6], single, "mean", 1)[:, :, 0]
     np.testing.assert_allclose(mean, [[1.5], [8.0], [16.5]])
     assert pooled(x, single, "none", 1) is x
 
 
-def test_weights_of_copies() -> None:
+def test_weigh_as_one() -> None:
     copy = tile_last(IDS, MASK, 3).copy
-    found = np.exp(weigh_as_one(copy, 3, causal=True)[1, 0])  # by query and key
+    weights = np.exp(weigh_as_one(copy, 3, causal=True)[1, 0])  # by query and key
     expected = np.ones((8, 8))
     expected[:, 2:5] = 1 / 3
     expected[2, 2:5], expected[3, 2:5] = 1, 1 / 2  # copies see only those before them
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
 
 
 def same(rows: jax.Array, count: int) -> jax.Array:
@@ -69,7 +66,7 @@ def same(rows: jax.Array, count: int) -> jax.Array:
 
 
 @pytest.mark.slow
-def test_equal_copies_of_an_image_token_compute_what_one_does() -> None:
+def test_equal_image_tokens_compute_the_same_as_one() -> None:
     one = built(ViT, patch=4, **SIZE)
     images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8, 3)), jnp.float32)
     params = drawn(one, images)["params"]
@@ -83,17 +80,16 @@ def test_equal_copies_of_an_image_token_compute_what_one_does() -> None:
     expected: Any = one.apply({"params": params}, images)
     for as_one in (True, False):
         tower = built(ViT, patch=4, class_tokens=5, tokens_as_one=as_one, **SIZE)
-        found: Any = tower.apply({"params": many}, images)
-        difference = float(jnp.abs(found - expected).max())
+        difference = jnp.abs(tower.apply({"params": many}, images) - expected).max()
         assert (difference < 1e-5) == as_one
 
 
 @pytest.mark.parametrize("pool", ["first", "last"])
 @pytest.mark.parametrize("scan", [False, True])
-def test_equal_copies_of_a_text_token_compute_what_one_does(pool: str, scan: bool) -> None:
-    own: dict[str, Any] = {"pool": pool, "causal": pool == "last", "norm": "pre", "scan": scan}
-    own |= {"vocab_size": 12, "max_length": 6, **SIZE}
-    one = built(Bert, **own)
+def test_equal_text_tokens_compute_the_same_as_one(pool: str, scan: bool) -> None:
+    keys: dict[str, Any] = {"pool": pool, "causal": pool == "last", "norm": "pre", "scan": scan}
+    keys |= {"vocab_size": 12, "max_length": 6, **SIZE}
+    one = built(Bert, **keys)
     params = drawn(one, IDS, MASK)["params"]
     table = params["position_embedding"]
     more = (
@@ -103,7 +99,6 @@ def test_equal_copies_of_a_text_token_compute_what_one_does(pool: str, scan: boo
     )
     expected: Any = one.apply({"params": params}, IDS, MASK)
     for as_one in (True, False):
-        tower = built(Bert, class_tokens=4, tokens_as_one=as_one, **own)
-        found: Any = tower.apply({"params": {**params, **more}}, IDS, MASK)
-        difference = float(jnp.abs(found - expected).max())
-        assert (difference < 1e-5) == as_one
+        tower = built(Bert, class_tokens=4, tokens_as_one=as_one, **keys)
+        outputs: Any = tower.apply({"params": {**params, **more}}, IDS, MASK)
+        assert (jnp.abs(outputs - expected).max() < 1e-5) == as_one

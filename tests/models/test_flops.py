@@ -7,15 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from big_retrieval.config import (
-    RESNET_SIZES,
-    Bert,
-    ImageField,
-    Projection,
-    ResNet,
-    TextField,
-    ViT,
-)
+from big_retrieval.config import RESNET_SIZES, Bert, ImageField, Projection, ResNet, TextField, ViT
 from big_retrieval.models import flops
 from big_retrieval.models.towers import RetrievalModel
 
@@ -34,18 +26,18 @@ def layers(length: int) -> int:
 
 
 @pytest.mark.parametrize("how", [{}, {"scan": True}, {"remat": "block"}])
-def test_a_vision_transformer_by_hand(how: Any) -> None:
-    found = counted(ViT(patch=8, class_tokens=2, **SMALL, **how), ImageField(size=32), dim=6)
-    assert found == 2 * 16 * (3 * 8 * 8) * 16 + layers(18) + 2 * 2 * 16 * 6
+def test_flops_of_vit(how: Any) -> None:
+    count = counted(ViT(patch=8, class_tokens=2, **SMALL, **how), ImageField(size=32), dim=6)
+    assert count == 2 * 16 * (3 * 8 * 8) * 16 + layers(18) + 2 * 2 * 16 * 6
 
 
-def test_a_text_transformer_by_hand() -> None:
+def test_flops_of_bert() -> None:
     assert counted(Bert(class_tokens=2, **SMALL), TextField(length=12)) == layers(13)
     clip: Any = {"norm": "pre", "causal": True, "pool": "last"}
     assert counted(Bert(**clip, **SMALL), TextField(length=12)) == layers(12)
 
 
-def test_a_residual_network_by_hand() -> None:
+def test_flops_of_resnet() -> None:
     tower = ResNet(stem=8, blocks=(1, 1), bottleneck=False)
     stem = 17**2 * 7 * 7 * 3 * 8
     first = 2 * 9**2 * 9 * 8 * 8
@@ -53,17 +45,17 @@ def test_a_residual_network_by_hand() -> None:
     assert counted(tower, ImageField(size=33)) == 2 * (stem + first + second)
 
 
-def test_published_sizes() -> None:
+def test_flops_equal_published_numbers() -> None:
     """Multiply-adds at 224 pixels: ViT-B/16 17.56 G, ResNets 4.09 and 1.81 G with their `fc`."""
     image = ImageField(size=224)
     assert counted(ViT(), image) == pytest.approx(2 * 17.56e9, rel=2e-3)
     for depth, total, fc in ((50, 4.09e9, 2048 * 1000), (18, 1.81e9, 512 * 1000)):
         blocks, bottleneck = RESNET_SIZES[depth]
-        found = counted(ResNet(blocks=blocks, bottleneck=bottleneck), image)
-        assert found / 2 + fc == pytest.approx(total, rel=3e-3)
+        count = counted(ResNet(blocks=blocks, bottleneck=bottleneck), image)
+        assert count / 2 + fc == pytest.approx(total, rel=3e-3)
 
 
-def test_the_backward_pass_costs_two_more_and_what_it_repeats() -> None:
+def test_flops_of_backward_pass_and_remat() -> None:
     field = TextField(length=12)
     plain = counted(Bert(**SMALL), field, backward=True)
     assert plain == 3 * layers(12)
@@ -73,17 +65,17 @@ def test_the_backward_pass_costs_two_more_and_what_it_repeats() -> None:
     assert dots - plain == 3 * 4 * 12 * 12 * 16
 
 
-def test_branches_and_inner_programs() -> None:
+def test_flops_of_branches_and_inner_programs() -> None:
     x, w = jnp.ones((3, 4)), jnp.ones((4, 4))
 
     @jax.custom_vjp
-    def own(x: Any) -> Any:
+    def multiply(x: Any) -> Any:
         return x @ w
 
-    own.defvjp(lambda x: (own(x), None), lambda _, g: (g,))
+    multiply.defvjp(lambda x: (multiply(x), None), lambda _, g: (g,))
 
     def program(x: Any) -> Any:
         x = jax.lax.cond(x[0, 0] > 0, lambda y: y @ w @ w, lambda y: y @ w, x)
-        return jax.jit(jax.checkpoint(own))(x)
+        return jax.jit(jax.checkpoint(multiply))(x)
 
     assert flops.traced_flops(program, x) == 3 * 2 * 3 * 4 * 4

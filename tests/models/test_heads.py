@@ -1,4 +1,4 @@
-"""The projection: shared by tokens, contiguous blocks, wide accumulation."""
+"""Dense heads."""
 
 import flax.linen as nn
 import jax
@@ -32,7 +32,6 @@ def test_spheres_are_contiguous_blocks() -> None:
 
 
 def test_half_precision_accumulates_wide() -> None:
-    """bfloat16 operands, float32 sums: exact up to the operands' rounding."""
     x, head = tokens(2, 256), built(Projection, dim=8, dtype=jnp.bfloat16)
     variables = nn.unbox(head.init(jax.random.key(0), x))
     y = head.apply(variables, x)

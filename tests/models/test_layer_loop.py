@@ -1,4 +1,4 @@
-"""The loop over layers with gradients in the order of the backward pass."""
+"""The loop over layers of `loop_layers`."""
 
 from typing import Any
 
@@ -32,7 +32,6 @@ def test_loop_layers_equals_layers_one_after_the_other() -> None:
         y, pull = jax.vjp(lambda *args: apply(*args[:2], mask, args[2]), x, params, bias)
         return y, pull(jnp.cos(y))
 
-    results = (jax.tree.leaves(jax.jit(run, static_argnums=0)(apply))
-               for apply in (lambda *args: loop_layers(layer, *args), unrolled))  # fmt: skip
-    for found, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    compute = jax.jit(run, static_argnums=0)
+    results = compute(lambda *args: loop_layers(layer, *args)), compute(unrolled)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), *results)

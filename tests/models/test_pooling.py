@@ -1,5 +1,6 @@
 """Pooled logits against float64: blocks, tails, masks, ties, types."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,10 +11,10 @@ import pytest
 from big_retrieval.errors import UserError
 from big_retrieval.models import pooling, pooling_rules
 from big_retrieval.models.lexical import elu1p
-from big_retrieval.models.pooling import PoolingOptions, block_size, max_pool, mean_pool
+from big_retrieval.models.pooling import block_size, max_pool, mean_pool
 from big_retrieval.models.pooling_rules import Max, PoolingInputs
 from tests.arrays import assert_trees_close
-from tests.models.pooling_cases import by_definition, draw, found, maximum
+from tests.models.pooling_cases import by_definition, columns_by_definition, draw, found, maximum
 
 
 @pytest.mark.parametrize("backward", ["sparse", "dense"])
@@ -29,18 +30,14 @@ from tests.models.pooling_cases import by_definition, draw, found, maximum
         ((2, 300, 3, 9), 4),  # positions beyond uint8
     ],
 )
-def test_max_agrees_with_its_definition(shape: Any, block: int | None, backward: Any) -> None:
+def test_max_pool_equals_definition(shape: Any, block: int | None, backward: Any) -> None:
     x = draw(*shape)
     assert_trees_close(found(x, maximum(block=block, backward=backward)), by_definition(x))
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 3, 100])
-def test_mean_agrees_with_its_definition(top_k: int | None) -> None:
-    x = draw()
-
-    def pool(*arrays: Any) -> jax.Array:
-        return mean_pool(*arrays, activation=elu1p, top_k=top_k, options=PoolingOptions(block=8))
-
+def test_mean_pool_equals_definition(top_k: int | None) -> None:
+    x, pool = draw(), partial(mean_pool, activation=elu1p, top_k=top_k, block=8)
     assert_trees_close(found(x, pool), by_definition(x, "mean", top_k))
 
 
@@ -49,20 +46,10 @@ def test_mean_agrees_with_its_definition(top_k: int | None) -> None:
     [(range(3, 33), "sparse"), (tuple(range(4, 17)), "dense"), (range(30, 2, -3), "sparse"),
      ((5, 2, 36), "dense")],
 )  # fmt: skip
-def test_chosen_columns(columns: Any, backward: Any) -> None:
-    """Other rows of the table take no part and have no gradient."""
-    x, some = draw(), np.asarray(columns)
-    part = {**x, "kernel": x["kernel"][some], "bias": x["bias"][some], "g": x["g"][:, some]}
-    pooled, d_hidden, d_kernel, d_bias = by_definition(part)
-    whole = np.zeros_like(x["kernel"])
-    whole[some] = d_kernel
-
-    def pool(hidden: Any, table: Any, bias: Any, mask: Any) -> jax.Array:
-        options = PoolingOptions(block=4, backward=backward)
-        return max_pool(hidden, table, bias, mask, columns=columns, options=options)[0]
-
-    got = found({**part, "kernel": x["kernel"]}, pool)
-    assert_trees_close(got, (pooled, d_hidden, whole, d_bias))
+def test_max_pool_of_columns(columns: Any, backward: Any) -> None:
+    x, expected = columns_by_definition(draw(), columns)
+    pool = maximum(columns=columns, block=4, backward=backward)
+    assert_trees_close(found(x, pool), expected)
 
 
 def test_positions_and_their_type() -> None:
@@ -98,65 +85,49 @@ def test_tpus_reduce_jointly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("backward", ["sparse", "dense"])
-def test_first_of_equal_maxima_has_the_gradient(backward: Any) -> None:
+def test_first_of_equal_maxima_gets_the_gradient(backward: Any) -> None:
     hidden = jnp.ones((1, 4, 2)).at[0, 0].set(0.0)
 
     def total(hidden: jax.Array) -> jax.Array:
-        pooled, _ = max_pool(hidden, jnp.ones((3, 2)), options=PoolingOptions(backward=backward))
-        return jnp.sum(pooled)
+        return jnp.sum(max_pool(hidden, jnp.ones((3, 2)), backward=backward)[0])
 
     np.testing.assert_array_equal(jax.jit(jax.grad(total))(hidden)[0, :, 0], [0, 3, 0, 0])
 
 
 @pytest.mark.parametrize("pooling", ["max", "mean"])
 def test_row_without_any_position(pooling: str) -> None:
-    """-1e30 (0 behind the activation), no gradient for anything."""
     x = draw()
     x["mask"][1] = False
-
-    def pool(*arrays: Any) -> jax.Array:
-        if pooling == "mean":
-            return mean_pool(*arrays, activation=elu1p)
-        return max_pool(*arrays)[0]
-
+    pool = maximum() if pooling == "max" else partial(mean_pool, activation=elu1p)
     pooled, d_hidden, d_kernel, d_bias = found(x, pool)
     np.testing.assert_array_equal(pooled[1], np.float32(-1e30 if pooling == "max" else 0.0))
     np.testing.assert_array_equal(d_hidden[1], 0)
-    others = {
-        name: x[name][[0, 2, 3]] if name in ("hidden", "mask", "g") else x[name] for name in x
-    }
+    others = {**x, **{name: x[name][[0, 2, 3]] for name in ("hidden", "mask", "g")}}
     assert_trees_close((d_kernel, d_bias), found(others, pool)[2:])
 
 
 def test_no_mask_is_a_full_mask() -> None:
     x = draw()
     x["mask"][:] = True
-    for pool in (maximum(), lambda *arrays: mean_pool(*arrays, activation=elu1p)):
+    for pool in (maximum(), partial(mean_pool, activation=elu1p)):
         bare = found(x, lambda h, k, b, _, pool=pool: pool(h, k, b, None))
         assert_trees_close(found(x, pool), bare)
 
 
 def test_half_precision_accumulates_wide() -> None:
-    """bfloat16 operands: logits are exact up to the operands' rounding, gradients close."""
     x = draw(2, 5, 512, 16)
     narrow = {name: np.asarray(jnp.asarray(x[name], jnp.bfloat16), np.float64) for name in x}
     narrow["mask"] = x["mask"]
     expected = by_definition(narrow)
     for backward in ("sparse", "dense"):
-        options = PoolingOptions(backward=backward)
-
-        def pool(h: Any, k: Any, b: Any, m: Any, options: Any = options) -> jax.Array:
-            return max_pool(h.astype(jnp.bfloat16), k, b, m, options=options)[0]
-
-        got = found(narrow, pool)
+        got = found(narrow, maximum(dtype=jnp.bfloat16, backward=backward))
         assert all(x.dtype == jnp.float32 for x in got)
         np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=1e-4)
         for a, b in zip(got[1:], expected[1:], strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=0.02 * np.max(np.abs(b)))
 
 
-def test_transformations() -> None:
-    """Under jit, rematerialisation and a loop over slices of the batch."""
+def test_max_pool_under_jit_checkpoint_and_map() -> None:
     x = draw()
     pool = jax.checkpoint(maximum(block=8))
 
@@ -188,7 +159,7 @@ def test_block_size_fills_a_tile() -> None:
         ({"columns": ()}, "rows of the kernel"),
     ],
 )
-def test_user_errors(change: dict[str, Any], message: str) -> None:
+def test_max_pool_rejects_shapes(change: dict[str, Any], message: str) -> None:
     x = {**draw(), **change}
     del x["g"]
     with pytest.raises(UserError, match=message):

@@ -1,6 +1,7 @@
-"""Pooled logits on meshes, and the memory that they take."""
+"""Pooled logits on meshes, and their memory."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,9 +13,9 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.compiled.program import read_program
 from big_retrieval.models.lexical import elu1p
-from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
+from big_retrieval.models.pooling import max_pool, mean_pool
 from tests.arrays import assert_trees_close, device_mesh
-from tests.models.pooling_cases import by_definition, draw, maximum
+from tests.models.pooling_cases import by_definition, columns_by_definition, draw, maximum
 
 
 def step(pool: Callable[..., jax.Array]) -> Callable[..., Any]:
@@ -28,7 +29,7 @@ def step(pool: Callable[..., jax.Array]) -> Callable[..., Any]:
 
 
 def layouts(mesh: Any, rows: Any = ("data", "fsdp")) -> tuple[list[Any], list[Any]]:
-    """Where arguments and results of `step` lie."""
+    """Shardings of arguments and results of `step`."""
     specs = {
         "hidden": P(rows), "kernel": P("tensor", "fsdp"), "bias": P("tensor"), "mask": P(rows),
         "g": P(rows, "tensor"),
@@ -57,37 +58,24 @@ def on_mesh(x: dict[str, Any], shape: tuple[int, ...], pool: Any, rows: Any = No
         ((1, 8, 1), "sparse"),
     ],
 )  # fmt: skip
-def test_same_on_any_mesh(shape: Any, backward: Any) -> None:
+def test_max_pool_on_meshes(shape: Any, backward: Any) -> None:
     x = draw(8, 7, 8, 40)
     assert_trees_close(on_mesh(x, shape, maximum(block=3, backward=backward)), by_definition(x))
 
 
-def test_mean_on_a_mesh() -> None:
-    x = draw(8, 7, 8, 40)
-
-    def pool(*arrays: Any) -> jax.Array:
-        return mean_pool(*arrays, activation=elu1p, options=PoolingOptions(block=3))
-
+def test_mean_pool_on_a_mesh() -> None:
+    x, pool = draw(8, 7, 8, 40), partial(mean_pool, activation=elu1p, block=3)
     assert_trees_close(on_mesh(x, (2, 2, 2), pool), by_definition(x, "mean"))
 
 
 @pytest.mark.parametrize("columns", [range(8, 40), tuple(range(30, 14, -1))])
-def test_chosen_columns_on_a_mesh(columns: Any) -> None:
-    x, some = draw(8, 7, 8, 40), np.asarray(columns)
-    part = {**x, "kernel": x["kernel"][some], "bias": x["bias"][some], "g": x["g"][:, some]}
-    expected = list(by_definition(part))
-    whole = np.zeros_like(x["kernel"])
-    whole[some] = expected[2]
-    expected[2] = whole
-
-    def pool(*arrays: Any) -> jax.Array:
-        return max_pool(*arrays, columns=columns, options=PoolingOptions(block=5))[0]
-
-    assert_trees_close(on_mesh({**part, "kernel": x["kernel"]}, (2, 2, 2), pool), tuple(expected))
+def test_max_pool_of_columns_on_a_mesh(columns: Any) -> None:
+    x, expected = columns_by_definition(draw(8, 7, 8, 40), columns)
+    assert_trees_close(on_mesh(x, (2, 2, 2), maximum(columns=columns, block=5)), expected)
 
 
 def test_rows_and_widths_that_do_not_divide() -> None:
-    """3 rows stay whole on each device, and so does a width of 7; columns are sharded."""
+    """Every device computes all 3 rows and the width of 7; columns are sharded."""
     x = draw(3, 7, 7, 40)
     mesh = device_mesh(2, 2, 2)
     arrays = [np.float32(x[name]) for name in ("hidden", "kernel", "bias")]
@@ -96,8 +84,8 @@ def test_rows_and_widths_that_do_not_divide() -> None:
     assert_trees_close(jax.device_get(got), by_definition(x))
 
 
-def test_what_travels() -> None:
-    """Forward the kernel, backward gradients, each once; the logits and the output never."""
+def test_collectives() -> None:
+    """The kernel and the gradients are exchanged once; logits and output never."""
     rows, length, width, columns = 16, 12, 32, 512
     mesh = device_mesh(2, 2, 2)
     ins, outs = layouts(mesh)
@@ -110,24 +98,19 @@ def test_what_travels() -> None:
         run = jax.jit(step(maximum(block=64)), out_shardings=tuple(outs))
         program = run.lower(*arrays).compile()
     exchanged = [(c.kind, c.bytes, c.trips) for c in read_program(program.as_text()).collectives]
-    kernel, hidden, bias = (
-        columns // 2 * width * 4,
-        rows // 4 * length * width * 4,
-        columns // 2 * 4,
-    )
-    assert sorted(exchanged) == sorted(
-        [
-            ("all-gather", kernel, 1),  # over fsdp, as it enters
-            ("reduce-scatter", kernel // 2, 1),  # its gradient over fsdp
-            ("all-reduce", kernel // 2, 1),  # and over data
-            ("all-reduce", bias, 1),
-            ("all-reduce", hidden, 1),  # over tensor
-        ]
-    )
+    kernel, hidden = columns // 2 * width * 4, rows // 4 * length * width * 4
+    expected = [
+        ("all-gather", kernel, 1),  # over fsdp, as it enters
+        ("reduce-scatter", kernel // 2, 1),  # its gradient over fsdp
+        ("all-reduce", kernel // 2, 1),  # and over data
+        ("all-reduce", columns // 2 * 4, 1),  # of the bias
+        ("all-reduce", hidden, 1),  # over tensor
+    ]
+    assert sorted(exchanged) == sorted(expected)
 
 
 def temp(batch: int, length: int, width: int, columns: int, pool: Any, first: int = 0) -> int:
-    """Bytes that the compiler allots for value and gradients."""
+    """Bytes of temporary memory for value and gradients."""
     shapes = ((batch, length, width), (first + columns, width), (columns,), (batch, length))
     arrays = [
         jax.ShapeDtypeStruct(shape, bool if i == 3 else jnp.float32)
@@ -138,7 +121,7 @@ def temp(batch: int, length: int, width: int, columns: int, pool: Any, first: in
 
 @pytest.mark.parametrize("backward", ["sparse", pytest.param("dense", marks=pytest.mark.slow)])
 def test_memory_has_no_term_in_length_times_columns(backward: Any) -> None:
-    """More columns cost their maxima and positions, whatever the length; more positions, tiles."""
+    """More columns cost their maxima and positions at any length; more positions cost tiles."""
     pool = maximum(block=256, backward=backward)
     sizes = {(n, v): temp(8, n, 64, v, pool) for n in (64, 128) for v in (4096, 8192)}
     assert sizes[64, 8192] - sizes[64, 4096] <= 8 * 4096 * (4 + 1)
@@ -146,19 +129,13 @@ def test_memory_has_no_term_in_length_times_columns(backward: Any) -> None:
     assert sizes[128, 4096] - sizes[64, 4096] <= 8 * 64 * (2 * 256 + 64) * 4
 
 
-def test_columns_of_a_table_are_not_copied() -> None:
-    """Nor is an odd number of columns padded."""
-
-    def pool(*arrays: Any) -> jax.Array:
-        columns = range(500, arrays[1].shape[0])
-        return max_pool(*arrays, columns=columns, options=PoolingOptions(block=256))[0]
-
-    whole, part = temp(2, 8, 64, 8192, maximum(block=256)), temp(2, 8, 64, 8001, pool, first=500)
-    assert part <= whole + 2**16  # the table is 2 MiB
+def test_columns_of_a_table_are_neither_copied_nor_padded() -> None:
+    part = maximum(columns=range(500, 8501), block=256)
+    limit = temp(2, 8, 64, 8192, maximum(block=256)) + 2**16  # the table is 2 MiB
+    assert temp(2, 8, 64, 8001, part, first=500) <= limit
 
 
-def test_full_size_takes_little_of_the_plain_form() -> None:
-    """L = 77, D = 512, V = 29,522: under 4% of the [B, L, V] logits, their mask and maxima."""
+def test_memory_is_below_4_percent_of_the_logits() -> None:
     for batch in (32, 64):
         fused = temp(batch, 77, 512, 29522, maximum())
         assert fused <= 0.04 * 4 * (batch * 77 * 29522 * 4)
@@ -169,7 +146,5 @@ def test_columns_that_do_not_divide() -> None:
     x = draw(8, 7, 8, 37)
     arrays = [jnp.asarray(x[name], jnp.float32) for name in ("hidden", "kernel", "bias")]
     with jax.set_mesh(device_mesh(2, 2, 2)):
-        got = jax.jit(
-            lambda *a: max_pool(*a, jnp.asarray(x["mask"]), options=PoolingOptions(block=5))[0]
-        )
+        got = jax.jit(lambda *a: max_pool(*a, jnp.asarray(x["mask"]), block=5)[0])
         np.testing.assert_allclose(got(*arrays), by_definition(x)[0], atol=1e-5)

@@ -1,4 +1,4 @@
-"""The recurrent text tower: padding, empty texts, both ways of reading; torch's numbers: golden."""
+"""The recurrent text tower; tests/golden compares with torch."""
 
 import flax.linen as nn
 import jax
@@ -32,8 +32,7 @@ def test_padding_changes_nothing(read: str) -> None:
     assert np.abs(grads["backward"]["hidden_kernel"]).any() == (read == "mean")
 
 
-def test_the_mean_of_both_directions() -> None:
-    """The backward direction is a forward one over the reversed text."""
+def test_mean_of_both_directions() -> None:
     module = RecurrentText(Gru(width=8, words=4, read="mean"), 20)
     variables = drawn(module, IDS, MASK)
     params, layer = variables["params"], GruLayer(4)
@@ -42,13 +41,13 @@ def test_the_mean_of_both_directions() -> None:
     back, _ = layer.apply({"params": params["backward"]}, words[:, ::-1])
     mean = np.concatenate([ahead, back], axis=-1).mean(1)
     np.testing.assert_allclose(module.apply(variables, IDS, MASK)[0], mean, rtol=1e-5, atol=1e-6)
-    # Cut in two, the second half goes on from the state of the first.
+    # Cut in two, the second half continues from the state of the first.
     _, half = layer.apply({"params": params["forward"]}, words[:, :2])
     _, end = layer.apply({"params": params["forward"]}, words[:, 2:], None, half)
     np.testing.assert_allclose(end, last, rtol=1e-6, atol=1e-6)
 
 
-def test_how_it_is_split_over_a_mesh() -> None:
+def test_logical_names() -> None:
     module = RecurrentText(Gru(width=8, words=4), 20)
     specs = nn.get_partition_spec(jax.eval_shape(module.init, jax.random.key(0), IDS, MASK))
     assert specs["params"]["token_embedding"] == P("vocab", "embed")

@@ -1,7 +1,4 @@
-"""The residual network against plain PyTorch: both modes, averages, gradients; sizes, devices.
-
-What PyTorch computed is in tests/interop/data, made by `python -m tests.interop.generate`.
-"""
+"""The residual network against PyTorch (stored results of `python -m tests.interop.generate`)."""
 
 import math
 from typing import Any
@@ -28,12 +25,11 @@ KINDS = {"bottleneck": SMALL, "basic": {**SMALL, "bottleneck": False}}
 
 
 def images(rows: int = 4, size: int = 37, dtype: Any = np.float32) -> np.ndarray:
-    """[rows, size, size, 3], from -2 to 2: those of the stored results."""
+    """[rows, size, size, 3], from -2 to 2, as in the stored results."""
     return (noise(rows, size, size, 3) / 64 - 2).astype(dtype)
 
 
-def ours(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The collections of a network of torch's."""
+def from_torch(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     tables = {"params": image_names.RESNET, "batch_stats": image_names.RESNET_STATS}
     return {
         key: traverse_util.unflatten_dict(
@@ -44,7 +40,6 @@ def ours(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def train(tower: ResidualNetwork, variables: Any, x: Any) -> tuple[jax.Array, Any]:
-    """A pass in training mode: output and moved averages."""
     run = jax.jit(lambda v, x: tower.apply(v, x, train=True, mutable=["batch_stats"]))
     out, moved = run(variables, x)  # type: ignore
     return out, moved["batch_stats"]
@@ -55,7 +50,6 @@ def flat(tree: Any) -> dict[str, np.ndarray]:
 
 
 def stored(kind: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """A network of torch's, and what it computed."""
     folder = DATA / f"resnet_{kind}"
     with np.load(folder / "expected.npz") as file:
         return load_file(folder / "model.safetensors"), {key: file[key] for key in file.files}
@@ -65,52 +59,45 @@ def below(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     return {key.removeprefix(prefix): x for key, x in found.items() if key.startswith(prefix)}
 
 
+def assert_stats_close(stats: Any, expected: dict[str, np.ndarray], **tolerance: float) -> None:
+    stats = flat(stats)
+    assert stats.keys() == expected.keys()
+    for path, value in expected.items():
+        np.testing.assert_allclose(stats[path], value, **tolerance, err_msg=path)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [32, 37])
-def test_evaluation(kind: str, size: int) -> None:
+def test_evaluation_equals_torch(kind: str, size: int) -> None:
     arrays, expected = stored(kind)
-    found = built(ResNet, **KINDS[kind]).apply(ours(arrays), images(size=size))
-    np.testing.assert_allclose(found[:, 0], expected[f"eval{size}"], rtol=1e-5, atol=1e-5)  # type: ignore
-    assert found.shape == (4, 1, {"bottleneck": 32, "basic": 8}[kind])  # type: ignore
+    out: Any = built(ResNet, **KINDS[kind]).apply(from_torch(arrays), images(size=size))
+    np.testing.assert_allclose(out[:, 0], expected[f"eval{size}"], rtol=1e-5, atol=1e-5)
+    assert out.shape == (4, 1, {"bottleneck": 32, "basic": 8}[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_and_its_averages(kind: str) -> None:
+def test_training_and_averages_equal_torch(kind: str) -> None:
     arrays, expected = stored(kind)
-    variables, tower = ours(arrays), built(ResNet, **KINDS[kind])
+    variables, tower = from_torch(arrays), built(ResNet, **KINDS[kind])
     for step in range(2):
-        found, stats = train(tower, variables, images() * (1 + step) + step)
-        np.testing.assert_allclose(found[:, 0], expected[f"train{step}"], rtol=1e-5, atol=1e-5)
+        out, stats = train(tower, variables, images() * (1 + step) + step)
+        np.testing.assert_allclose(out[:, 0], expected[f"train{step}"], rtol=1e-5, atol=1e-5)
         variables = {**variables, "batch_stats": stats}
     moved = image_names.RESNET_STATS.to_ours(below(expected, "moved."))
-    wanted = {path: x for _, path, x in moved}
-    stats = flat(variables["batch_stats"])
-    assert stats.keys() == wanted.keys()
-    for path, value in stats.items():
-        np.testing.assert_allclose(value, wanted[path], rtol=1e-5, atol=1e-5, err_msg=path)
+    assert_stats_close(stats, {path: x for _, path, x in moved}, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        kind if kind == "bottleneck" else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in KINDS
-    ],
-)
+@pytest.mark.parametrize("kind", ["bottleneck", pytest.param("basic", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", ["train", pytest.param("frozen", marks=pytest.mark.slow)])
-def test_gradients(kind: str, mode: str) -> None:
-    """In float64, where two right programs differ by rounding alone."""
-    arrays, theirs = stored(kind)
-    expected = {p: g for _, p, g in image_names.RESNET.to_ours(below(theirs, f"{mode}.grad."))}
+def test_gradients_equal_torch(kind: str, mode: str) -> None:
+    """In float64, where correct programs differ by rounding only."""
+    arrays, results = stored(kind)
+    expected = {p: g for _, p, g in image_names.RESNET.to_ours(below(results, f"{mode}.grad."))}
     wide = {key: x.astype(np.float64) for key, x in arrays.items()}
     with jax.enable_x64(True):
-        variables, x = ours(wide), images(size=21, dtype=np.float64)
-        tower = built(
-            ResNet,
-            **KINDS[kind],
-            frozen_stats=mode == "frozen",
-            dtype=jnp.float64,
-        )
+        variables, x = from_torch(wide), images(size=21, dtype=np.float64)
+        keys = {**KINDS[kind], "frozen_stats": mode == "frozen", "dtype": jnp.float64}
+        tower = built(ResNet, **keys)
 
         def loss(params: Any, x: Any) -> jax.Array:
             trees = {**variables, "params": params}
@@ -118,18 +105,18 @@ def test_gradients(kind: str, mode: str) -> None:
             return jnp.sum(jnp.square(out))  # type: ignore
 
         params, pixels = jax.jit(jax.grad(loss, argnums=(0, 1)))(variables["params"], x)
-    found = flat(params)
-    assert found.keys() == expected.keys()
+    gradients = flat(params)
+    assert gradients.keys() == expected.keys()
     for path, value in expected.items():
         scale = np.abs(value).max()
-        np.testing.assert_allclose(found[path] / scale, value / scale, atol=1e-9, err_msg=path)
-    wanted = theirs[f"{mode}.pixels"]
-    np.testing.assert_allclose(pixels, wanted, rtol=1e-8, atol=1e-9 * np.abs(wanted).max())
+        np.testing.assert_allclose(gradients[path] / scale, value / scale, atol=1e-9, err_msg=path)
+    expected_pixels = results[f"{mode}.pixels"]
+    atol = 1e-9 * np.abs(expected_pixels).max()
+    np.testing.assert_allclose(pixels, expected_pixels, rtol=1e-8, atol=atol)
 
 
 @pytest.mark.parametrize("present", [None, np.array([True, False, True])])
-def test_normalise_against_its_definition(present: np.ndarray | None) -> None:
-    """In float64; the derivative is that of the plain form by automatic differentiation."""
+def test_normalise_equals_automatic_differentiation(present: np.ndarray | None) -> None:
 
     def plainly(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
         counted = x if present is None else x[present]
@@ -151,7 +138,7 @@ def start(tower: ResidualNetwork, x: Any) -> Any:
     return nn.unbox(jax.jit(tower.init)(jax.random.key(0), x))
 
 
-def test_frozen_averages_stay_and_serve() -> None:
+def test_frozen_averages_are_used_and_kept() -> None:
     x = images()
     variables = start(built(ResNet, **SMALL), x)
     _, moved = train(built(ResNet, **SMALL), variables, x)
@@ -160,13 +147,12 @@ def test_frozen_averages_stay_and_serve() -> None:
     )
     variables["batch_stats"] = moved
     frozen = built(ResNet, **SMALL, frozen_stats=True)
-    out, still = train(frozen, variables, x)
+    out, kept = train(frozen, variables, x)
     np.testing.assert_allclose(out, built(ResNet, **SMALL).apply(variables, x), rtol=1e-5)
-    for path, value in flat(still).items():
-        np.testing.assert_array_equal(value, flat(moved)[path])
+    assert_stats_close(kept, flat(moved), rtol=0, atol=0)
 
 
-def test_one_value_has_no_deviation() -> None:
+def test_batch_norm_of_one_value() -> None:
     norm = BatchNorm(average=False)
     x = jnp.full((1, 1, 1, 3), 2.0)
     variables = norm.init(jax.random.key(0), x)
@@ -185,15 +171,14 @@ def test_bfloat16_keeps_wide_statistics() -> None:
     assert out.dtype == jnp.bfloat16
     assert {v.dtype for v in flat(stats).values()} == {np.dtype("float32")}
     np.testing.assert_allclose(out.astype(jnp.float32), wide, atol=0.1)
-    for path, value in flat(wide_stats).items():
-        np.testing.assert_allclose(flat(stats)[path], value, atol=0.02, err_msg=path)
+    assert_stats_close(stats, flat(wide_stats), rtol=1e-7, atol=0.02)
 
 
 @pytest.mark.slow
-def test_remat_changes_no_number() -> None:
+def test_remat_changes_no_value() -> None:
     x = images()
     variables = start(built(ResNet, **SMALL), x)
-    found = []
+    results = []
     for remat in ("none", "block"):
         tower = built(ResNet, **SMALL, remat=remat)
 
@@ -202,17 +187,17 @@ def test_remat_changes_no_number() -> None:
             out, moved = tower.apply(trees, x, train=True, mutable=["batch_stats"])
             return jnp.sum(jnp.square(out)), moved
 
-        found.append(jax.jit(jax.value_and_grad(loss, has_aux=True))(variables["params"]))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *found)
+        results.append(jax.jit(jax.value_and_grad(loss, has_aux=True))(variables["params"]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *results)
 
 
 @pytest.mark.parametrize(
     "shape",
     [{"data": 8}, pytest.param({"data": 2, "fsdp": 2, "tensor": 2}, marks=pytest.mark.slow)],
 )
-def test_statistics_of_the_global_batch(shape: dict[str, int]) -> None:
+def test_statistics_cover_the_global_batch(shape: dict[str, int]) -> None:
     x = images(rows=16, size=32)
-    x += np.arange(16, dtype=np.float32)[:, None, None, None]  # every device sees something else
+    x += np.arange(16, dtype=np.float32)[:, None, None, None]  # rows differ
     tower = built(ResNet, **SMALL)
     boxed = jax.eval_shape(tower.init, jax.random.key(0), x)
     variables = start(tower, x)
@@ -221,19 +206,17 @@ def test_statistics_of_the_global_batch(shape: dict[str, int]) -> None:
     sharded = jax.device_put(variables, parallel.state_shardings(boxed, mesh))
     rows = jax.device_put(x, parallel.batch_sharding(mesh))
     with parallel.use(mesh):
-        found, moved = train(tower, sharded, rows)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    for path, value in flat(averages).items():
-        np.testing.assert_allclose(flat(moved)[path], value, rtol=1e-5, atol=1e-5, err_msg=path)
+        out, moved = train(tower, sharded, rows)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+    assert_stats_close(moved, flat(averages), rtol=1e-5, atol=1e-5)
 
 
 def test_logical_names_and_initial_deviations() -> None:
     tower = built(ResNet, **{**SMALL, "stem": 32})
     boxed = jax.jit(tower.init)(jax.random.key(0), images())
     specs = nn.get_partition_spec(boxed)
-    assert specs["params"]["conv1"]["kernel"] == P(
-        "kernel_row", "kernel_column", "channel", "embed"
-    )
+    axes = P("kernel_row", "kernel_column", "channel", "embed")
+    assert specs["params"]["conv1"]["kernel"] == axes
     assert specs["params"]["layer1_0"]["bn1"]["scale"] == P("embed")
     assert specs["batch_stats"]["bn1"]["mean"] == P()
     kernel = nn.unbox(boxed)["params"]["layer2_0"]["conv2"]["kernel"]
@@ -255,12 +238,12 @@ def test_published_parameter_counts(depth: int) -> None:
     tower = built(ResNet, blocks=blocks, bottleneck=bottleneck)
     drawn = nn.unbox(jax.eval_shape(tower.init, jax.random.key(0), jnp.zeros((1, 64, 64, 3))))
     assert sum(x.size for x in jax.tree.leaves(drawn["params"])) == SIZES[depth]
-    norms = sum(x.size for k, x in flat_shapes(drawn["params"]).items() if "bn" in k)
+    params = traverse_util.flatten_dict(drawn["params"], sep="/")
+    norms = sum(x.size for k, x in params.items() if "bn" in k)
     assert sum(x.size for x in jax.tree.leaves(drawn["batch_stats"])) == norms
 
 
-def test_the_last_map_of_a_photograph() -> None:
-    """ResNet-50 at 224 pixels: 7 x 7 of 2048 channels, whose average is the vector."""
+def test_resnet_50_shapes() -> None:
     blocks, bottleneck = RESNET_SIZES[50]
     tower = built(ResNet, blocks=blocks, bottleneck=bottleneck)
 
@@ -270,7 +253,3 @@ def test_the_last_map_of_a_photograph() -> None:
 
     out, last = jax.eval_shape(run, jax.random.key(0), jnp.zeros((2, 224, 224, 3)))
     assert (last.shape, out.shape) == ((2, 7, 7, 2048), (2, 1, 2048))
-
-
-def flat_shapes(tree: Any) -> dict[str, Any]:
-    return traverse_util.flatten_dict(tree, sep="/")

@@ -1,4 +1,4 @@
-"""The stack of blocks: the same numbers in every execution, and the count of operations."""
+"""The stack of blocks: the same values in every execution."""
 
 import itertools
 import re
@@ -26,8 +26,6 @@ EXECUTIONS = list(itertools.product([False, True], ["none", "block", "dots"]))
 
 
 class Stack(nn.Module):
-    """Nothing but the blocks."""
-
     norm: str = "pre"
     scan: bool = False
     remat: Any = "none"
@@ -36,13 +34,7 @@ class Stack(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(
-        self,
-        x: jax.Array,
-        mask: jax.Array | None = None,
-        train: bool = False,
-        rows: jax.Array | None = None,
-    ):
+    def __call__(self, x: jax.Array, mask: Any = None, train: bool = False, rows: Any = None):
         return run_layers(self, BlockInit.text(W, self.depth), x, mask, rows=rows, train=train)
 
     @property
@@ -60,37 +52,36 @@ def variables(stack: Stack, x: Any) -> Any:
     return nn.unbox(jax.jit(stack.init)(jax.random.key(0), x))
 
 
-def test_block_is_its_formula() -> None:
-    """Pre- and post-LN from their parts."""
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_block_equals_formula(norm: str) -> None:
     with jax.enable_x64(True):
         x, mask = inputs()
-        for norm in ("pre", "post"):
-            block = Block(Stack(norm).spec, BlockInit.text(W, 1), dtype=jnp.float64)
-            params = drawn(block, x)
-            y, state = jax.jit(partial(block.apply, capture_intermediates=True))(params, x, mask)
-            inner = state["intermediates"]
-            calls = {name: inner[name]["__call__"][0] for name in inner if name != "__call__"}
+        block = Block(Stack(norm).spec, BlockInit.text(W, 1), dtype=jnp.float64)
+        params = drawn(block, x)
+        y, state = jax.jit(partial(block.apply, capture_intermediates=True))(params, x, mask)
+        inner, p = state["intermediates"], params["params"]
+        calls = {name: inner[name]["__call__"][0] for name in inner if name != "__call__"}
 
-            def ln(name: str, y: np.ndarray, p: Any = params["params"]) -> np.ndarray:
-                y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)
-                return y * p[name]["scale"] + p[name]["bias"]
+        def ln(name: str, y: np.ndarray) -> np.ndarray:
+            y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)
+            return y * p[name]["scale"] + p[name]["bias"]
 
-            if norm == "pre":
-                np.testing.assert_allclose(calls["ln_1"], ln("ln_1", x), rtol=1e-9)
-                middle = x + calls["attention"]
-                np.testing.assert_allclose(calls["ln_2"], ln("ln_2", middle), rtol=1e-9)
-                expected = middle + calls["mlp"]
-            else:
-                middle = ln("ln_1", x + calls["attention"])
-                np.testing.assert_allclose(calls["ln_1"], middle, rtol=1e-9)
-                expected = ln("ln_2", middle + calls["mlp"])
-            np.testing.assert_allclose(y, expected, rtol=1e-9)
+        if norm == "pre":
+            np.testing.assert_allclose(calls["ln_1"], ln("ln_1", x), rtol=1e-9)
+            middle = x + calls["attention"]
+            np.testing.assert_allclose(calls["ln_2"], ln("ln_2", middle), rtol=1e-9)
+            expected = middle + calls["mlp"]
+        else:
+            middle = ln("ln_1", x + calls["attention"])
+            np.testing.assert_allclose(calls["ln_1"], middle, rtol=1e-9)
+            expected = ln("ln_2", middle + calls["mlp"])
+        np.testing.assert_allclose(y, expected, rtol=1e-9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_executions_agree(norm: str) -> None:
-    """Scanned or not, recomputed or not: values, gradients, intermediates, parameter names."""
+    """Values, gradients, intermediates and parameter names of scan and remat."""
     with jax.enable_x64(True):
         x, mask = inputs()
         reference = Stack(norm, dtype=jnp.float64)
@@ -98,8 +89,7 @@ def test_executions_agree(norm: str) -> None:
         results = {}
         for scan, remat in EXECUTIONS if norm == "pre" else [(False, "none"), (True, "block")]:
             stack = Stack(norm, scan, remat, dtype=jnp.float64)
-            own = variables(stack, x)
-            jax.tree.map(np.testing.assert_array_equal, own, params)
+            jax.tree.map(np.testing.assert_array_equal, variables(stack, x), params)
 
             def loss(p: Any, x: Any, stack: Stack = stack) -> Any:
                 y, state = stack.apply(p, x, mask, mutable=["intermediates"])
@@ -110,10 +100,9 @@ def test_executions_agree(norm: str) -> None:
     expected = results.pop((False, "none"))
     assert len(expected[0][1]) == DEPTH
     assert all(np.any(g != 0) for g in jax.tree.leaves(expected[1][0])) or norm == "pre"
+    close = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
     for got in results.values():
-        jax.tree.map(
-            lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-9, atol=1e-12), got, expected
-        )
+        jax.tree.map(close, got, expected)
 
 
 def test_loops_on_gpus_recompute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +114,7 @@ def test_loops_on_gpus_recompute(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ("scan[" in str(program)) == (platform == "cpu" or remat == "block")
 
 
-def test_layers_start_different() -> None:
+def test_layers_have_different_initial_values() -> None:
     params = variables(Stack(), jnp.zeros((1, 2, W)))["params"]
     assert sorted(params) == [f"layers_{i}" for i in range(DEPTH)]
     flat = [flax.traverse_util.flatten_dict(params[f"layers_{i}"], sep="/") for i in range(DEPTH)]
@@ -143,7 +132,7 @@ def test_layers_start_different() -> None:
     ],
 )
 def test_dropout_in_every_execution(scan: bool, remat: str) -> None:
-    """Random by key and by layer, the same for the same key, off outside training."""
+    """Random by key and by layer, off outside training."""
     x, _ = inputs(2, 4)
     x = jnp.asarray(x, jnp.float32)
     stack = Stack(scan=scan, remat=remat, dropout=0.5)
@@ -173,8 +162,8 @@ def test_dropout_in_every_execution(scan: bool, remat: str) -> None:
     ("scan", "remat"),
     [(False, "block"), (True, "dots"), pytest.param(False, "none", marks=pytest.mark.slow)],
 )
-def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
-    """Rows 4 to 7 alone, with their numbers, give what they give within the whole batch."""
+def test_dropout_depends_on_the_row_index(scan: bool, remat: str) -> None:
+    """Rows 4 to 7 alone, with their indices, give the same as in the batch."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 5, W)), jnp.float32)
     stack = Stack(scan=scan, remat=remat, dropout=0.3)
     params = variables(stack, x)
@@ -190,8 +179,8 @@ def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
         slopes, y = jax.grad(loss, has_aux=True)(x)
         return y, slopes
 
-    numbers = jnp.arange(8, dtype=jnp.int32)
-    whole, part, moved = run(x, numbers), run(x[4:], numbers[4:]), run(x[4:], numbers[:4])
+    rows = jnp.arange(8, dtype=jnp.int32)
+    whole, part, moved = run(x, rows), run(x[4:], rows[4:]), run(x[4:], rows[:4])
     for name, got, expected, other in zip(("y", "slopes"), part, whole, moved, strict=True):
         np.testing.assert_allclose(got, expected[4:], atol=1e-6, err_msg=name)
         assert np.max(np.abs(other - expected[4:])) > 0.1, name
@@ -199,7 +188,7 @@ def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
 
 @pytest.mark.slow
 def test_dropout_on_eight_devices() -> None:
-    """Bits of rows and heads on the device that needs them: the same numbers, nothing sent."""
+    """The same values as on one device, without communication."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(16, 5, W)), jnp.float32)
     mesh = device_mesh(8)
     rules = (("batch", "data"), ("length", None), ("embed_act", None))
@@ -223,7 +212,6 @@ def test_dropout_on_eight_devices() -> None:
 
 @pytest.mark.slow
 def test_remat_saves_memory() -> None:
-    """The compiler's own count of temporary memory in the backward pass."""
     x = jnp.zeros((16, 32, W))
     sizes = {}
     for remat in ("none", "dots", "block"):
@@ -237,7 +225,6 @@ def test_remat_saves_memory() -> None:
 
 
 def test_scan_program_does_not_grow_with_depth() -> None:
-    """Products in the traced program: one block's, at any depth."""
     x = jnp.zeros((1, 4, W))
     counts = []
     for depth in (2, 6):
@@ -248,7 +235,6 @@ def test_scan_program_does_not_grow_with_depth() -> None:
 
 
 def test_eight_devices_equal_one() -> None:
-    """Rows, width and heads split by logical rules, scanned and not: the same numbers."""
     x, mask = inputs(4, 5)
     x = jnp.asarray(x, jnp.float32)
     mesh = device_mesh(2, 2, 2)
@@ -269,6 +255,5 @@ def test_eight_devices_equal_one() -> None:
         with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
             grad = jax.jit(jax.grad(lambda p, s=stack: jnp.sum(jnp.sin(s.apply(p, x, mask)))))
             got = jax.device_get(grad(placed))
-        jax.tree.map(
-            lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5), got, expected
-        )
+        close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+        jax.tree.map(close, got, expected)

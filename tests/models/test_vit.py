@@ -1,4 +1,4 @@
-"""The vision tower: patches, positions, sizes, operation counts."""
+"""The vision tower."""
 
 import math
 from functools import partial
@@ -23,8 +23,7 @@ def images(rows: int = 2, size: int = 8) -> jax.Array:
     return jax.random.normal(jax.random.key(0), (rows, size, size, 3))
 
 
-def test_patchify_order() -> None:
-    """Patches row by row; inside one, rows, columns, channels."""
+def test_patchify_orders_rows_columns_channels() -> None:
     x = np.arange(2 * 4 * 6 * 3).reshape(2, 4, 6, 3)
     patches = patchify(jnp.asarray(x), 2)
     assert patches.shape == (2, 6, 12)
@@ -33,20 +32,16 @@ def test_patchify_order() -> None:
         np.testing.assert_array_equal(patches[:, k], expected)
 
 
-def test_convolution_of_patches_equals_their_product() -> None:
-    x, kernel = jax.random.normal(jax.random.key(0), (2, 8, 12, 3)), drawn_kernel()
-    pulls = [
+def test_convolve_patches_equals_multiply_patches() -> None:
+    x = jax.random.normal(jax.random.key(0), (2, 8, 12, 3))
+    kernel = jax.random.normal(jax.random.key(1), (4 * 4 * 3, 5))
+    (y, pull), (expected, expected_pull) = (
         jax.vjp(partial(embed, patch=4), x, kernel)
         for embed in (convolve_patches, multiply_patches)
-    ]
-    (y, pull), (expected, expected_pull) = pulls
+    )
     assert y.shape == (2, 6, 5)
     np.testing.assert_allclose(y, expected, atol=1e-5)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), pull(y), expected_pull(y))
-
-
-def drawn_kernel() -> jax.Array:
-    return jax.random.normal(jax.random.key(1), (4 * 4 * 3, 5))
 
 
 @pytest.mark.parametrize(("platform", "convolution"), [("tpu", True), ("cpu", False)])
@@ -59,15 +54,14 @@ def test_patch_embedding_is_a_convolution_on_tpus(platform: str, convolution: bo
     assert ("stablehlo.convolution" in lowered.as_text()) == convolution
 
 
-def test_another_image_size_is_told() -> None:
+def test_vit_rejects_another_image_size() -> None:
     tower = built(ViT, **SMALL)
     variables = drawn(tower, images())
     with pytest.raises(UserError, match=r"have 10 positions.*built for 5"):
         tower.apply(variables, images(size=12))
 
 
-def test_class_tokens_are_the_output() -> None:
-    """[B, M, W]; tokens differ; each sees the whole image, through its position too."""
+def test_class_tokens_differ_and_see_the_whole_image() -> None:
     tower = built(ViT, **SMALL, class_tokens=3)
     x = images()
     variables = drawn(tower, x)
@@ -81,7 +75,7 @@ def test_class_tokens_are_the_output() -> None:
     assert np.all(np.max(np.abs(patchify(slope, 4)), axis=-1) > 0)
 
 
-def test_half_precision() -> None:
+def test_half_precision_keeps_parameters_wide() -> None:
     x = images()
     tower, half = built(ViT, **SMALL), built(ViT, **SMALL, dtype=jnp.bfloat16)
     variables = nn.unbox(jax.jit(tower.init)(jax.random.key(0), x))
@@ -90,30 +84,6 @@ def test_half_precision() -> None:
     y = jax.jit(half.apply)(variables, x)
     assert y.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.float32(y), jax.jit(tower.apply)(variables, x), atol=0.1)
-
-
-def test_dropout_only_in_training() -> None:
-    tower = built(ViT, **SMALL, dropout=0.3)
-    x = images()
-    variables = drawn(tower, x)
-    still = jax.jit(tower.apply)(variables, x)
-    without = jax.jit(built(ViT, **SMALL).apply)(variables, x)
-    np.testing.assert_array_equal(still, without)
-    training = jax.jit(partial(tower.apply, train=True))
-    moved = training(variables, x, rngs={"dropout": jax.random.key(1)})
-    assert not np.allclose(still, moved)
-
-
-def test_dropout_goes_by_the_rows_number() -> None:
-    tower = built(ViT, **{**SMALL, "depth": 1}, dropout=0.3)
-    x = images(4)
-    variables = drawn(tower, x)
-    training = jax.jit(partial(tower.apply, train=True, rngs={"dropout": jax.random.key(1)}))
-    whole = training(variables, x)
-    part = training(variables, x[2:], rows=jnp.arange(2, 4))
-    np.testing.assert_allclose(part, whole[2:], atol=1e-6)
-    moved = training(variables, x[2:], rows=jnp.arange(2))
-    assert not np.allclose(moved, whole[2:], atol=1e-2)
 
 
 def test_logical_names_and_initial_deviations() -> None:
@@ -141,14 +111,12 @@ def parameters(module: nn.Module, *inputs: jax.ShapeDtypeStruct) -> int:
 
 @pytest.mark.parametrize(("m", "dim", "total"), [(16, 32, 139_368_449), (1, 512, 139_952_129)])
 def test_published_parameter_counts(m: int, dim: int, total: int) -> None:
-    """The sizes of both published models: ViT-B/16 and the text tower, heads, one logit scale."""
-    text = {"width": 512, "depth": 12, "heads": 8, "mlp": 2048}
+    """ViT-B/16, the text tower, heads, and the logit scale."""
+    text = {"width": 512, "depth": 12, "heads": 8, "mlp": 2048, "vocab_size": 30522}
     pixels = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
     words = jax.ShapeDtypeStruct((1, 77), jnp.int32)
     count = parameters(built(ViT, class_tokens=m, scan=True), pixels)
-    count += parameters(
-        built(Bert, vocab_size=30522, **text, class_tokens=m, scan=True), words, words
-    )
+    count += parameters(built(Bert, **text, class_tokens=m, scan=True), words, words)
     for width in (768, 512):
         tokens = jax.ShapeDtypeStruct((1, m, width), jnp.float32)
         count += parameters(built(Projection, dim=dim), tokens)
