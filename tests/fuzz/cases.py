@@ -1,7 +1,7 @@
 """The cases of the fuzzer: case `number` is a pure function of (seed, number).
 
 Nine of ten cases are image files with some bytes changed, the others are texts and lines of tables.
-A case fails by any exception but `ValueError` (what `decoding` promises) or `UserError`.
+A case fails by any exception except `ValueError` (which `decoding` may raise) or `UserError`.
 """
 
 import atexit
@@ -11,7 +11,6 @@ import shutil
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +42,9 @@ def case(seed: int, number: int) -> tuple[str, bytes]:
     """The kind of a case ("image", "text", "line", "table") and its bytes."""
     rng = random.Random(f"{seed}/{number}")
     kind = rng.choices(("image", "text", "line", "table"), (90, 5, 4.5, 0.5))[0]
+    seeds = _seeds(kind)
     if kind == "image":
-        names, files = _images()
-        return kind, mutated_image(rng, files[rng.randrange(len(names))], files)
-    seeds = _texts() if kind == "text" else _lines()
+        return kind, mutated_image(rng, seeds[rng.randrange(len(seeds))], seeds)
     data = rng.choice(seeds)
     for _ in range(rng.randint(1, 4)):
         data = rng.choice(MUTATIONS)(rng, data, seeds)
@@ -57,11 +55,7 @@ def case(seed: int, number: int) -> tuple[str, bytes]:
 
 
 def run(kind: str, data: bytes, number: int = 0) -> bool:
-    """Goes through the code of a run; whether the data could be used.
-
-    Raises:
-      Exception: anything that would end a run.
-    """
+    """Runs the code of a training run on a case; returns True if the data were usable."""
     try:
         RUN[kind](data, number)
     except UserError:
@@ -74,7 +68,7 @@ def run(kind: str, data: bytes, number: int = 0) -> bool:
 
 
 def mutated_image(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
-    """An image file with some bytes changed; PNG checksums are mostly made right again."""
+    """An image file with some bytes changed; most PNG checksums are corrected."""
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         data = rng.choice(MUTATIONS)(rng, data, files)
     if data.startswith(b"\x89PNG") and rng.random() < 0.7:
@@ -129,18 +123,16 @@ def _splice(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
     return data[:at] + part + data[at + rng.choice((0, len(part))) :]
 
 
-MUTATIONS: tuple[Callable[[random.Random, bytes, list[bytes]], bytes], ...] = (
-    _flip, _flip, _set, _set, _number, _number, _cut, _drop, _repeat, _insert, _splice
-)  # fmt: skip
+MUTATIONS = (_flip, _flip, _set, _set, _number, _number, _cut, _drop, _repeat, _insert, _splice)
 
 
 def _place(rng: random.Random, length: int) -> int:
-    """A place, half of the time among the first 200 bytes, where headers are."""
+    """An index, half of the time among the first 200 bytes, where headers are."""
     return rng.randrange(min(length, 200) if rng.random() < 0.5 else length)
 
 
 def _checked(data: bytes) -> bytes:
-    """A PNG file whose chunks have the right checksums, as far as the chunks can be followed."""
+    """A PNG file with correct checksums, as far as the chunks can be parsed."""
     out, at = bytearray(data), 8
     while at + 12 <= len(out):
         (length,) = struct.unpack_from(">I", out, at)
@@ -156,23 +148,22 @@ def _image(data: bytes, number: int) -> None:
     if number % 2:
         decoding.decode(data)
         return
-    decoder: decoding.Decoder = (
-        "opencv" if number % 4 and data.startswith(b"\xff\xd8") else "pillow"
-    )
+    is_opencv = number % 4 and data.startswith(b"\xff\xd8")
 
     def choose(rows: int, columns: int) -> decoding.Box:
         return rows // 4, columns // 4, max(1, rows // 2), max(1, columns // 2)
 
+    decoder = "opencv" if is_opencv else "pillow"
     np.asarray(decoding.decode_part(data, choose, 8, decoder=decoder))
 
 
 def _text(data: bytes, number: int) -> None:
-    words = data.decode("utf-8", ("replace", "surrogateescape")[number % 2])
+    text = data.decode("utf-8", ("replace", "surrogateescape")[number % 2])
     if number % 3 == 0:  # any code points
-        whole = struct.iter_unpack("<I", data[: len(data) // 4 * 4])
-        words = "".join(chr(x % 0x110000) for (x,) in whole)
+        values = struct.iter_unpack("<I", data[: len(data) // 4 * 4])
+        text = "".join(chr(x % 0x110000) for (x,) in values)
     for spec in _specs():
-        arrays = stack(spec, list(as_texts([words, "a"], "captions", "here")))
+        arrays = stack(spec, list(as_texts([text, "a"], "captions", "here")))
         assert arrays["ids"].shape[1] == spec.field.length
 
 
@@ -187,40 +178,29 @@ def _line(data: bytes, number: int) -> None:
 
 
 def _table(data: bytes, number: int) -> None:
-    lines = number % 2
-    path = _folder() / ("fuzz.jsonl" if lines else "fuzz.csv")
+    path = _folder() / ("fuzz.jsonl" if number % 2 else "fuzz.csv")
     path.write_bytes(data)
-    table = file_table(path)
-    source = Records(table, image=())
+    source = Records(file_table(path), image=())
     spec = RecordSpec({"text": _specs()[0]}, config.PairLabels(score="score", s_max=5.0))
     train_batch(source, spec, Order(len(source), 0), 4, np.arange(4), 0)
 
 
-RUN: dict[str, Callable[[bytes, int], None]] = {
-    "image": _image, "text": _text, "line": _line, "table": _table
-}  # fmt: skip
+RUN = {"image": _image, "text": _text, "line": _line, "table": _table}
 
 
 @functools.cache
-def _images() -> tuple[list[str], list[bytes]]:
-    made = corpus.images()
-    return list(made), list(made.values())
-
-
-@functools.cache
-def _texts() -> list[bytes]:
-    return [each.encode("utf-8", "surrogatepass") for each in corpus.texts()]
-
-
-@functools.cache
-def _lines() -> list[bytes]:
+def _seeds(kind: str) -> list[bytes]:
+    if kind == "image":
+        return list(corpus.images().values())
+    if kind == "text":
+        return [text.encode("utf-8", "surrogatepass") for text in corpus.texts()]
     return corpus.lines()
 
 
 @functools.cache
 def _folder() -> Path:
-    room = Path("/dev/shm")
-    folder = tempfile.mkdtemp(prefix="fuzz-", dir=room if room.is_dir() else None)
+    memory = Path("/dev/shm")
+    folder = tempfile.mkdtemp(prefix="fuzz-", dir=memory if memory.is_dir() else None)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 

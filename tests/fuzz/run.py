@@ -1,8 +1,8 @@
 """Runs cases in child processes: python -m tests.fuzz.run --count=2000000 --seed=0
 
-A child that dies (a crash in a decoder of C, too much memory, too much time) is noticed, its case
-named and the next case run. Prints failures as they come and a summary at the end; the exit status
-is 1 where there was a failure. `--case=N` runs one case in this process, with its traceback.
+If a child dies (a crash in a C decoder, too much memory or time), its case is a failure, and a new
+child continues after it. Failures are printed at once, a summary at the end; the exit status is 1
+after a failure. `--case=N` runs one case in this process, with its traceback.
 """
 
 import argparse
@@ -19,69 +19,57 @@ from pathlib import Path
 from big_retrieval.runtime import activity as notes
 from tests.fuzz import cases
 
-BATCH = 100_000  # cases of a child
-MEMORY = 4 * 2**30  # bytes of addresses that a child may have
-SECONDS = 20.0  # of computing that one case may take
+BATCH = 100_000  # cases per child
+MEMORY = 4 * 2**30  # maximum bytes of addresses of a child
+SECONDS = 20.0  # maximum CPU time of a case
 
 
 def child(seed: int, start: int, stop: int, board: str) -> None:
     """Runs some cases; prints a JSON object for each failure, and one at the end."""
     notes.publish(board)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    usable, slowest, largest = 0, (0.0, -1), (0, -1)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    usable = 0
     for number in range(start, stop):
         kind, data = cases.case(seed, number)
-        began = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process
         with notes.reading(str(number)):
             try:
                 usable += cases.run(kind, data, number)
-            except BaseException as problem:
-                where = traceback.extract_tb(problem.__traceback__)[-1]
-                why = f"{type(problem).__name__}: {problem!s:.200} ({where.name}:{where.lineno})"
+            except BaseException as error:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                why = f"{type(error).__name__}: {error!s:.200} ({where.name}:{where.lineno})"
                 print(json.dumps({"case": number, "kind": kind, "why": why}), flush=True)
-        slowest = max(slowest, (round(time.process_time() - began, 3), number))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        largest, before = max(largest, (peak - before, number)), peak
-    print(json.dumps({"usable": usable, "slowest": slowest, "largest": largest}), flush=True)
+    print(json.dumps({"usable": usable}), flush=True)
 
 
-def batch(seed: int, start: int, stop: int, failures: list[dict]) -> list[dict]:
-    """Runs cases in children, a new one behind a case that ended a child; their summaries."""
-    found = []
+def batch(seed: int, start: int, stop: int, failures: list[dict]) -> int:
+    """Runs cases in children, a new one after a case that ended a child; counts usable ones."""
+    usable = 0
     while start < stop:
         with tempfile.TemporaryDirectory() as folder:
             board = Path(folder) / "board"
             command = [sys.executable, "-m", "tests.fuzz.run", "--child", str(board)]
             command += [f"--seed={seed}", f"--start={start}", f"--count={stop - start}"]
-            with (Path(folder) / "errors").open("w+") as errors:
-                done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-                lines = done.communicate()[0].splitlines()
-                errors.seek(0)
-                last = errors.read()[-500:]
-                printed = errors.tell()
-            rows = [json.loads(line) for line in lines]
-            failures += [row for row in rows if "case" in row]
-            found += [row | {"stderr": printed} for row in rows if "slowest" in row]
-            for row in failures[-len(rows) :] if rows else ():
-                if "case" in row:
-                    print(json.dumps(row), flush=True)
-            if done.returncode == 0:
-                return found
+            child = subprocess.run(command, capture_output=True, text=True)
+            rows = [json.loads(line) for line in child.stdout.splitlines()]
+            usable += sum(row["usable"] for row in rows if "usable" in row)
+            new = [row for row in rows if "case" in row]
             killed = [int(n.place) for n in notes.published(board) if n.place.isdigit()]
-            if not killed:
-                raise SystemExit(f"a child did not start: {last}")
-            number = killed[0]
-            row = {"case": number, "why": f"exit {done.returncode}", "said": last}
-            failures.append(row)
-            print(json.dumps(row), flush=True)
-            start = number + 1
-    return found
+            if child.returncode:
+                if not killed:
+                    raise SystemExit(f"a child did not start: {child.stderr[-500:]}")
+                why = f"exit {child.returncode}: {child.stderr[-500:]}"
+                new.append({"case": killed[0], "why": why})
+            for row in new:
+                print(json.dumps(row), flush=True)
+            failures += new
+            if not child.returncode:
+                break
+            start = killed[0] + 1
+    return usable
 
 
 def main() -> int:
-    """Runs what the flags say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0)
@@ -98,15 +86,12 @@ def main() -> int:
         print(kind, data[:200], "usable:", cases.run(kind, data, flags.case))
         return 0
     failures: list[dict] = []
-    rows, began = [], time.monotonic()
+    usable, began = 0, time.monotonic()
     for start in range(flags.start, stop, BATCH):
-        rows += batch(flags.seed, start, min(start + BATCH, stop), failures)
+        usable += batch(flags.seed, start, min(start + BATCH, stop), failures)
         seconds = time.monotonic() - began
-        print(f"{min(start + BATCH, stop):,} cases, {len(failures)} failures, {seconds:.0f} s")
-        sys.stdout.flush()
-    best = {key: max(tuple(row[key]) for row in rows) for key in ("slowest", "largest")}
-    summary = {"cases": flags.count, "usable": sum(row["usable"] for row in rows), **best}
-    print(json.dumps(summary | {"stderr_bytes": sum(row["stderr"] for row in rows)}))
+        counts = f"{min(start + BATCH, stop):,} cases, {usable:,} usable, {len(failures)} failures"
+        print(f"{counts}, {seconds:.0f} s", flush=True)
     return 1 if failures else 0
 
 

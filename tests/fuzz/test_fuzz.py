@@ -14,24 +14,23 @@ REGRESSIONS = [
 
 
 @pytest.mark.parametrize(("seed", "number"), REGRESSIONS)
-def test_what_once_ended_a_run_no_longer_does(seed, number):
+def test_regression(seed, number):
     kind, data = cases.case(seed, number)
     cases.run(kind, data, number)
 
 
-def test_a_case_is_a_function_of_its_number():
+def test_case_depends_only_on_seed_and_number():
     assert cases.case(0, 5) == cases.case(0, 5) != cases.case(1, 5)
 
 
-def test_what_is_mutated_can_be_decoded():
+def test_corpus_images_are_decoded():
     for name, data in corpus.images().items():
         assert cases.run("image", data, 0), name
         assert cases.run("image", data, 1), name
 
 
 @pytest.mark.slow
-def test_four_thousand_mutations_end_no_run(capsys):
+def test_four_thousand_mutations(capsys):
     failures: list[dict] = []
-    (found,) = run.batch(20, 0, 4_000, failures)
+    assert run.batch(20, 0, 4_000, failures) > 800  # usable: not everything fails early
     assert failures == []
-    assert found["usable"] > 800  # not everything fails early

@@ -1,4 +1,4 @@
-"""The fused attention: its kernels against float32, its place in the towers, its choice."""
+"""Fused attention: kernels against float32, in the towers, and their choice."""
 
 import dataclasses
 import functools
@@ -13,7 +13,6 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Bert, ImageField, Projection, ViT
-from big_retrieval.errors import UserError
 from big_retrieval.models import attention, towers
 from big_retrieval.models.attention import choose_kernel
 from big_retrieval.models.bert import TextTransformer
@@ -24,18 +23,18 @@ from big_retrieval.models.tpu_attention_body import Spec
 from big_retrieval.models.vit import VisionTransformer
 from big_retrieval.parallel import AXES, RULES
 from tests.arrays import device_mesh
-from tests.helpers import drawn
+from tests.helpers import drawn, user_error
 
 SIZE: dict[str, Any] = {"width": 128, "depth": 1, "heads": 2, "mlp": 32}
 
 
 @pytest.fixture
 def tpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Towers choose the kernel of TPUs, which is interpreted as the program is for CPUs."""
+    """Towers choose the kernel of TPUs, which is interpreted on CPUs."""
     monkeypatch.setattr(attention, "traced_platform", lambda: "tpu")
 
 
-def parts(x: jax.Array, heads: int) -> list[jax.Array]:
+def split_joint(x: jax.Array, heads: int) -> list[jax.Array]:
     """Query, key and value [B, L, H, d] of a joint product."""
     batch, length, width = x.shape[0], x.shape[1], x.shape[2] // 3
     n = group_width(width, heads)
@@ -45,7 +44,7 @@ def parts(x: jax.Array, heads: int) -> list[jax.Array]:
 
 def formula(x: jax.Array, bias: jax.Array, row: jax.Array | None, spec: Spec) -> jax.Array:
     """Attention in float32 or wider from the joint product."""
-    q, k, v = parts((x + bias.astype(x.dtype)).astype(jnp.float32), spec.heads)
+    q, k, v = split_joint((x + bias.astype(x.dtype)).astype(jnp.float32), spec.heads)
     length = x.shape[1]
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, precision="highest") * q.shape[-1] ** -0.5
     scores += jnp.where(np.arange(length) < spec.keys, 0, -1e30)
@@ -109,8 +108,7 @@ def test_joint_kernel_keeps_groups_together() -> None:
     q, k, v = (jnp.full((1, 256), i) + jnp.arange(256) / 1000 for i in range(3))
     joint = joint_kernel([q, k, v], 4)
     np.testing.assert_array_equal(joint[0, ::128].astype(int), [0, 1, 2, 0, 1, 2])
-    found = parts(joint[None], 4)
-    for array, expected in zip(found, (q, k, v), strict=True):
+    for array, expected in zip(split_joint(joint[None], 4), (q, k, v), strict=True):
         np.testing.assert_array_equal(array.reshape(1, 256), expected)
 
 
@@ -147,6 +145,16 @@ def as_plain(tower: Any) -> Any:
     return tower.clone(spec=dataclasses.replace(tower.spec, attention="plain"))
 
 
+def assert_equals_plain(tower: Any, params: Any, *args: Any) -> None:
+    """Compares output, intermediates and gradients with attention 'plain'."""
+    found, expected = computed(tower, params, *args), computed(as_plain(tower), params, *args)
+    assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, expected)
+    # The gradient of the keys' bias is 0 but for rounding: softmax ignores it.
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=2e-5), found, expected
+    )
+
+
 @pytest.mark.usefixtures("tpu")
 @pytest.mark.parametrize(
     ("case", "keys"),
@@ -157,18 +165,13 @@ def as_plain(tower: Any) -> Any:
         (text_case, {"norm": "pre", "causal": True, "pool": "last", "scan": True}),
     ],
 )
-def test_towers_compute_the_same_with_the_kernel(case: Any, keys: Any) -> None:
+def test_towers_with_the_kernel_equal_plain_attention(case: Any, keys: Any) -> None:
     tower, params, args = case(attention="kernel", **keys)
-    found = computed(tower, params, *args)
-    expected = computed(as_plain(tower), params, *args)
-    assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, expected)
-    # The gradient of the keys' bias is 0 but for rounding: softmax ignores it.
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+    assert_equals_plain(tower, params, *args)
 
 
 @pytest.mark.usefixtures("tpu")
-def test_a_loop_over_layers_joins_the_parameters_before_it() -> None:
+def test_scan_joins_parameters_before_the_loop() -> None:
     tower, params, args = image_case(attention="kernel", depth=2, scan=True)
     program = jax.make_jaxpr(tower.apply)(params, *args)
     joint = "[128,1,3,128] = concatenate"
@@ -180,7 +183,6 @@ def test_a_loop_over_layers_joins_the_parameters_before_it() -> None:
 @pytest.mark.usefixtures("tpu")
 @pytest.mark.parametrize("manual", [False, True])
 def test_sharded_kernel_equals_one_device(manual: bool) -> None:
-    """Heads over tensor, rows over data and fsdp; also inside a region that is manual over data."""
     mesh = device_mesh(2, 2, 2)
     tower, params, (images,) = image_case(
         attention="kernel", width=256, heads=4, scan=True, remat="block"
@@ -206,10 +208,8 @@ def test_sharded_kernel_equals_one_device(manual: bool) -> None:
     with jax.set_mesh(mesh):
         images = jax.device_put(images, NamedSharding(mesh, P(("data", "fsdp"))))
         found = jax.jit(run)(params, images)
-    for a, b in zip(
-        jax.tree.leaves(found), jax.tree.leaves((expected[0][0], expected[1])), strict=True
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-5)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=5e-5)
+    jax.tree.map(close, found, (expected[0][0], expected[1]))
 
 
 def lowered(tower: Any, manual: bool, *args: jax.ShapeDtypeStruct) -> str:
@@ -241,7 +241,7 @@ TEXTS = (jax.ShapeDtypeStruct((8, 13), jnp.int32), jax.ShapeDtypeStruct((8, 13),
 
 @pytest.mark.parametrize("manual", [False, True])
 @pytest.mark.parametrize("case", ["plain", "image", "one", "text"])
-def test_programs_for_tpus_hold_the_kernel(case: str, manual: bool) -> None:
+def test_tpu_programs_contain_the_kernel(case: str, manual: bool) -> None:
     image = functools.partial(ViT, patch=4, class_tokens=2, **WIDE)
     if case == "text":
         text = lowered(TextTransformer(Bert(**WIDE), 50, 13, jnp.bfloat16), manual, *TEXTS)
@@ -265,16 +265,18 @@ def test_programs_for_tpus_hold_the_kernel(case: str, manual: bool) -> None:
         ({"dtype": jnp.float16}, "not in float16"),
     ],
 )
-def test_choice_falls_back_and_says_why(keys: dict[str, Any], reason: str) -> None:
+def test_choose_kernel_falls_back_or_gives_the_reason(keys: dict[str, Any], reason: str) -> None:
     keys = {"shape": (1, 8, 128), "heads": 2, "dtype": jnp.float32, **keys}
     assert choose_kernel("auto", **keys) == "plain"
-    with pytest.raises(UserError, match=f"attention 'kernel'.*{reason}"):
+    with user_error("attention 'kernel'", reason):
         choose_kernel("kernel", **keys)
 
 
 @pytest.mark.parametrize("case", [image_case, text_case])
-def test_towers_give_cudnn_their_keys(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Odd lengths are padded by a token that is no key; jax's own attention stands for cuDNN."""
+def test_towers_with_cudnn_equal_plain_attention(
+    case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """jax's attention replaces cuDNN; odd lengths are padded by a masked token."""
     attend = jax.nn.dot_product_attention
 
     def instead(*args: Any, implementation: str, **keys: Any) -> jax.Array:
@@ -286,10 +288,7 @@ def test_towers_give_cudnn_their_keys(case: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(attention, "traced_platform", lambda: "gpu")
     tower, params, args = case(attention="kernel", class_tokens=2 if case is image_case else 1)
     with jax.default_matmul_precision("highest"):
-        found = computed(tower, params, *args)
-        expected = computed(as_plain(tower), params, *args)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+        assert_equals_plain(tower, params, *args)
 
 
 @pytest.mark.gpu
@@ -305,10 +304,10 @@ def test_cudnn_equals_the_formula(case: Any) -> None:
     assert max(errors(found, expected)) < 0.05
 
 
-def test_choice_depends_on_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_kernel_by_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     choose = functools.partial(choose_kernel, shape=(1, 8, 128), heads=2, dtype=jnp.bfloat16)
     assert choose("auto") == "plain"
-    with pytest.raises(UserError, match="this program is for cpu"):
+    with user_error("this program is for cpu"):
         choose("kernel")
     monkeypatch.setattr(attention, "traced_platform", lambda: "gpu")
     monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, *rest, **keys: q)
@@ -323,11 +322,11 @@ def test_choice_depends_on_the_platform(monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError("cuDNN is not detected.")
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", absent)
-    with pytest.raises(UserError, match="cannot run: cuDNN is not detected"):
+    with user_error("cannot run: cuDNN is not detected"):
         choose("kernel")
 
 
-def test_operations_do_not_depend_on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flops_do_not_depend_on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     def count() -> int:
         field = ImageField(size=16, tower="tower", head=Projection())
         tower = ViT(**{**SIZE, "patch": 4})
