@@ -105,7 +105,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ),
     ([QUICK, "--config.data.path=no.jsonl", "--config.data.type=pairs"], ["no.jsonl is not on"]),
     ([QUICK, "--config.init.image.path=no.pt"], ["there is no file or folder no.pt"]),
-    ([QUICK, "--config.init.speech.path=no.pt"], ["config.init.speech is no tower"]),
+    ([QUICK, "--config.init.speech.path=no.pt"], ["config.init.speech is not a tower"]),
     ([QUICK, "--config.losses.far.constraint.bound=0.2"], ["config.losses.far is not a key"]),
     ([QUICK, "--config.init.image.pth=no.pt"], ["config.init.image.pth", "image.path?"]),
     ([QUICK, "--config.data.type=pair"], ["config.data.type", "'pairs'"]),
