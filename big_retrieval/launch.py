@@ -1,13 +1,11 @@
-"""Runs one command in several processes of this machine, and starts them again when one dies.
+"""Runs one command in several processes of this machine, and restarts all when one dies.
 
     launch/local.sh [--processes=2] [--devices=4] [--restarts=3] -- --config=... --workdir=DIR
 
-The processes find each other by the variables that `big_retrieval.main` reads. Each writes its own
-log; the first one's lines are on the screen, too. When one dies, the others cannot continue: they
-are ended, and all start again from the newest checkpoint. Status 2, a user's mistake, ends
-everything. SIGINT and SIGTERM are passed on, and the launcher waits until the processes have saved;
-a second signal ends them at once. No process outlives the launcher. `--verbosity` of the command
-holds for the launcher's messages, too.
+Each process writes its own log; the first one also writes to the screen. When one dies, the others
+are ended, and all resume from the newest checkpoint. Status 2, an error of the user, ends all.
+SIGINT and SIGTERM are passed on, and the processes save; a second signal kills them. No process
+outlives the launcher. `--verbosity` of the command applies to the launcher, too.
 
 On a host of a cluster, `--processes=1 -- --distributed ...` restarts that host's one process.
 """
@@ -15,8 +13,6 @@ On a host of a cluster, `--processes=1 -- --distributed ...` restarts that host'
 import argparse
 import contextlib
 import logging
-import os
-import shlex
 import signal
 import sys
 import time
@@ -32,8 +28,6 @@ from big_retrieval.runtime.processes import (
     LaunchOptions,
     ProcessGroup,
     Signals,
-    free_port,
-    variables,
     watch,
 )
 
@@ -64,49 +58,31 @@ def parse(argv: Sequence[str]) -> LaunchOptions:
     add("--logs", type=Path, metavar="DIR", help="default: logs in the run folder")
     add("--port", type=int, metavar="N", help="of the first process; default: a free one")
     add("--module", default="big_retrieval.main", help="default: big_retrieval.main")
-    add("--dry-run", "--dry_run", action="store_true", help="print what would be started")
-    given = vars(parser.parse_args(argv[:split]))
-    for name, least in (("processes", 1), ("devices", 1), ("gpus", 1), ("restarts", 0)):
-        if given[name] is not None and given[name] < least:
-            raise UserError(f"--{name} is {given[name]}; it must be at least {least}.")
+    flags = vars(parser.parse_args(argv[:split]))
+    for name, minimum in (("processes", 1), ("devices", 1), ("gpus", 1), ("restarts", 0)):
+        if flags[name] is not None and flags[name] < minimum:
+            raise UserError(f"--{name} is {flags[name]}; it must be at least {minimum}.")
     if not command:
         raise UserError("No command. Add its flags after --, such as -- --config=FILE.")
     workdir = _value(command, "workdir")
-    if given["logs"] is None and workdir is None:
+    if flags["logs"] is None and workdir is None:
         raise UserError("Add --workdir=DIR after --, which all processes share, or --logs=DIR.")
-    given["logs"] = given["logs"] or Path(str(workdir), "logs")
-    return LaunchOptions(**given, command=command)
+    flags["logs"] = flags["logs"] or Path(str(workdir), "logs")
+    return LaunchOptions(**flags, command=command)
 
 
 def _value(command: Sequence[str], flag: str) -> str | None:
     """Returns the last value of a flag in a command line, or None."""
-    found = None
+    last = None
     for index, word in enumerate(command):
         name, equals, value = word.partition("=")
         if name in (f"--{flag}", f"-{flag}"):
-            found = value if equals else (*command, None)[index + 1]
-    return found
-
-
-def dry_run(options: LaunchOptions) -> str:
-    """Returns the commands of all processes, for a shell."""
-    lines = [f"# restarted up to {options.restarts} times"]
-    port = options.port or free_port()
-    command = shlex.join([sys.executable, "-m", options.module, *options.command])
-    for number in range(options.processes):
-        env = variables(options, number, port, os.environ)
-        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
-        lines.append(f"# process {number} of {options.processes}")
-        log_file = shlex.quote(str(options.log_file(number)))
-        lines.append(f"{settings} {command} >> {log_file} 2>&1")
-    return "\n".join(lines)
+            last = value if equals else (*command, None)[index + 1]
+    return last
 
 
 def check_free(command: Sequence[str]) -> None:
-    """Raises a UserError for a run folder in use, before anything is written to its logs.
-
-    Only a process of this machine counts, and no --wait. The run itself takes the lock.
-    """
+    """Raises a UserError if a local process uses the run folder, before logs are written."""
     workdir = _value(command, "workdir")
     if workdir is None or {"--wait", "--wait=true"} & set(command):
         return
@@ -117,11 +93,7 @@ def check_free(command: Sequence[str]) -> None:
 
 
 def supervise(options: LaunchOptions) -> int:
-    """Starts the processes until they succeed, or `restarts` are used up.
-
-    Returns:
-      The exit status: 0, 2 for a user's mistake, or 128 + n for signal n.
-    """
+    """Starts the processes until they succeed; returns 0, 2, a status, or 128 + n for signal n."""
     try:
         options.logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -139,7 +111,7 @@ def supervise(options: LaunchOptions) -> int:
                 return 0
             if MISTAKE in failed:
                 return MISTAKE  # repeating it would not help
-            # A process that lost another one ends because of it, perhaps before it.
+            # The other processes end because of the cause, perhaps before it.
             cause = next((code for code in failed if code != RETRYABLE), RETRYABLE)
             status = cause if cause > 0 else 128 - cause
             if signals.count:
@@ -155,9 +127,6 @@ def main(argv: Sequence[str]) -> int:
     """Runs the command line; returns the exit status."""
     try:
         options = parse(argv)
-        if options.dry_run:
-            print(dry_run(options))
-            return 0
         level = messages.LEVELS.get(_value(options.command, "verbosity") or "")
         messages.PACKAGE.setLevel(level or logging.INFO)  # as the processes
         check_free(options.command)

@@ -1,4 +1,4 @@
-"""`big-retrieval evaluate` for what was not trained: a config's random start, its init, BM25."""
+"""`big-retrieval evaluate` of systems without training: a config's start, its init, BM25."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_the_untrained_model_is_the_start_of_a_run(tmp_path: Path, said: list[str]) -> None:
+def test_untrained_model_is_the_start_of_a_run(tmp_path: Path, said: list[str]) -> None:
     kernels = []
     for changes in ({}, {"seed": 3, "optimizer__averaging": ema(0.9)}):
         config = tiny(**changes)
@@ -87,7 +87,7 @@ def test_untrained_writes_all_metrics(
 
 
 @pytest.mark.slow
-def test_a_start_that_is_not_random_is_said_so(
+def test_untrained_logs_a_start_that_is_not_random(
     command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evals = {"test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12))}
@@ -108,7 +108,7 @@ def test_a_start_that_is_not_random_is_said_so(
     assert found == {name: trained[name] for name in found}
 
 
-def test_bm25_writes_the_same_names(
+def test_bm25_writes_the_same_metrics(
     command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     c = graded()
@@ -130,13 +130,10 @@ def test_bm25_writes_the_same_names(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"bm25": True, "init": "x"}, "--init and --bm25 are both given"),
         ({"bm25": True, "untrained": True}, "--untrained and --bm25 are both given"),
-        ({"untrained": True, "init": "x"}, "--init and --untrained are both given"),
         ({"bm25": True, "step": 3}, "--step is for --run"),
         ({"untrained": True, "tokenizer": "x"}, "--tokenizer, --pool and --head are for --init"),
         ({"bm25": True, "config": None}, "--config is missing: --bm25"),
-        ({"untrained": True, "config": None}, "--config is missing: --untrained"),
         ({"run": Path("x")}, "--config is not for evaluate"),
         ({}, "--run is missing"),
         ({"bm25": True, "run": Path("x")}, "--run and --bm25 are both given"),
@@ -146,11 +143,10 @@ def test_bm25_writes_the_same_names(
             "--data and --eval are both",
         ),
         ({"untrained": True, "eval": ["tests"]}, "no evaluator 'tests'"),
-        ({"bm25": True, "out": "run"}, "run is another run's folder"),
         ({"untrained": True, "out": "run"}, "run is another run's folder"),
     ],
 )
-def test_flags_that_do_not_go_together(
+def test_evaluate_rejects_flags(
     command: Any, tmp_path: Path, flags: dict[str, Any], words: str
 ) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
@@ -161,7 +157,7 @@ def test_flags_that_do_not_go_together(
     assert not (tmp_path / "out").exists()
 
 
-def test_bm25_says_what_a_config_lacks(command: Any, tmp_path: Path) -> None:
+def test_bm25_rejects_configs(command: Any, tmp_path: Path) -> None:
     c = graded()
     for change, words in (
         ({"evals": {}}, "needs an evaluator of the type 'ranking'"),

@@ -10,14 +10,14 @@ from big_retrieval.errors import UserError
 SHARED = ("config", "workdir", "plugins", "wait")  # flags of most commands
 
 
-def unknown_flag(name: str, command: str, known: Collection[str], argv: Sequence[str]) -> str:
+def unknown_flag(name: str, command: str, names: Collection[str], argv: Sequence[str]) -> str:
     """Returns the error message for a flag that a command does not take."""
     first, dot, key = name.partition(".")
     if first in SHARED:
         return f"--{first} is not for {command}: leave it out."
-    if "config" in known and (keys := _keys_named(name, argv)):
+    if "config" in names and (keys := _keys_named(name, argv)):
         return f"Unknown command line flag '{name}': did you mean --{keys[0]}?"
-    near = difflib.get_close_matches(first, known, 1)
+    near = difflib.get_close_matches(first, names, 1)
     hint = f"did you mean --{near[0]}{dot}{key}?" if near else "--help lists them."
     return f"Unknown command line flag '{name}': {hint}"
 
@@ -36,11 +36,11 @@ def _keys_named(name: str, argv: Sequence[str]) -> list[str]:
         return []
 
 
-def unexpected_word(word: str, most: int, command: str) -> str:
+def unexpected_word(word: str, max_words: int, command: str) -> str:
     """Returns the error message for a word that is not a flag, after the `most` allowed words."""
     hint = "keys are set as --config.key=value"
-    if most:
-        hint = f"at most {most} such words are taken"
+    if max_words:
+        hint = f"at most {max_words} such words are taken"
     elif command == "train" and Path(word).exists():
         hint = f"to train on it: --data={word}"
     return f"Not a flag: {word!r}; {hint}."

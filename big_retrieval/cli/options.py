@@ -33,27 +33,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Flag:
-    """Properties of a flag, in the annotation of its field: `Annotated[int, Flag(low=1)]`.
+    """Properties of a flag, in the annotation of its field: `Annotated[int, Flag(low=1)]`."""
 
-    Attributes:
-      low: smallest number.
-      high: largest number.
-      choices: valid values, as an alternative to Literal.
-      repeated: True for a tuple with one flag per value instead of commas.
-      alias: second name of the flag.
-      needs: flag that has to be present, too.
-      words: maximum number of words of the command line that are not flags, for the tuple that
-        takes these words.
-      keys: name before the dot, for the tuple that takes flags such as --config.KEY=VALUE unread.
-    """
-
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    repeated: bool = False
-    alias: str = ""
-    needs: str = ""
+    low: float | None = None  # smallest number
+    high: float | None = None  # largest number
+    choices: tuple[str, ...] = ()  # valid values, as an alternative to Literal
+    repeated: bool = False  # True for a tuple with one flag per value instead of commas
+    alias: str = ""  # second name of the flag
+    needs: str = ""  # flag that has to be present, too
+    # maximum number of words that are not flags, for the tuple that takes these words
     words: int = 0
+    # name before the dot, for the tuple that takes flags such as --config.KEY=VALUE unread
     keys: str = ""
 
 
@@ -126,8 +116,8 @@ def _type_and_details(hint: Any) -> tuple[Any, Flag]:
     details = Flag()
     while True:
         if typing.get_origin(hint) is Annotated:
-            hint, *found = typing.get_args(hint)
-            details = next((x for x in found if isinstance(x, Flag)), details)
+            hint, *annotations = typing.get_args(hint)
+            details = next((x for x in annotations if isinstance(x, Flag)), details)
         elif typing.get_origin(hint) in (typing.Union, types.UnionType):
             (hint,) = (x for x in typing.get_args(hint) if x is not type(None))
         else:
@@ -149,15 +139,15 @@ def parse(
     Raises:
       UserError: an unknown, malformed or missing flag, or too many words.
     """
-    known = {flag.name: flag for flag in flags_of(cls, prefix)}
+    by_name = {flag.name: flag for flag in flags_of(cls, prefix)}
     takers = [x for x in fields_of(cls) if x.details.words or x.details.keys]
     options: dict[str, Any] = {}
     for taker in takers:
         if taker.details.keys:
             argv, options[taker.field.name] = _take_keys(argv, taker.details.keys)
-    texts, words = _read_flags(argv, known.values(), command)
+    texts, words = _read_flags(argv, by_name.values(), command)
     _take_words(words, takers, options, command)
-    for name, flag in known.items():
+    for name, flag in by_name.items():
         if name in texts:
             options[flag.field.name] = flag.convert(texts[name])
             if (needs := flag.details.needs) and needs not in texts:
@@ -175,10 +165,10 @@ def parse(
 
 
 def _read_flags(
-    argv: Sequence[str], known: Iterable[CommandFlag], command: str
+    argv: Sequence[str], command_flags: Iterable[CommandFlag], command: str
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Returns the texts of each flag by name, and the words that are not flags."""
-    by_name = {name: x for x in known for name in (x.name, x.details.alias) if name}
+    by_name = {name: x for x in command_flags for name in (x.name, x.details.alias) if name}
     texts: dict[str, list[str]] = {}
     words: list[str] = []
     arguments = list(argv)
@@ -187,13 +177,13 @@ def _read_flags(
         if not arg.startswith("-") or arg == "-":
             words.append(arg)
             continue
-        given, equals, text = arg.lstrip("-").partition("=")
-        name = given.replace("-", "_")  # --dry-run is --dry_run
+        raw_name, equals, text = arg.lstrip("-").partition("=")
+        name = raw_name.replace("-", "_")  # --dry-run is --dry_run
         flag, opposite = by_name.get(name), by_name.get(re.sub("^no_?", "", name))
         if flag is None and opposite is not None and not opposite.takes_value and not equals:
             flag, text = opposite, "False"
         elif flag is None:
-            raise UserError(mistakes.unknown_flag(given, command, by_name, argv))
+            raise UserError(mistakes.unknown_flag(raw_name, command, by_name, argv))
         elif not equals and not flag.takes_value:
             text = "True"
         elif not equals:
@@ -219,13 +209,13 @@ def _take_keys(argv: Sequence[str], name: str) -> tuple[list[str], tuple[str, ..
 
 
 def _take_words(
-    words: Sequence[str], others: Sequence[CommandFlag], options: dict[str, Any], command: str
+    words: Sequence[str], takers: Sequence[CommandFlag], options: dict[str, Any], command: str
 ) -> None:
     """Gives the words that are not flags to the field that takes them."""
-    taker = next((x for x in others if x.details.words), None)
-    most = taker.details.words if taker else 0
-    if len(words) > most:
-        raise UserError(mistakes.unexpected_word(words[most], most, command))
+    taker = next((x for x in takers if x.details.words), None)
+    max_words = taker.details.words if taker else 0
+    if len(words) > max_words:
+        raise UserError(mistakes.unexpected_word(words[max_words], max_words, command))
     if taker and words:
         options[taker.field.name] = tuple(words)
 

@@ -26,17 +26,11 @@ LENGTHS = ("total_steps", "total_examples", "total_epochs")
 
 @dataclass(frozen=True)
 class Override:
-    """One override of the command line.
+    """One override of the command line."""
 
-    Attributes:
-      key: path of the key, such as `optimizer.lr`.
-      text: text of the value; None for a flag without a value, such as --config.KEY.
-      is_negated: True for --noconfig.KEY.
-    """
-
-    key: str
-    text: str | None
-    is_negated: bool
+    key: str  # path of the key, such as `optimizer.lr`
+    text: str | None  # text of the value; None for a flag without a value, such as --config.KEY
+    is_negated: bool  # True for --noconfig.KEY
 
     @property
     def path(self) -> list[str]:

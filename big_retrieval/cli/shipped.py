@@ -22,8 +22,8 @@ def folder(name: str) -> Path | None:
 
 def configs() -> dict[str, Path]:
     """Returns the configs by name, e.g. "quickstart", in alphabetical order."""
-    place = folder("configs")
-    files = () if place is None else place.glob("*.py")
+    root = folder("configs")
+    files = () if root is None else root.glob("*.py")
     return {file.stem: file for file in sorted(files) if not file.stem.startswith("_")}
 
 
@@ -36,12 +36,12 @@ def resolve(text: str) -> str:
         directory takes precedence.
     """
     name, colon, argument = text.partition(":")
-    path, place = Path(name), folder("configs")
-    if path.is_file() or place is None:
+    path, root = Path(name), folder("configs")
+    if path.is_file() or root is None:
         return text
     file = configs().get(name)
     if file is None and path.parts[:1] == ("configs",):
-        file = place.joinpath(*path.parts[1:])
+        file = root.joinpath(*path.parts[1:])
     return f"{file}{colon}{argument}" if file is not None and file.is_file() else text
 
 
@@ -57,5 +57,5 @@ def summary(file: Path) -> str:
     """Returns the first sentence of a config file's docstring."""
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     line = " ".join(text.split("\n\n")[0].split())
-    place = line.find(". ")
-    return line if place < 0 else line[: place + 1]
+    end = line.find(". ")
+    return line if end < 0 else line[: end + 1]

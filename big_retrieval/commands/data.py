@@ -43,8 +43,8 @@ class SourceOptions(ConfigOptions):
         if self.source == "data":
             return config, config.data
         if kind != "evals" or name not in config.evals:
-            known = ", ".join(["data", *(f"evals.{name}" for name in sorted(config.evals))])
-            raise UserError(f"--source is {self.source!r}; the config has: {known}.")
+            names = ", ".join(["data", *(f"evals.{name}" for name in sorted(config.evals))])
+            raise UserError(f"--source is {self.source!r}; the config has: {names}.")
         return config, config.evals[name].data
 
 

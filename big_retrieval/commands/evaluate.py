@@ -150,8 +150,8 @@ def _with_evaluators(options: EvaluateOptions, config: "Config", scratch: Path) 
     config = options.add_evaluators(config)
     for name in options.eval:
         if name not in config.evals:
-            known = ", ".join(sorted(config.evals)) or "none"
-            raise UserError(f"--eval: no evaluator {name!r}. The config has: {known}.")
+            names = ", ".join(sorted(config.evals)) or "none"
+            raise UserError(f"--eval: no evaluator {name!r}. The config has: {names}.")
     selected = {name: part for name, part in config.evals.items() if name in options.eval}
     return dataclasses.replace(config, evals=selected) if selected else config
 

@@ -34,23 +34,15 @@ _CHAIN = ('custom_call_target="AsyncCollectiveDone"', "chain_id=")
 
 
 class Collective(NamedTuple):
-    """One collective of a program.
+    """One collective of a program."""
 
-    Attributes:
-      kind: one of `KINDS`; an asynchronous pair counts once.
-      bytes: size of the result on one device without the padding of TPU tiles, each time it runs.
-      trips: how often it runs, the product of the trip counts of the loops around it; an unknown
-        trip count is 1.
-      group: number of devices that take part together.
-      overlapped: True if it is asynchronous and the device computes between start and end: a matrix
-        product, convolution or kernel, or other operations whose operands and results have at
-        least as many bytes as the result of the collective. It need not hide all of the transfer.
-    """
-
-    kind: str
+    kind: str  # one of `KINDS`; an asynchronous pair counts once
+    # size of the result on one device per run, without the padding of TPU tiles
     bytes: int
-    trips: int
-    group: int
+    trips: int  # product of the trip counts of the loops around it; an unknown count is 1
+    group: int  # number of devices that take part together
+    # True if the device computes between an asynchronous start and end: a product, convolution or
+    # kernel, or operations with at least as many bytes. It need not hide the whole transfer.
     overlapped: bool = False
 
     @property

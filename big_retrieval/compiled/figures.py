@@ -32,10 +32,9 @@ def memory_figures(compiled: Any) -> dict[str, int] | None:
 def program_figures(program: Program, schedules: Path | None = None) -> dict[str, Any]:
     """Returns cycles, kernels, traffic and large arrays of a program, for JSON.
 
-    Bytes are received by one device in a step. `exposed_wire_bytes` belong to collectives during
-    which the device computes nothing. `cycles` are the compiler's estimate, without `kernel_cycles`
-    of Pallas kernels and `unestimated_cycles` of scatters, gathers and sorts; `total_cycles` adds
-    them. `kernel_cycles` are None without `schedules`, the folder of the compiler's dump.
+    Bytes are received by one device in a step; during `exposed_wire_bytes` it computes nothing.
+    `cycles` are the compiler's estimate; `total_cycles` adds `kernel_cycles` (None without the
+    folder of `schedules`) and `unestimated_cycles`.
     """
     wire, hidden = sum(program.wire_bytes.values()), sum(program.overlapped_wire_bytes.values())
     return {

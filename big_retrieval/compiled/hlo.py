@@ -66,14 +66,10 @@ class Instruction(NamedTuple):
 
 @dataclass
 class Computation:
-    """Instructions by name, in the order of the schedule.
-
-    Attributes:
-      root: name of the instruction whose result the computation returns.
-    """
+    """Instructions by name, in the order of the schedule."""
 
     instructions: dict[str, Instruction] = field(default_factory=dict)
-    root: str = ""
+    root: str = ""  # name of the instruction whose result the computation returns
 
 
 class Module(NamedTuple):
@@ -85,37 +81,23 @@ class Module(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """An instruction at one place of the program.
-
-    Attributes:
-      instruction: the instruction.
-      name: name of the computation that defines it.
-      computation: that computation.
-      trips: product of the trip counts of the loops around it; an unknown count is 1.
-      fused: True inside the body of a fusion.
-      caller: the visit of the instruction that calls the computation; None in the entry.
-    """
+    """An instruction at one place of the program."""
 
     instruction: Instruction
-    name: str
+    name: str  # name of the computation that defines it
     computation: Computation
-    trips: int
-    fused: bool
+    trips: int  # product of the trip counts of the loops around it; an unknown count is 1
+    fused: bool  # True inside the body of a fusion
+    # visit of the instruction that calls the computation; None in the entry
     caller: "Visit | None"
 
 
 class ArrayType(NamedTuple):
-    """Type and layout of one array.
+    """Type and layout of one array."""
 
-    Attributes:
-      dtype: e.g. `bf16`.
-      shape: sizes of the dimensions.
-      layout: text between the braces, e.g. `1,0:T(8,128)(2,1)S(1)`, or "".
-    """
-
-    dtype: str
+    dtype: str  # e.g. `bf16`
     shape: tuple[int, ...]
-    layout: str
+    layout: str  # text between the braces, e.g. `1,0:T(8,128)(2,1)S(1)`, or ""
 
     @property
     def bytes(self) -> int:

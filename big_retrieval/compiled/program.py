@@ -39,46 +39,31 @@ class Kernel:
 
 
 class Array(NamedTuple):
-    """A type of arrays in the device's memory.
+    """A type of arrays in the device's memory."""
 
-    Attributes:
-      type: with layout, e.g. `bf16[64,212,768]{2,1,0:T(8,128)(2,1)}`; the arrays of one type need
-        not exist together.
-      bytes: without padding.
-      padded_bytes: with the padding of the TPU's tiles; equal to `bytes` elsewhere.
-      origin: of one of them, in the traced program.
-    """
-
+    # with layout, such as `bf16[64,212,768]{2,1,0:T(8,128)(2,1)}`
     type: str
-    bytes: int
-    padded_bytes: int
-    origin: str
+    bytes: int  # without padding
+    padded_bytes: int  # with the padding of the TPU's tiles; equal to `bytes` elsewhere
+    origin: str  # of one array, in the traced program
 
 
 @dataclass(frozen=True)
 class Program:
-    """What one device runs per call of a compiled program.
+    """A compiled program, as one device runs it per call."""
 
-    Attributes:
-      cycles: the compiler's estimate, without kernels, collectives and `unestimated`; None except
-        for TPUs. Every branch of a conditional counts as taken.
-      cycles_by_part: cycles by `part_of`, most first.
-      unestimated: operations of a TPU that lack an estimate, with cycles by our rules, most first.
-      kernels: hand-written kernels in the order of the program.
-      collectives: exchanges between devices.
-      arrays: the largest array types, by padded bytes; without arrays in the TPU's VMEM.
-      padded_arrays: the array types with the most padding.
-      unknown_loops: number of loops without a known trip count, counted as one iteration.
-    """
-
+    # the compiler's estimate, without kernels, collectives and `unestimated`; None except for
+    # TPUs. Every branch of a conditional counts as taken
     cycles: int | None
-    cycles_by_part: dict[str, int]
+    cycles_by_part: dict[str, int]  # cycles by `part_of`, most first
+    # operations of a TPU without an estimate, with cycles by rules, most first
     unestimated: list[Unestimated]
-    kernels: list[Kernel]
-    collectives: list[Collective]
+    kernels: list[Kernel]  # hand-written kernels in the order of the program
+    collectives: list[Collective]  # exchanges between devices
+    # The largest array types, by padded bytes; without arrays in the TPU's VMEM
     arrays: list[Array]
-    padded_arrays: list[Array]
-    unknown_loops: int
+    padded_arrays: list[Array]  # the array types with the most padding
+    unknown_loops: int  # number of loops without a known trip count, counted as one iteration
 
     @property
     def wire_bytes(self) -> dict[str, float]:

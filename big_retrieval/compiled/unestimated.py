@@ -22,19 +22,12 @@ _TOP_K = 'custom_call_target="TopK"'
 
 
 class Unestimated(NamedTuple):
-    """Operations of one kind and shape.
+    """Operations of one kind and shape."""
 
-    Attributes:
-      kind: scatter, gather, sort or top-k.
-      type: of what is added, gathered, sorted or searched, e.g. `f32[11776,512]`.
-      calls: number of calls per step.
-      cycles: of all calls, by the rules of this module.
-    """
-
-    kind: str
-    type: str
-    calls: int
-    cycles: int
+    kind: str  # scatter, gather, sort or top-k
+    type: str  # of what is added, gathered, sorted or searched, e.g. `f32[11776,512]`
+    calls: int  # number of calls per step
+    cycles: int  # of all calls, by the rules of this module
 
 
 def unestimated_operations(visits: Iterable[Visit]) -> list[Unestimated]:

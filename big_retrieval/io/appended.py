@@ -13,16 +13,12 @@ from big_retrieval.io.manifest import to_json
 class AppendedFile:
     """Writes parts into `<file>.partial`, which is renamed when it is complete.
 
-    `<file>.partial.json` has the inputs and the bytes of the parts, and the notes of the writer
-    with the last part. Anything after these bytes is cut off on resume.
+    `<file>.partial.json` has `determines`, the bytes of the parts, and the notes of the last part
+    (`noted`, {} without a part). On resume, the rest of the file is cut off.
 
     Args:
-      path: the file; its folder is created.
-      determines: everything that determines the content, for JSON. On resume with the same values,
+      determines: all inputs that determine the content, for JSON. On resume with the same values,
         more parts are appended; else the file is written from scratch.
-
-    Attributes:
-      noted: notes of the last part; {} if there is none.
     """
 
     def __init__(self, path: Path, determines: Mapping[str, Any]):

@@ -32,10 +32,10 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         replace(partial, path)
-    except OSError as problem:  # half a file takes space on a disk that may be full
+    except OSError as error:  # half a file takes space on a disk that may be full
         with contextlib.suppress(OSError):
             partial.unlink()
-        problem.filename = problem.filename or os.fspath(path)  # writing names no file
+        error.filename = error.filename or os.fspath(path)  # writing names no file
         raise
 
 
@@ -76,8 +76,8 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-    except OSError as problem:
-        if problem.errno not in _UNSUPPORTED:
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
             raise
 
 
@@ -107,9 +107,9 @@ def make_folder(folder: Path) -> None:
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        sync_folder(each.parent)
+    for missing_folder in reversed(missing):
+        missing_folder.mkdir(exist_ok=True)
+        sync_folder(missing_folder.parent)
 
 
 def free_name(path: Path, suffix: str) -> Path:

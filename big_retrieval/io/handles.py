@@ -53,12 +53,8 @@ def check_unchanged(path: str | os.PathLike[str], stamp: Stamp, file: int | None
 def reopen(open_file: Callable[[str], Any], path: str, stamp: Stamp) -> Any:
     """Returns `open_file(path)`, which stays open while it is among the last `MAX_OPEN` used.
 
-    All threads share the result. Nothing closes it explicitly: it must close its file with the last
-    reference, which may be in a read of another thread.
-
-    Args:
-      open_file: a module-level function, the same one in each call.
-      stamp: `stamp_of` the file when it was opened first.
+    All threads share the result, which must close its file with the last reference. `open_file` is
+    a module-level function, and `stamp` is the file's `stamp_of` when it was opened first.
     """
     key = open_file, path, stamp
     try:  # no lock, which a forked process might inherit locked
@@ -106,10 +102,9 @@ class RandomAccessFile:
 
 
 class MappedFile:
-    """Check of a file that is mapped into memory, created before it is mapped.
+    """Check of a file before it is mapped into memory.
 
-    Reading a mapped part that was cut off would end the process (SIGBUS). A file whose name was
-    given to another one is unchanged.
+    Reading a mapped part that was cut off would end the process (SIGBUS).
     """
 
     def __init__(self, path: str | os.PathLike[str]):

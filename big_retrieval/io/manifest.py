@@ -43,19 +43,16 @@ def sha256_file(path: Path) -> str:
 def write_manifest(folder: Path) -> None:
     """Writes a manifest of every file below `folder`, with a digest of the manifest itself.
 
-    Every listed file, every folder in between and `folder` itself are synced first. Afterwards the
-    manifest and the name of `folder` in its parent are synced, so that older data may be removed
-    once this function returns.
-
-    Raises:
-      OSError: a file cannot be read or synced; there is no manifest then.
+    All files and folders are synced first, then the manifest and the name of `folder`: older data
+    may be removed afterwards. If a file cannot be read or synced (OSError), there is no manifest.
     """
-    files = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        name = path.relative_to(folder).as_posix()
-        if name == MANIFEST:
-            continue
-        files[name] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = {
+        path.relative_to(folder).as_posix(): {
+            "bytes": path.stat().st_size, "sha256": sha256_file(path)
+        }
+        for path in paths if path != folder / MANIFEST
+    }  # fmt: skip
     durable.sync_tree(folder)
     durable.write_bytes(folder / MANIFEST, _sealed("files", files))
     durable.sync_folder(folder.parent)
@@ -64,8 +61,8 @@ def write_manifest(folder: Path) -> None:
 def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
     """Returns the damage of a folder with a manifest, or None if it is intact.
 
-    A file that the disk cannot read is damaged. A file that this process may not read, or cannot
-    read just now (a stale network mount), raises an error instead.
+    A file that the disk cannot read is damaged. A file without permission, or on a stale network
+    mount, raises a UserError instead.
 
     Args:
       checksums_up_to: maximum bytes of a file whose checksum is compared; None for no limit.
@@ -87,10 +84,10 @@ def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
                 return f"{name} has another checksum"
     except FileNotFoundError:  # removed just now
         return f"{name} is missing"
-    except OSError as problem:
-        if problem.errno in UNREADABLE:
-            return f"{name} cannot be read ({problem.strerror})"
-        raise UserError(f"Cannot read {folder / name}: {problem.strerror}.") from None
+    except OSError as error:
+        if error.errno in UNREADABLE:
+            return f"{name} cannot be read ({error.strerror})"
+        raise UserError(f"Cannot read {folder / name}: {error.strerror}.") from None
     return None
 
 
@@ -123,9 +120,9 @@ def complete_steps(root: Path) -> list[int]:
     """Returns the steps whose folder has a manifest, ascending."""
     if not root.is_dir():
         return []
-    found = {step_of(path.name): path for path in root.iterdir()}
+    folders = {step_of(path.name): path for path in root.iterdir()}
     return sorted(
-        step for step, path in found.items() if step is not None and (path / MANIFEST).is_file()
+        step for step, path in folders.items() if step is not None and (path / MANIFEST).is_file()
     )
 
 
@@ -166,27 +163,27 @@ def newest_intact(root: Path, step: int | None = None, first: int | None = None)
       step: required step; None for the newest intact one.
       first: step to prefer over newer ones, if it exists and is intact.
     """
-    problems: list[str] = []
+    damaged: list[str] = []
     for folder in _candidates(root, step, first):
-        problem = damage(folder)
-        if problem is None:
-            for text in problems:
+        reason = damage(folder)
+        if reason is None:
+            for text in damaged:
                 log.warning(f"{text}; using step {folder.name} instead ({folder})")
             return folder
         if folder != root and not (folder / MANIFEST).is_file():  # pruned, or moved aside
             return newest_intact(root, step, first)
-        problems.append(f"{folder} is damaged ({problem})")
-    reasons = "; ".join(problems) or f"none is complete (with a {MANIFEST})"
+        damaged.append(f"{folder} is damaged ({reason})")
+    reasons = "; ".join(damaged) or f"none is complete (with a {MANIFEST})"
     raise UserError(f"No usable checkpoint in {root}: {reasons}.")
 
 
 def _candidates(root: Path, step: int | None, first: int | None) -> list[Path]:
     """Returns the checkpoint folders to try, in order."""
-    known = complete_steps(root)
+    complete = complete_steps(root)
     if (root / MANIFEST).is_file() and (step is None or root.name == str(step)):
         return [root]
-    if step is not None and step not in known:
-        steps = ", ".join(map(str, known)) or "none"
+    if step is not None and step not in complete:
+        steps = ", ".join(map(str, complete)) or "none"
         raise UserError(f"{root} has no complete checkpoint of step {step}; it has: {steps}.")
-    folders = [root / str(s) for s in reversed(known) if step in (None, s)]
+    folders = [root / str(s) for s in reversed(complete) if step in (None, s)]
     return sorted(folders, key=lambda folder: folder.name != str(first))

@@ -19,9 +19,9 @@ def read_npz(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
             return {name: file[name] for name in file.files if name.startswith(prefix)}
     except UserError:
         raise
-    except Exception as problem:  # of zip files, of zlib, of numpy, or no memory
+    except Exception as error:  # of zip files, of zlib, of numpy, or no memory
         raise UserError(
-            f"Cannot read {path} as .npz file of plain arrays: {reason(problem)}."
+            f"Cannot read {path} as .npz file of plain arrays: {reason(error)}."
         ) from None
 
 

@@ -25,15 +25,15 @@ _KINDS = {
 
 def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> os.stat_result:
     """Returns the `os.stat` of a regular file, or with `folders` of a folder; follows links."""
-    found = os.stat(path)
-    kind = stat.S_IFMT(found.st_mode)
+    status = os.stat(path)
+    kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG and not (folders and kind == stat.S_IFDIR):
-        what = _KINDS.get(kind, "no file")
-        raise UserError(f"{os.fspath(path)} is {what}, not a regular file. Use the path of a file.")
-    return found
+        name = _KINDS.get(kind, "no file")
+        raise UserError(f"{os.fspath(path)} is {name}, not a regular file. Use the path of a file.")
+    return status
 
 
-def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+def read_bytes(path: str | os.PathLike[str], max_bytes: int | None = None) -> bytes:
     """Returns the content of a regular file.
 
     Args:
@@ -45,26 +45,26 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             check_regular(path)
-        if most is not None and size > most:
+        if max_bytes is not None and size > max_bytes:
             raise UserError(
                 f"{os.fspath(path)} has {size / 2**20:,.0f} MiB. The limit of such files is "
-                f"{most / 2**20:,.0f} MiB."
+                f"{max_bytes / 2**20:,.0f} MiB."
             )
-        return file.read() if most is None else file.read(most)
+        return file.read() if max_bytes is None else file.read(max_bytes)
 
 
-def read_gzip(path: str | os.PathLike[str], most: int) -> bytes:
+def read_gzip(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     """Returns the unpacked content of a gzip file, at most `most` bytes."""
-    most = min(most, _max_unpacked(check_regular(path).st_size))
+    max_bytes = min(max_bytes, _max_unpacked(check_regular(path).st_size))
     try:
         with gzip.open(path) as file:
-            data = file.read(most + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
-        raise UserError(f"Cannot unpack {os.fspath(path)}: {problem}. Download it again.") from None
-    if len(data) > most:
+            data = file.read(max_bytes + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"Cannot unpack {os.fspath(path)}: {error}. Download it again.") from None
+    if len(data) > max_bytes:
         raise UserError(
-            f"{os.fspath(path)} unpacks to more than {most / 2**20:,.0f} MiB. If that is correct, "
-            f"unpack it first: gunzip {os.fspath(path)}"
+            f"{os.fspath(path)} unpacks to more than {max_bytes / 2**20:,.0f} MiB. If that is "
+            f"correct, unpack it first: gunzip {os.fspath(path)}"
         )
     return data
 

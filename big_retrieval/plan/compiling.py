@@ -25,7 +25,7 @@ def compile_plan(parts: BuiltModel) -> dict[str, Any]:
     refuses for its size has `total_bytes` only, with the other figures None or empty.
     """
     figures = [_compile(parts, step) for step in different_steps(parts)]
-    return max(figures, key=lambda found: found["total_bytes"])
+    return max(figures, key=lambda entry: entry["total_bytes"])
 
 
 def different_steps(parts: BuiltModel) -> list[Step]:
@@ -49,8 +49,8 @@ def _compile(parts: BuiltModel, step: Step) -> dict[str, Any]:
             reason = str(error).strip().partition("\n")[0]
             raise UserError(f"The compiler for {device.device_kind} failed: {reason}") from None
         figures = _too_large(round(float(too_large[1]) * _UNITS[too_large[2]]))
-    about = {"device": device.device_kind, "platform": device.platform}
-    return {**about, "seconds": round(time.monotonic() - start, 1), **figures}
+    device_info = {"device": device.device_kind, "platform": device.platform}
+    return {**device_info, "seconds": round(time.monotonic() - start, 1), **figures}
 
 
 def _too_large(total: int) -> dict[str, Any]:

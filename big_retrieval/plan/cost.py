@@ -71,8 +71,8 @@ def _computed_again(model: RetrievalModel, name: str) -> int:
     used = model.fields[name].tower
     if model.towers[used].remat == "none":
         return 0
-    kept = dataclasses.replace(model.towers[used], remat="none")  # type: ignore
-    plain = model.clone(towers={**model.towers, used: kept})
+    stored = dataclasses.replace(model.towers[used], remat="none")  # type: ignore
+    plain = model.clone(towers={**model.towers, used: stored})
     return model.field_flops(name, backward=True) - plain.field_flops(name, backward=True)
 
 
@@ -92,15 +92,15 @@ def loss_flops(config: Config, name: str, vocab_size: int) -> int:
     def loss(learned: Any, batch: Batch) -> jax.Array:
         params, (embeddings, vectors, hard), scalars = learned
         replaced = {"embeddings": embeddings, "raw": embeddings, "vectors": vectors}
-        found: Any = reps.replace(**replaced)  # type: ignore
-        if found.negatives is not None:
-            found = found.replace(negatives=found.negatives.replace(embeddings=hard, raw=hard))
+        out: Any = reps.replace(**replaced)  # type: ignore
+        if out.negatives is not None:
+            out = out.replace(negatives=out.negatives.replace(embeddings=hard, raw=hard))
         if module is not None:
             options: Any = {"rngs": {"dropout": jax.random.key(0)}, "mutable": ["batch_stats"]}
             rows = jnp.arange(config.batch_size, dtype=jnp.int32)
-            made, _ = module.apply(params, found, batch.fields, train=True, rows=rows, **options)
-            found = found.replace(extra={name: made})
-        return part(Context(found, batch, config, name, scalars))[0]
+            extra, _ = module.apply(params, out, batch.fields, train=True, rows=rows, **options)
+            out = out.replace(extra={name: extra})
+        return part(Context(out, batch, config, name, scalars))[0]
 
     hard = {} if reps.negatives is None else reps.negatives.embeddings
     learned = params, (reps.embeddings, reps.vectors, hard), scalars
@@ -120,11 +120,11 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
                 bow[name] = jnp.zeros((*rows, field.length), jnp.int32)
         return Reps(embeddings=embeddings, bow=bow, raw=embeddings)
 
-    found, hard = reps(config.encoded, config.batch_size), negatives_field(config)
+    main, hard = reps(config.encoded, config.batch_size), negatives_field(config)
     if hard:
         deep = reps([hard], config.batch_size, config.negatives.count)
-        found = found.replace(negatives=deep)  # type: ignore
-    return found.replace(vectors=_abstract_vectors(config, vocab_size))  # type: ignore
+        main = main.replace(negatives=deep)  # type: ignore
+    return main.replace(vectors=_abstract_vectors(config, vocab_size))  # type: ignore
 
 
 def _abstract_vectors(config: Config, vocab_size: int) -> dict[str, jax.ShapeDtypeStruct]:
@@ -132,8 +132,8 @@ def _abstract_vectors(config: Config, vocab_size: int) -> dict[str, jax.ShapeDty
     if not model.keep_vectors:
         return {}
     inputs = {name: model.example_inputs()[name] for name in model.keep_vectors}
-    (found, _) = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), inputs))
+    (outputs, _) = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), inputs))
     return {
         name: jax.ShapeDtypeStruct((config.batch_size, *x.shape[1:]), x.dtype)
-        for name, x in found.vectors.items()
+        for name, x in outputs.vectors.items()
     }

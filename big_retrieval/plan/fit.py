@@ -19,23 +19,14 @@ MOST_TRIALS = 3  # compilations for one setting
 
 @dataclass(frozen=True)
 class Trial:
-    """A config that was compiled.
-
-    Attributes:
-      config: with the changes.
-      flags: the changes, for the command line; empty for the config as it is.
-      program: figures of `compiling.compile_plan`.
-      operations: of `cost.flops`.
-      times: of `step_figures.step_times`.
-      fits: False if the step needs more memory than usable; None if that is unknown.
-    """
+    """A config that was compiled."""
 
     config: Config
-    flags: list[str]
-    program: dict[str, Any]
-    operations: dict[str, int]
-    times: dict[str, float | None]
-    fits: bool | None
+    flags: list[str]  # the changes, for the command line; empty for the config as it is
+    program: dict[str, Any]  # figures of `compiling.compile_plan`
+    operations: dict[str, int]  # of `cost.flops`
+    times: dict[str, float | None]  # of `step_figures.step_times`
+    fits: bool | None  # False if the step needs more memory than usable; None if that is unknown
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -75,23 +66,23 @@ def suggestions(
     """
     search = _Search(compile_trial, rows, limit, say, [])
     _tell(current, say)
-    own, switched = (current.config, []), _remat(current.config)
+    unchanged, switched = (current.config, []), _remat(current.config)
     if not current.fits or current.config.microbatch:
-        search.largest(*own, known=current)
+        search.largest(*unchanged, done=current)
     is_block = switched is not None and switched[1][0].endswith("=block")
     if switched is not None and not (current.fits and is_block):
         size = current.config.microbatch or current.config.batch_size
         search.largest(*switched, start=size if is_block else size // 8)
     for change in (_fsdp, _ring):  # they cost traffic: only if nothing else fits
         if not current.fits and not any(trial.fits for trial in search.trials):
-            less = _remat(current.config, "block") or own
+            less = _remat(current.config, "block") or unchanged
             changed = change(*less, rows)
             if changed is not None:
                 search.largest(*changed)
     if not search.trials:
         say("tried no other setting: none is expected to fit and to be faster")
-    found = [trial for trial in (current, *search.trials) if trial.fits]
-    return sorted(found, key=lambda trial: trial.rank)
+    fitting = [trial for trial in (current, *search.trials) if trial.fits]
+    return sorted(fitting, key=lambda trial: trial.rank)
 
 
 @dataclass(frozen=True)
@@ -103,14 +94,14 @@ class _Search:
     trials: list[Trial]
 
     def largest(
-        self, config: Config, flags: list[str], known: Trial | None = None, start: int | None = None
+        self, config: Config, flags: list[str], done: Trial | None = None, start: int | None = None
     ) -> None:
-        """Compiles micro-batches until the largest that fits is known; at most `MOST_TRIALS`."""
+        """Compiles at most `MOST_TRIALS` micro-batches to find the largest that fits."""
         sizes = list(micro_batches(config, self.rows))
         points: dict[int, Trial] = {}
-        if known is not None:
-            points[config.microbatch or config.batch_size] = known
-        size = min(sizes, key=lambda each: abs(each - (start or sizes[0])))
+        if done is not None:
+            points[config.microbatch or config.batch_size] = done
+        size = min(sizes, key=lambda x: abs(x - (start or sizes[0])))
         for _ in range(MOST_TRIALS):
             if points:
                 size = _next(points, sizes, self.limit)

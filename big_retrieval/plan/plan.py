@@ -31,16 +31,12 @@ _LENGTH = 1000  # steps of the schedule, which changes neither shapes nor costs
 
 @dataclass(frozen=True)
 class Target:
-    """Devices that a step is compiled for.
+    """Devices that a step is compiled for."""
 
-    Attributes:
-      chip: kind of device; None if the table of chips lacks it.
-      devices: the requested devices, targets of a compiler, or virtual CPUs in their place.
-      missing: reason why nothing can be compiled for the chip; empty if the step is compiled.
-    """
-
-    chip: Chip | None
+    chip: Chip | None  # kind of device; None if the table of chips lacks it
+    # the requested devices, targets of a compiler, or virtual CPUs in their place
     devices: Sequence[Any]
+    # reason why nothing can be compiled for the chip; empty if the step is compiled
     missing: str = ""
 
     @property
@@ -90,36 +86,36 @@ def make(
       suggest: compile other settings even if this one fits.
       say: called with a line about each step that takes long.
     """
-    words = vocabulary(config)
+    vocab = vocabulary(config)
 
     def build(changed: Config) -> BuiltModel:
         mesh = parallel.make_mesh(changed, where.devices)
-        return build_model(changed, mesh, vocab_size=words.size, total_steps=_LENGTH)
+        return build_model(changed, mesh, vocab_size=vocab.size, total_steps=_LENGTH)
 
     def trial(changed: Config, flags: list[str]) -> fit.Trial:
         parts = build(changed)
-        operations, program = cost.flops(changed, words.size), compile_plan(parts)
+        operations, program = cost.flops(changed, vocab.size), compile_plan(parts)
         times = step_times(where.chip, len(where.devices), operations, program)
         usable = None if where.chip is None else where.chip.usable
         fits = None if usable is None else program["total_bytes"] <= usable
         return fit.Trial(changed, flags, program, operations, times, fits)
 
-    parts, found, suggestions = build(config), None, []
+    parts, current, suggestions = build(config), None, []
     if not where.missing:
         say(f"compiling the training step for {where.name} ...")
-        found = trial(config, [])
-        if where.chip is not None and (suggest or found.fits is False):
+        current = trial(config, [])
+        if where.chip is not None and (suggest or current.fits is False):
             rows = cost.row_devices(parts)
-            suggestions = fit.suggestions(found, trial, rows, where.chip.usable, say)
+            suggestions = fit.suggestions(current, trial, rows, where.chip.usable, say)
     return {
-        **_about(config, where, parts, words),
-        **_figures(config, where, parts, words, found),
+        **_about(config, where, parts, vocab),
+        **_figures(config, where, parts, vocab, current),
         "suggestions": [entry.summary(config.batch_size) for entry in suggestions],
     }
 
 
 def _about(
-    config: Config, where: Target, parts: BuiltModel, words: VocabularySize
+    config: Config, where: Target, parts: BuiltModel, vocab: VocabularySize
 ) -> dict[str, Any]:
     chip = where.chip
     return {
@@ -131,7 +127,7 @@ def _about(
         "microbatch": config.microbatch,
         "dtype": config.dtype,
         "parameter_count": sum(parts.parameters.values()),
-        "vocabulary": words._asdict(),
+        "vocabulary": vocab._asdict(),
         "device_memory_bytes": None if chip is None else chip.memory,
         "usable_bytes": None if chip is None else chip.usable,
         "not_compiled": where.missing,
@@ -139,16 +135,16 @@ def _about(
 
 
 def _figures(
-    config: Config, where: Target, parts: BuiltModel, words: VocabularySize, found: fit.Trial | None
+    config: Config, where: Target, parts: BuiltModel, vocab: VocabularySize, trial: fit.Trial | None
 ) -> dict[str, Any]:
-    program = None if found is None else found.program
-    operations = cost.flops(config, words.size) if found is None else found.operations
+    program = None if trial is None else trial.program
+    operations = cost.flops(config, vocab.size) if trial is None else trial.operations
     times = step_times(where.chip, len(where.devices), operations, program)
     step = times["step"]
     return {
         "per_device_bytes": _per_device(cost.state_bytes(parts), program),
         "compiler": program,
-        "fits": None if found is None else found.fits,
+        "fits": None if trial is None else trial.fits,
         "flops_per_step": sum(operations.values()),  # executed, over all devices
         "model_flops_per_step": operations["towers"],  # what MFU counts
         "flops_by_part": operations,

@@ -33,12 +33,12 @@ def _columns(rows: list[tuple[str, str, str]]) -> list[str]:
 def _head(plan: dict[str, Any]) -> list[str]:
     axes = ", ".join(f"{name} {size}" for name, size in plan["mesh"].items())
     sliced = f", {plan['microbatch']:,} encoded at a time" if plan["microbatch"] else ""
-    words, compiler = plan["vocabulary"], plan["compiler"]
+    vocabulary, compiler = plan["vocabulary"], plan["compiler"]
     lines = [
         f"plan for {plan['topology']} (mesh {axes})",
         f"  batch {plan['batch_size']:,}{sliced}; towers in {plan['dtype']}",
         f"  {plan['parameter_count']:,} parameters",
-        f"  vocabulary {words['size']:,}, {words['source']}",
+        f"  vocabulary {vocabulary['size']:,}, {vocabulary['source']}",
     ]
     if compiler is None:
         reason = textwrap.wrap(f"not compiled: {plan['not_compiled']}", 96, break_on_hyphens=False)
@@ -52,8 +52,8 @@ def _head(plan: dict[str, Any]) -> list[str]:
 
 def _memory(plan: dict[str, Any]) -> list[str]:
     sizes = plan["per_device_bytes"]
-    shown = [(name, why) for name, why in _MEANING.items() if (sizes[name] or 0) >= 2**20 / 100]
-    rows = [(name, gib(sizes[name]), why) for name, why in shown]
+    large = [name for name in _MEANING if (sizes[name] or 0) >= 2**20 / 100]
+    rows = [(name, gib(sizes[name]), _MEANING[name]) for name in large]
     return ["memory of one device (HBM, its main memory)", *_columns(rows)]
 
 
@@ -63,8 +63,8 @@ def _arrays(plan: dict[str, Any]) -> list[str]:
         ("largest_arrays", "largest arrays of a step (they need not exist at the same time)"),
         ("most_padded_arrays", "arrays with the most padding, as whole tiles take more bytes"),
     ):
-        found = compiler.get(key) or []
-        rows = [(a["type"], _stored(a), _short(a["origin"])) for a in found]
+        arrays = compiler.get(key) or []
+        rows = [(a["type"], _stored(a), _short(a["origin"])) for a in arrays]
         lines += [title, *_columns(rows)] if rows else []
     return lines
 

@@ -32,15 +32,10 @@ _folders: list[Path] = []  # folders that the worker processes of this process p
 
 @dataclass
 class Progress:
-    """Finished work of this process.
+    """Finished work of this process."""
 
-    Attributes:
-      beats: number of finished pieces of work: training steps and encoded batches.
-      step: the last training step.
-    """
-
-    beats: int = 0
-    step: int = 0
+    beats: int = 0  # number of finished pieces of work: training steps and encoded batches
+    step: int = 0  # the last training step
 
 
 PROGRESS = Progress()

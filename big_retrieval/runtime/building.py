@@ -15,16 +15,16 @@ def check_free(folder: Path) -> None:
         raise UserError(f"--out {folder} exists and is not empty. Choose a new folder.")
 
 
-def begin(folder: Path, *known: str) -> Path:
+def begin(folder: Path, *names: str) -> Path:
     """Creates and returns the temporary folder, and removes one of an interrupted build.
 
     Args:
-      *known: files that identify an interrupted build without `MARK`.
+      *names: files that identify an interrupted build without `MARK`.
     """
     check_free(folder)
     target = folder.resolve()  # a link to an empty folder stays a link
     partial = target.with_name(target.name + ".partial")
-    if any((partial / name).exists() for name in (MARK, *known)):
+    if any((partial / name).exists() for name in (MARK, *names)):
         durable.remove(partial)
     if partial.exists():
         raise UserError(f"{partial} exists and is needed to build --out {folder}. Remove it.")

@@ -19,31 +19,18 @@ USABLE = 0.92
 
 @dataclass(frozen=True)
 class Chip:
-    """One kind of device; None for unknown figures.
+    """One kind of device; None for unknown figures."""
 
-    Attributes:
-      name: name for --topology.
-      pattern: regular expression for the start of jax's `device_kind`.
-      platform: "gpu", "tpu" or "cpu".
-      memory: bytes.
-      bfloat16: peak of dense matrix products, FLOP/s.
-      bandwidth: bytes/s of the memory.
-      link: bytes/s to other devices of its node or pod, in one direction.
-      network: bytes/s to devices of other nodes, in one direction.
-      node: number of devices with fast links.
-      clock: Hz of a TPU, in which its compiler's cycles are counted.
-    """
-
-    name: str
-    pattern: str
-    platform: str
-    memory: float
-    bfloat16: float | None = None
-    bandwidth: float | None = None
-    link: float | None = None
-    network: float | None = None
-    node: int = 8
-    clock: float | None = None
+    name: str  # name for --topology
+    pattern: str  # regular expression for the start of jax's `device_kind`
+    platform: str  # "gpu", "tpu" or "cpu"
+    memory: float  # bytes
+    bfloat16: float | None = None  # peak of dense matrix products, FLOP/s
+    bandwidth: float | None = None  # bytes/s of the memory
+    link: float | None = None  # bytes/s to other devices of its node or pod, in one direction
+    network: float | None = None  # bytes/s to devices of other nodes, in one direction
+    node: int = 8  # number of devices with fast links
+    clock: float | None = None  # Hz of a TPU, in which its compiler's cycles are counted
 
     @property
     def usable(self) -> float:

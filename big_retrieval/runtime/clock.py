@@ -10,9 +10,9 @@ def duration(seconds: float) -> str:
     """Returns a time such as 1:02:03 or 4:05; ? if it is not finite."""
     if not math.isfinite(seconds):
         return UNKNOWN
-    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    minutes, seconds = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def cpu_seconds() -> float:

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import messages
@@ -19,33 +19,26 @@ WORD = 2048  # maximum bytes of `broadcast`
 LOST = re.compile(r"gloo|nccl|coordination|heartbeat|barrier|UNAVAILABLE|DEADLINE|connection", re.I)
 
 
-def join(asked: bool) -> tuple[int, int]:
-    """Connects the processes of a run, if there are several.
+def join(use_platform: bool) -> tuple[int, int]:
+    """Connects the processes of a run; returns the index of this process and their number.
 
     Args:
-      asked: let the platform (TPU pod, SLURM, Open MPI) name the processes. Otherwise the variables
-        JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do, if they are set.
-
-    Returns:
-      The index of this process and the number of processes.
-
-    Raises:
-      UserError: the variable of the address is set without the other two.
+      use_platform: let the platform (TPU pod, SLURM, Open MPI) name the processes if
+        JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are not set.
     """
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
-    if address is None and not asked:
+    if address is None and not use_platform:
         return 0, 1
-    count, number = _numbers() if address is not None else (None, None)
+    options: dict[str, Any] = {}
+    if address is not None:
+        count, index = _count_and_index()
+        options = {"num_processes": count, "process_id": index}
+        options["cluster_detection_method"] = "deactivate"  # the variables are complete
     import jax
 
     sys.excepthook = _end_at_once
     try:
-        if address is None:
-            jax.distributed.initialize()
-        else:  # the variables are complete, so that no platform may be detected
-            jax.distributed.initialize(
-                address, count, number, cluster_detection_method="deactivate"
-            )
+        jax.distributed.initialize(address, **options)
     except RuntimeError as error:  # no other process came, or the port is taken
         first = str(error).strip().partition("\n")[0]
         end(f"the processes did not find each other ({first[:300]}); start all of them again")
@@ -53,26 +46,24 @@ def join(asked: bool) -> tuple[int, int]:
     return jax.process_index(), jax.process_count()
 
 
-def _numbers() -> tuple[int, int]:
+def _count_and_index() -> tuple[int, int]:
     try:
-        count, number = int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
+        count, index = int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
     except (KeyError, ValueError):
         raise UserError(
             "JAX_COORDINATOR_ADDRESS is set. Set JAX_NUM_PROCESSES and JAX_PROCESS_ID, too, to "
             "whole numbers."
         ) from None
-    if not 0 <= number < count:
-        raise UserError(
-            f"JAX_PROCESS_ID is {number}. Use 0 to JAX_NUM_PROCESSES - 1 = {count - 1}."
-        )
-    return count, number
+    if not 0 <= index < count:
+        raise UserError(f"JAX_PROCESS_ID is {index}. Use 0 to JAX_NUM_PROCESSES - 1 = {count - 1}.")
+    return count, index
 
 
-def barrier(place: str) -> None:
+def barrier(name: str) -> None:
     """Waits for all processes of the run; `place` is a name, the same on all processes."""
     from jax.experimental import multihost_utils
 
-    multihost_utils.sync_global_devices(place)
+    multihost_utils.sync_global_devices(name)
 
 
 def broadcast(word: str) -> str:

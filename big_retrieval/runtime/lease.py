@@ -27,28 +27,17 @@ State = Literal["free", "alive", "gone", "undecided"]
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that owns a lease.
+    """The process that owns a lease."""
 
-    Attributes:
-      token: random name of this lease.
-      host: name of the machine, for messages.
-      boot: id of the machine's current boot; "" if unknown, as on macOS.
-      namespace: namespace of process ids; each container has its own.
-      began: start of the process by the kernel's clock. A later process can have the same pid.
-      since: time at which it took the lease, in seconds since 1970.
-      heartbeats: number of renewals.
-      time: time of the last renewal, in seconds since 1970.
-    """
-
-    token: str
-    host: str
-    boot: str
-    namespace: str
+    token: str  # random name of this lease
+    host: str  # name of the machine, for messages
+    boot: str  # id of the machine's current boot; "" if unknown, as on macOS
+    namespace: str  # namespace of process ids; each container has its own
     pid: int
-    began: str
-    since: float
-    heartbeats: int = 0
-    time: float = 0.0
+    began: str  # start of the process by the kernel's clock. A later process can have the same pid
+    since: float  # time at which it took the lease, in seconds since 1970
+    heartbeats: int = 0  # number of renewals
+    time: float = 0.0  # time of the last renewal, in seconds since 1970
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode().ljust(SIZE - 1) + b"\n"
@@ -132,17 +121,12 @@ def _machine() -> tuple[str, str]:
 
 
 class Observer:
-    """Determines if the owner of a lock is alive.
-
-    Attributes:
-      content: content of the lease at the last look.
-      unchanged: seconds since the content changed.
-    """
+    """Determines if the owner of a lock is alive."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path, self._clock = path, clock  # only differences of the clock count
-        self.content: bytes | None = None
-        self.unchanged = 0.0
+        self.content: bytes | None = None  # content of the lease at the last look
+        self.unchanged = 0.0  # seconds since the content changed
         self._looked = 0.0
         self._renewing = ""  # token of an owner whose heartbeat was seen
 
@@ -153,7 +137,7 @@ class Observer:
 
     def look(self) -> State:
         """Returns the state of the owner now; after "undecided", look again later."""
-        now, before, known = self._clock(), self.content, self.owner
+        now, before, last_owner = self._clock(), self.content, self.owner
         self.content = read_lease(self.path)
         if self.content is None:
             return "free"
@@ -167,7 +151,7 @@ class Observer:
         state = liveness(owner)
         if state != "unknown":
             return state
-        if owner and known and owner.token == known.token and before != self.content:
+        if owner and last_owner and owner.token == last_owner.token and before != self.content:
             self._renewing = owner.token
         if self.unchanged >= LEASE:
             return "gone"

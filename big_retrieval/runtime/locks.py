@@ -1,15 +1,12 @@
-"""Locks: an output folder, or an output file, has one owner at a time.
+"""Locks: an output folder or file has one owner at a time.
 
     with Lock(in_folder(folder), of=folder, flag="--out"):
         ...  # only this process writes into the folder
 
-A second process ends with an error message, or waits. The lock of a process that is gone is taken
-over. On the same machine, the kernel knows if a process is gone. The process of another machine is
-gone if it has not renewed its lease (`big_retrieval.runtime.lease`) for `LEASE` seconds, which the
-waiting process counts by its own clock: clocks that jump or disagree do no harm.
-
-An owner that was suspended for longer may have lost its lock. It notices before its next heartbeat,
-or when it calls `check`, and then must not write any more.
+A second process ends with an error message, or waits. It takes over the lock of a process that is
+gone: on this machine by the kernel's word, on another machine after `LEASE` seconds without a
+renewal (`runtime/lease.py`), by the clock of the waiting process. An owner that was suspended for
+longer notices the loss before its next heartbeat, or in `check`, and must not write any more.
 """
 
 import contextlib
@@ -95,14 +92,11 @@ class Lock:
         self.release()
 
     def acquire(self, broadcast: Callable[[str], str] = lambda word: word) -> None:
-        """Takes the lock, at once or after waiting.
+        """Takes the lock, at once or after waiting; raises a UserError if another process has it.
 
         Args:
           broadcast: sends the outcome of each attempt to the other processes of a run, which call
             `follow`.
-
-        Raises:
-          UserError: another process is the owner, or the folder cannot be written.
         """
         while True:
             try:

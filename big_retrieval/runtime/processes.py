@@ -27,45 +27,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Processes to start.
-
-    Attributes:
-      processes: number of processes.
-      devices: virtual CPU devices of each process; None for the machine's devices.
-      gpus: GPUs of each process, in their order; None to use all visible ones.
-      restarts: maximum number of restarts of all processes.
-      logs: folder of the logs.
-      port: port of the first process; None for a free port at each start.
-      module: module for `python -m`.
-      command: arguments of the module.
-      dry_run: print the commands instead of starting them.
-    """
+    """Processes to start."""
 
     processes: int
-    devices: int | None
-    gpus: int | None
-    restarts: int
+    devices: int | None  # virtual CPU devices of each process; None for the machine's devices
+    gpus: int | None  # GPUs of each process, in their order; None to use all visible ones
+    restarts: int  # maximum number of restarts of all processes
     logs: Path
-    port: int | None
-    module: str
-    command: tuple[str, ...]
-    dry_run: bool
+    port: int | None  # port of the first process; None for a free port at each start
+    module: str  # module for `python -m`
+    command: tuple[str, ...]  # arguments of the module
 
-    def log_file(self, number: int) -> Path:
-        return self.logs / f"process_{number}.log"
+    def log_file(self, process_index: int) -> Path:
+        return self.logs / f"process_{process_index}.log"
 
 
 def variables(
-    options: LaunchOptions, number: int, port: int, env: Mapping[str, str]
+    options: LaunchOptions, process_index: int, port: int, env: Mapping[str, str]
 ) -> dict[str, str]:
     """Returns the variables of process `number`, in addition to the environment `env`."""
     out = {"PYTHONUNBUFFERED": "1"}
     if options.processes > 1:
         out["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{port}"
         out["JAX_COORDINATOR_BIND_ADDRESS"] = f"127.0.0.1:{port}"  # not for the whole network
-        out["JAX_NUM_PROCESSES"], out["JAX_PROCESS_ID"] = str(options.processes), str(number)
+        out["JAX_NUM_PROCESSES"], out["JAX_PROCESS_ID"] = str(options.processes), str(process_index)
     if options.gpus is not None:
-        local_ids = range(number * options.gpus, (number + 1) * options.gpus)
+        local_ids = range(process_index * options.gpus, (process_index + 1) * options.gpus)
         out["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, local_ids))
     if options.devices is not None:
         count = "xla_force_host_platform_device_count"
@@ -83,32 +70,28 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def format_exit_status(code: int) -> str:
-    """Returns an exit status of `subprocess` in words."""
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-
-
 class Signals:
     """A context that counts signals instead of ending this process."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
-        self.count = 0
-        self.first: int | None = None
+        self.count = 0  # signals so far
+        self.first: int | None = None  # number of the first signal
         self._numbers, self._before = numbers, dict[int, Any]()
 
     def __enter__(self) -> "Signals":
-        for number in self._numbers:
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job
-                self._before[number] = signal.signal(number, self._handle)
+        for signal_number in self._numbers:
+            # nohup, or a shell's background job, ignores signals
+            if signal.getsignal(signal_number) != signal.SIG_IGN:
+                self._before[signal_number] = signal.signal(signal_number, self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in self._before.items():
+            signal.signal(signal_number, handler)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, signal_number: int, frame: FrameType | None) -> None:
         self.count += 1
-        self.first = self.first or number
+        self.first = self.first or signal_number
 
 
 class ProcessGroup:
@@ -120,13 +103,13 @@ class ProcessGroup:
         self._options = options
         self.processes: list[subprocess.Popen[bytes]] = []
         self._first_log = options.log_file(0).open("ab+")
-        for number in range(options.processes):
-            with options.log_file(number).open("ab") as output:
+        for index in range(options.processes):
+            with options.log_file(index).open("ab") as output:
                 output.write(f"---- {header}\n".encode())
                 output.flush()
-                if number == 0:
+                if index == 0:
                     self._first_log.seek(0, os.SEEK_END)
-                env = {**os.environ, **variables(options, number, port, os.environ)}
+                env = {**os.environ, **variables(options, index, port, os.environ)}
                 self.processes.append(
                     subprocess.Popen(
                         child.command(options.module, *options.command),
@@ -164,10 +147,10 @@ class ProcessGroup:
         self.show()
         self._first_log.close()
 
-    def last_lines(self, number: int, count: int = 12) -> str:
+    def last_lines(self, process_index: int, count: int = 12) -> str:
         """Returns the end of a log."""
-        text = self._options.log_file(number).read_text(errors="replace")[-10_000:]
-        return "\n".join(f"  {number} | {line[:300]}" for line in text.splitlines()[-count:])
+        text = self._options.log_file(process_index).read_text(errors="replace")[-10_000:]
+        return "\n".join(f"  {process_index} | {line[:300]}" for line in text.splitlines()[-count:])
 
 
 def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
@@ -201,13 +184,14 @@ def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
 
 
 def _log_failures(group: ProcessGroup, codes: Sequence[int | None]) -> None:
-    for number, code in enumerate(codes):
+    for index, code in enumerate(codes):
         if code:
-            log.warning(f"process {number} {format_exit_status(code)}")
-            if number:  # the output of the first process is shown already
-                screen.put(group.last_lines(number), sys.stderr)
-    for number, process in enumerate(group.processes):
+            name = f"was ended by {signal.Signals(-code).name}" if code < 0 else ""
+            log.warning(f"process {index} {name or f'ended with status {code}'}")
+            if index:  # the output of the first process is shown already
+                screen.put(group.last_lines(index), sys.stderr)
+    for index, process in enumerate(group.processes):
         if process_status(process.pid)[0] in ("T", "t"):
-            log.warning(f"process {number} is stopped (SIGSTOP, or a debugger)")
+            log.warning(f"process {index} is stopped (SIGSTOP, or a debugger)")
     if running := sum(code is None for code in codes):
         log.info(f"ending the other {running}")

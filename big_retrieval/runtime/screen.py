@@ -27,8 +27,8 @@ _closed: set[int] = set()  # file descriptors whose reader has gone away
 class _Guarded(io.FileIO):
     """A file descriptor whose reader may go away; `log` drops text that cannot be written."""
 
-    def __init__(self, number: int, log: bool):
-        super().__init__(number, "wb", closefd=False)
+    def __init__(self, descriptor: int, log: bool):
+        super().__init__(descriptor, "wb", closefd=False)
         self._log, self._has_warned = log, False
 
     def write(self, data: Any) -> int:
@@ -104,17 +104,17 @@ def put(text: str, stream: TextIO | None = None) -> None:
             print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
-def _guarded(stream: Any, number: int, log: bool) -> TextIO:
+def _guarded(stream: Any, descriptor: int, log: bool) -> TextIO:
     """Returns a stream over a guarded file descriptor, with the properties of `stream` if any."""
-    raw: Any = _Guarded(number, log)
+    raw: Any = _Guarded(descriptor, log)
     through = bool(getattr(stream, "write_through", False))
     # Progress bars of libraries, on standard error, control the terminal.
-    wrapper = _Visible if number == 1 else io.TextIOWrapper
+    wrapper = _Visible if descriptor == 1 else io.TextIOWrapper
     return wrapper(
         raw if through else io.BufferedWriter(raw),
         encoding=getattr(stream, "encoding", None) or "utf-8",
         errors="backslashreplace",
-        line_buffering=number == 2 or bool(getattr(stream, "line_buffering", False)),
+        line_buffering=descriptor == 2 or bool(getattr(stream, "line_buffering", False)),
         write_through=through,
     )
 
@@ -124,8 +124,8 @@ def _open_missing() -> None:
 
     Otherwise the next opened file, perhaps a checkpoint, gets a stream's number and its text.
     """
-    for number in range(3):
+    for descriptor in range(3):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one

@@ -19,11 +19,11 @@ def unwinding_on_sigterm() -> Iterator[None]:
         return
     process = os.getpid()
 
-    def handle(number: int, frame: FrameType | None) -> None:
+    def handle(signal_number: int, frame: FrameType | None) -> None:
         if os.getpid() == process:
-            sys.exit(128 + number)
-        signal.signal(number, signal.SIG_DFL)  # a fork, which has nothing to clean up
-        signal.raise_signal(number)
+            sys.exit(128 + signal_number)
+        signal.signal(signal_number, signal.SIG_DFL)  # a fork, which has nothing to clean up
+        signal.raise_signal(signal_number)
 
     # Python drops an exception that a signal raises within a callback of its garbage collector, as
     # jax has one, and continues. The signal is then sent once more.

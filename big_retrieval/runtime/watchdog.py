@@ -42,21 +42,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """State of one process at a time.
-
-    Attributes:
-      process: process index.
-      beats: `Progress.beats`.
-      step: `Progress.step`.
-      place: file:line and function of its main thread.
-      time: seconds since 1970. If read from a file, the file's time by the file system's clock, as
-        the clocks of hosts may differ by minutes.
-    """
+    """State of one process at a time."""
 
     process: int
-    beats: int
-    step: int
-    place: str
+    beats: int  # `Progress.beats`
+    step: int  # `Progress.step`
+    place: str  # file:line and function of its main thread
+    # Seconds since 1970; if read from a file, the file's time, as clocks of hosts may differ.
     time: float
 
 
@@ -199,21 +191,21 @@ def late_processes(beats: Mapping[int, Heartbeat], processes: int, fresh: float)
       beats: last heartbeats by process; the latest is from now.
       fresh: maximum age in seconds of a heartbeat of a live process.
     """
-    now, most = max(b.time for b in beats.values()), max(b.beats for b in beats.values())
+    now, max_beats = max(b.time for b in beats.values()), max(b.beats for b in beats.values())
     late = []
-    for number in range(processes):
-        beat = beats.get(number)
-        if beat is None and most == 0:
+    for process in range(processes):
+        beat = beats.get(process)
+        if beat is None and max_beats == 0:
             continue  # no process writes heartbeats before the first step
         if beat is None:
-            late.append(f"process {number} (no sign of life since its start)")
+            late.append(f"process {process} (no sign of life since its start)")
         elif now - beat.time > fresh:
             late.append(
-                f"process {number} (no sign of life for {now - beat.time:.0f} s, last seen at step "
-                f"{beat.step} in {beat.place})"
+                f"process {process} (no sign of life for {now - beat.time:.0f} s, last seen at "
+                f"step {beat.step} in {beat.place})"
             )
-        elif beat.beats < most:
-            late.append(f"process {number} (at step {beat.step} in {beat.place})")
+        elif beat.beats < max_beats:
+            late.append(f"process {process} (at step {beat.step} in {beat.place})")
     if not late:
         places = [f"process {k} in {beat.place}" for k, beat in sorted(beats.items())]
         return f"no process is behind the others ({_some(places)})"

@@ -51,7 +51,7 @@ def collectives(text: str) -> list[Collective]:
     return collectives_of(hlo.parse_module(text))
 
 
-def test_asynchronous_forms_of_accelerators_count_once_with_their_bare_result() -> None:
+def test_asynchronous_collectives_count_once() -> None:
     gather, permute, scatter = collectives(GPU)
     assert gather == Collective("all-gather", 256, 1, 2)
     assert (permute.kind, permute.bytes, permute.trips) == ("collective-permute", 16, 1)
@@ -70,9 +70,7 @@ def test_asynchronous_forms_of_accelerators_count_once_with_their_bare_result() 
         ('f32[4]{0} custom-call(%tiny), custom_call_target="Sharding"', False),
     ],
 )
-def test_a_transfer_is_overlapped_by_products_or_as_many_bytes(
-    between: str, overlapped: bool
-) -> None:
+def test_overlap_needs_products_or_bytes(between: str, overlapped: bool) -> None:
     product = (
         "%product (a: f32[4]) -> f32[] {\n  %a = f32[4] parameter(0)\n"
         "  ROOT %d = f32[] dot(%a, %a)\n}\n\nENTRY"
@@ -83,7 +81,7 @@ def test_a_transfer_is_overlapped_by_products_or_as_many_bytes(
     assert gather.overlapped is overlapped
 
 
-def test_wire_bytes_are_what_a_device_receives() -> None:
+def test_wire_bytes_are_received_bytes() -> None:
     gather, permute, scatter = collectives(GPU)
     assert gather.wire_bytes == 128  # half of the result is there already
     assert permute.wire_bytes == 16
@@ -104,11 +102,11 @@ def test_wire_bytes_are_what_a_device_receives() -> None:
         ("(f32[2], /*index=1*/u8[<=3])", 11),
     ],
 )
-def test_bytes_of_a_type(text: str, size: int) -> None:
+def test_shape_bytes(text: str, size: int) -> None:
     assert shape_bytes(text) == size
 
 
-def test_trip_counts_of_nested_loops_multiply() -> None:
+def test_nested_trip_counts_multiply() -> None:
     mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
     hop = [(k, (k + 1) % 8) for k in range(8)]
 
@@ -135,7 +133,7 @@ def test_trip_counts_of_nested_loops_multiply() -> None:
     }
 
 
-def test_a_text_that_is_no_program() -> None:
+def test_parse_module_rejects_other_texts() -> None:
     with pytest.raises(ValueError, match="no ENTRY"):
         collectives("hello")
 
@@ -149,7 +147,7 @@ def test_a_text_that_is_no_program() -> None:
         ("mesh['data'=2,'fsdp'=2,'tensor'=2] {'data','tensor'}", 4),
     ],
 )
-def test_every_way_to_write_groups(groups: str, size: int) -> None:
+def test_collectives_read_groups(groups: str, size: int) -> None:
     line = f"%sum = f32[4]{{0}} all-reduce(%x), channel_id=1, replica_groups={groups}, to_apply=%a"
     text = f"HloModule m, num_partitions=8\n\nENTRY %main (x: f32[4]) -> f32[4] {{\n  {line}\n}}\n"
     assert [c.group for c in collectives(text)] == [size]

@@ -24,16 +24,16 @@ LB: loop body
 """
 
 
-def test_bundles_count_once_per_iteration_of_grid_and_loops() -> None:
+def test_bundles_count_per_iteration() -> None:
     assert schedule_cycles(SCHEDULE) == (2 + 66 * (6 + 6 * 3), 0)
 
 
-def test_a_loop_with_a_computed_limit_counts_once_and_is_reported() -> None:
+def test_loop_with_computed_limit_counts_once() -> None:
     computed = SCHEDULE.replace("%s155_s19, 6 /*", "%s155_s19, %s7_s1 /*")
     assert schedule_cycles(computed) == (2 + 66 * (6 + 3), 1)
 
 
-def test_two_loops_in_a_row_are_kept_apart() -> None:
+def test_consecutive_loops_are_separate() -> None:
     second = SCHEDULE.splitlines()[9:12]
     text = SCHEDULE.replace(
         "   0x8 PF", "\n".join([*second, "   0x8 PF"]).replace(", 6 /*", ", 5 /*")
@@ -42,7 +42,7 @@ def test_two_loops_in_a_row_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize(("name", "cycles"), [("bf16.gmra", 16), ("mubr.bf16.gmra", 8)])
-def test_products_keep_a_matrix_unit_busy(name: str, cycles: int) -> None:
+def test_products_occupy_a_matrix_unit(name: str, cycles: int) -> None:
     products = f"{{ %1 = vmatmul.{name}.mxu0 %v1 ;;  %2 = vmatmul.msk.{name}.mxu1 %v2 }}"
     line = f"   0x4   : >> {products}"
     text = SCHEDULE.replace("   0x6   :", f"{line}\n{line}\n   0x6   :")
@@ -50,7 +50,7 @@ def test_products_keep_a_matrix_unit_busy(name: str, cycles: int) -> None:
     assert schedule_cycles(text) == (2 + 66 * (6 + 6 * busy), 0)
 
 
-def test_calls_and_a_margin_for_waits_are_added(tmp_path: Path) -> None:
+def test_kernel_cycles_add_calls_and_margin(tmp_path: Path) -> None:
     (tmp_path / "1795660732060260802-attention_forward.3-01-final_bundles.txt").write_text(SCHEDULE)
     name = "1795660732060260802-attention_forward.3-00-schedule-analysis_final_bundles.txt"
     (tmp_path / name).write_text("Schedule analysis:")

@@ -49,7 +49,7 @@ ENTRY %main (x.0: s32[]) -> (s32[]) {
 """
 
 
-def test_cycles_of_a_tpu_program_are_multiplied_by_the_limits_of_its_loops() -> None:
+def test_cycles_are_multiplied_by_trip_counts() -> None:
     program = read_program(TPU)
     # the layers' counter runs from 2 to 12; the other loop has no known limit
     assert program.cycles == 10 * (10 + 2000) + 7 + 50 + 3
@@ -63,7 +63,7 @@ def test_cycles_of_a_tpu_program_are_multiplied_by_the_limits_of_its_loops() -> 
     assert program.unknown_loops == 1
 
 
-def test_piecewise_collectives_of_tpus_count_once_per_chain() -> None:
+def test_collective_chains_count_once() -> None:
     gather, permute, scatter = read_program(TPU).collectives
     assert gather == Collective("all-gather", 512 * 512 * 2, 10, 4, overlapped=True)
     assert (permute.kind, permute.trips, permute.overlapped) == ("collective-permute", 10, False)
@@ -73,12 +73,12 @@ def test_piecewise_collectives_of_tpus_count_once_per_chain() -> None:
     assert program.wire_bytes["reduce-scatter"] == 3 * 96 * 160 * 4
 
 
-def test_mosaic_kernels_are_listed_with_their_calls() -> None:
+def test_kernels_have_calls() -> None:
     kernel = read_program(TPU).kernels[0]
     assert replace(kernel, type="") == Kernel("attention.7", "tpu_custom_call", 10)
 
 
-def test_arrays_are_padded_by_tiles() -> None:
+def test_arrays_have_padding() -> None:
     program = read_program(TPU)
     most, *_ = program.padded_arrays
     assert most.type == "f32[64,12,50,50]{2,3,1,0:T(8,128)}"
@@ -100,11 +100,11 @@ def test_arrays_are_padded_by_tiles() -> None:
         ("f32[12,50]{0,1}", 2400),
     ],
 )
-def test_padding_of_layouts(text: str, size: int) -> None:
+def test_padded_bytes(text: str, size: int) -> None:
     assert [array.padded_bytes for array in hlo.array_types(text)] == [size]
 
 
-def test_a_gpu_program_has_no_cycles_but_kernels_and_overlaps() -> None:
+def test_gpu_program_has_kernels_and_overlaps() -> None:
     program = read_program(GPU)
     assert program.cycles is None
     assert program.cycles_by_part == {}
@@ -116,7 +116,7 @@ def test_a_gpu_program_has_no_cycles_but_kernels_and_overlaps() -> None:
     assert [(k.target, k.calls) for k in program.kernels] == [("__cudnn$fmhaSoftmax", 7)]
 
 
-def test_a_cpu_program_is_read() -> None:
+def test_read_program_of_a_cpu() -> None:
     @jax.jit
     def f(x: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y) @ y, x)
@@ -138,12 +138,12 @@ def test_a_cpu_program_is_read() -> None:
         ("jit(step)/jvp()/shard_map/while/body/dot_general", "loss"),
     ],
 )
-def test_parts_of_a_step(name: str, part: str) -> None:
+def test_part_of(name: str, part: str) -> None:
     assert part_of(name) == f"{part} forward"
     assert part_of(name.replace("jvp", "transpose(jvp", 1)) == f"{part} backward"
 
 
-def test_parts_of_a_loop_over_layers_with_its_own_gradient() -> None:
+def test_part_of_a_loop_over_layers() -> None:
     loop = "jit(step)/transpose(jvp(RetrievalModel))/image/while/body/closed_call"
     assert part_of(f"{loop}/transpose(jvp(Block))/mlp/fc1/dot_general") == "image/mlp backward"
     assert part_of(f"{loop}/jvp(Block)/ln_1/div") == "image/norms recomputed"

@@ -43,7 +43,7 @@ ENTRY %main (table: f32[30522,512], rows: s32[1000], updates: f32[1000,512]) -> 
 """  # noqa: E501
 
 
-def test_operations_without_an_estimate_are_counted_by_rules_and_trips() -> None:
+def test_unestimated_operations_count_by_rules() -> None:
     program = read_program(TPU)
     assert program.cycles == 77
     assert program.unestimated == [
@@ -55,6 +55,6 @@ def test_operations_without_an_estimate_are_counted_by_rules_and_trips() -> None
     ]
 
 
-def test_other_platforms_have_no_estimates_to_complete() -> None:
+def test_other_platforms_have_no_unestimated_operations() -> None:
     without = TPU.replace(', backend_config={"estimated_cycles":"77"}', "")
     assert read_program(without).unestimated == []

@@ -1,4 +1,4 @@
-"""What a piece of code asks of the disk, in order."""
+"""Records the syncs, renames and removals of some code, in order."""
 
 import os
 from collections.abc import Iterator

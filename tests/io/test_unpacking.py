@@ -59,7 +59,7 @@ def test_dense_files_without_compression_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"no archive"])
-def test_damaged_npz_files_are_one_sentence(tmp_path: Path, content: bytes) -> None:
+def test_damaged_npz_files_are_user_errors(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "1.npz").write_bytes(content)
     with pytest.raises(UserError, match=r"Cannot read .*1\.npz as \.npz file of plain arrays"):
         load_array(tmp_path / "1.npz", "feat")

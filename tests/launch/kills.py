@@ -1,12 +1,11 @@
-"""Kills a run of two processes at random instants until it has survived a number of kills.
+"""Kills a run of two processes at random times, and compares it with an uninterrupted run.
 
-    python -m tests.launch.kills --kills=200 --seed=0 --folder=/tmp/kills
+    python -m tests.launch.kills --kills=200 --seed=0 --folder=FOLDER
 
-Every third kill waits for a save: a step folder that has no manifest yet. A kill takes one of the
-two processes, and a little later the other, as the launcher does, or both at once. After a kill the
-run is started again; a run that reaches its end is compared with one that was never killed, and the
-next run begins. The two processes are forked from this one, which has imported everything, so that
-a start costs little. Prints one line of JSON in the end, and exits with status 1 at a difference.
+Every third kill waits for a save: a step folder without a manifest. A kill ends one of the
+processes, and a little later the other, or both at once. Then the run starts again. Both processes
+are forks of this one, which has imported everything. Prints one line of JSON, and exits with status
+1 at a difference.
 """
 
 import argparse
@@ -35,7 +34,6 @@ CHANGING = ("examples_per_second", "data_wait", "mfu")  # measured times differ 
 
 
 def process(number: int, port: int, workdir: Path, steps: int) -> None:
-    """One process of a run; does not return."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     log = os.open(workdir.with_suffix(f".{number}.log"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
@@ -65,7 +63,6 @@ class Life:
     """Two processes from their start to their end."""
 
     def __init__(self, workdir: Path, steps: int) -> None:
-        """Starts both."""
         port = free_port()
         self.codes: list[int | None] = [None, None]
         self.pids: list[int] = []
@@ -76,7 +73,6 @@ class Life:
             self.pids.append(pid)
 
     def running(self) -> bool:
-        """Whether both run."""
         for number, pid in enumerate(self.pids):
             if self.codes[number] is None:
                 ended, status = os.waitpid(pid, os.WNOHANG)
@@ -84,19 +80,16 @@ class Life:
         return self.codes == [None, None]
 
     def finish(self) -> None:
-        """Waits until both have ended."""
         while None in self.codes:
             self.running()
             time.sleep(0.01)
 
     def kill(self, number: int) -> None:
-        """Sends SIGKILL to one of them."""
         if self.codes[number] is None:
             os.kill(self.pids[number], signal.SIGKILL)
 
 
 def rows_so_far(workdir: Path) -> int:
-    """The last step in metrics.jsonl."""
     try:
         return max((row["step"] for row in rows(workdir)), default=0)
     except (OSError, ValueError):
@@ -104,7 +97,7 @@ def rows_so_far(workdir: Path) -> int:
 
 
 def saving(workdir: Path) -> bool:
-    """Whether the newest step folder has no manifest yet."""
+    """Returns True if the newest step folder has no manifest yet."""
     try:
         found = [(step_of(p.name), p) for p in (workdir / "checkpoints").iterdir()]
     except OSError:
@@ -129,7 +122,7 @@ def wait_for_instant(life: Life, workdir: Path, in_save: bool, rng: random.Rando
 
 
 def kill(life: Life, rng: random.Random) -> str:
-    """Kills both processes, or one and then, as the launcher does, the other; says which."""
+    """Kills both processes, or one and then the other; returns their names."""
     first = rng.randrange(3)
     if first == 2:
         life.kill(0)
@@ -149,11 +142,6 @@ def trajectory(workdir: Path) -> list[dict[str, Any]]:
 
 
 def whole_run(workdir: Path, steps: int) -> None:
-    """A run from its start to its end.
-
-    Raises:
-      RuntimeError: it ended otherwise.
-    """
     life = Life(workdir, steps)
     life.finish()
     if life.codes != [0, 0]:
@@ -161,15 +149,9 @@ def whole_run(workdir: Path, steps: int) -> None:
 
 
 def attack(folder: Path, kills: int, steps: int, rng: random.Random) -> dict[str, Any]:
-    """Runs, kills, compares.
-
-    Returns:
-      Counts: kills, those aimed at saves, those that left a half save behind, runs compared and
-      runs that differ.
-    """
     folder.mkdir(parents=True, exist_ok=True)
     whole_run(folder / "whole", steps)
-    wanted = (trajectory(folder / "whole"), results(folder / "whole")["params_sha256"])
+    expected = (trajectory(folder / "whole"), results(folder / "whole")["params_sha256"])
     count: dict[str, Any] = dict.fromkeys(
         ("kills", "in_saves", "half_saves", "runs", "different", "failed"), 0
     )
@@ -193,13 +175,12 @@ def attack(folder: Path, kills: int, steps: int, rng: random.Random) -> dict[str
                 raise RuntimeError(f"{workdir} ended with {life.codes}; see its logs. {count}")
         found = (trajectory(workdir), results(workdir)["params_sha256"])
         count["runs"] += 1
-        count["different"] += found != wanted
+        count["different"] += found != expected
         if count["kills"] >= kills:
             return count
 
 
 def main() -> None:
-    """Reads the flags, attacks, and prints the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--steps", type=int, default=120)

@@ -1,6 +1,6 @@
-"""`big_retrieval.main` with one process that goes wrong; `launch/local.sh --module=` starts it.
+"""`big_retrieval.main` with one process that fails; `launch/local.sh --module=` starts it.
 
-The variable LATE says which process, from which step on, and how: `1:4:sleep`.
+The variable LATE has the process, the first step and the failure: `1:4:sleep`.
 """
 
 import itertools
@@ -16,7 +16,6 @@ NUMBER, STEP, HOW = os.environ["LATE"].split(":")
 
 
 def to_mesh(*args: Any) -> Any:
-    """Counts the batches, and does what LATE says before one of them."""
     if os.environ["JAX_PROCESS_ID"] == NUMBER and next(count) == int(STEP):
         if HOW == "sleep":
             time.sleep(10_000)

@@ -1,4 +1,4 @@
-"""launch/tpu_pod.sh and launch/slurm.sbatch, with stand-ins for gcloud, srun and scontrol."""
+"""launch/tpu_pod.sh and launch/slurm.sbatch, with fakes of gcloud, srun and scontrol."""
 
 import os
 import re
@@ -20,7 +20,7 @@ Execute = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def execute(tmp_path: Path) -> Execute:
-    """Runs a script with the stand-ins in `tmp_path/bin` first on the PATH."""
+    """Runs a script with the fakes in `tmp_path/bin` first on the PATH."""
     (tmp_path / "bin").mkdir()
 
     def run(script: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +35,7 @@ def execute(tmp_path: Path) -> Execute:
     return run
 
 
-def stand_in(folder: Path, name: str, body: str) -> None:
+def fake(folder: Path, name: str, body: str) -> None:
     path = folder / "bin" / name
     path.write_text(f"#!/usr/bin/env bash\nset -eu\n{body}\n")
     path.chmod(0o755)
@@ -54,7 +54,7 @@ def commands(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "launch").iterdir()), ids=lambda p: p.name)
-def test_bash_can_read_it(script: Path) -> None:
+def test_bash_reads_script(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
     assert os.access(script, os.X_OK)
 
@@ -62,8 +62,8 @@ def test_bash_can_read_it(script: Path) -> None:
 # ---- TPU
 
 
-def test_a_dry_run_calls_nothing(execute: Execute, tmp_path: Path) -> None:
-    stand_in(tmp_path, "gcloud", 'echo called >>"$FAKE/called"')
+def test_pod_dry_run_calls_nothing(execute: Execute, tmp_path: Path) -> None:
+    fake(tmp_path, "gcloud", 'echo called >>"$FAKE/called"')
     created = ["--accelerator=v5litepod-64", "--runtime=v2-alpha-tpuv5-lite", "--spot"]
     found = commands(execute(POD, *TPU, *created, "--dry-run", "--", *RUN))
     assert not (tmp_path / "called").exists()
@@ -84,7 +84,7 @@ def test_a_dry_run_calls_nothing(execute: Execute, tmp_path: Path) -> None:
         ([*TPU, "--restarts=x", "--", "--workdir=c"], "--restarts is 'x'"),
     ],
 )
-def test_mistakes_with_a_tpu(execute: Execute, args: list[str], words: str) -> None:
+def test_pod_rejects_flags(execute: Execute, args: list[str], words: str) -> None:
     done = execute(POD, *args)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
@@ -135,7 +135,7 @@ fi
 
 
 @pytest.fixture
-def pod(execute: Execute, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def pod(execute: Execute, tmp_path: Path) -> Execute:
     """tpu_pod.sh with a gcloud whose only worker is this machine."""
 
     def run(
@@ -143,18 +143,16 @@ def pod(execute: Execute, tmp_path: Path) -> Callable[..., subprocess.CompletedP
     ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "home").mkdir(exist_ok=True)
         (tmp_path / "states").write_text("\n".join(states) + "\n")
-        stand_in(tmp_path, "gcloud", GCLOUD)
-        stand_in(tmp_path, "python3.99", PYTHON)
-        stand_in(tmp_path, "run", CHILD.format(hangs=hangs, status=status))
-        stand_in(tmp_path, "tmux", TMUX.replace('"${@: -2:1}" -c', "bash -c"))
+        fake(tmp_path, "gcloud", GCLOUD)
+        fake(tmp_path, "python3.99", PYTHON)
+        fake(tmp_path, "run", CHILD.format(hangs=hangs, status=status))
+        fake(tmp_path, "tmux", TMUX.replace('"${@: -2:1}" -c', "bash -c"))
         return execute(POD, *TPU, "--python=python3.99", "--poll=0.2", *flags, "--", *RUN)
 
     return run
 
 
-def test_a_run_on_a_pod(
-    pod: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_pod_runs(pod: Execute, tmp_path: Path) -> None:
     done = pod(["CREATING", "READY"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["launch: pod is CREATING", "step 1/2", "finished 2 steps"]
@@ -169,16 +167,14 @@ def test_a_run_on_a_pod(
     assert "--editable .[tpu]" in (tmp_path / "pip").read_text()
 
 
-def test_the_status_of_the_run_is_that_of_the_script(
-    pod: Callable[..., subprocess.CompletedProcess[str]],
+def test_pod_returns_status(
+    pod: Execute,
 ) -> None:
     assert pod(["READY"], status=2).returncode == 2
 
 
 @pytest.mark.slow
-def test_a_preempted_pod_is_asked_for_again(
-    pod: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_preempted_pod_is_created_again(pod: Execute, tmp_path: Path) -> None:
     states = ["NONE", "CREATING", "READY", "READY", "ERROR", "PREEMPTED", "PREEMPTED", "READY"]
     flags = ["--accelerator=v5litepod-64", "--runtime=v2-alpha-tpuv5-lite"]
     done = pod(states, *flags, hangs=1)
@@ -190,17 +186,15 @@ def test_a_preempted_pod_is_asked_for_again(
     assert (tmp_path / "starts").read_text().count("start") == 2
 
 
-def test_a_pod_that_does_not_answer_is_not_deleted(
-    pod: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_unreachable_pod_is_not_deleted(pod: Execute, tmp_path: Path) -> None:
     done = pod(["ERROR", "ERROR", "READY"], "--accelerator=v5litepod-64", "--runtime=v2")
     assert done.returncode == 0
     assert "no route to host" in done.stderr
     assert "delete" not in (tmp_path / "calls").read_text()
 
 
-def test_a_pod_that_is_not_there_and_must_not_be_made(
-    pod: Callable[..., subprocess.CompletedProcess[str]],
+def test_missing_pod_is_rejected(
+    pod: Execute,
 ) -> None:
     done = pod(["NONE"])
     assert done.returncode == 2
@@ -214,7 +208,7 @@ def dry(execute: Execute, *args: str, **env: str) -> list[list[str]]:
     return commands(execute(SLURM, "--", *args, DRY_RUN="1", PYTHON="python", **env))
 
 
-def test_one_process_needs_no_others(execute: Execute) -> None:
+def test_slurm_starts_one_process(execute: Execute) -> None:
     assert dry(execute, *RUN) == [
         ["srun", "--kill-on-bad-exit=1", "--output=/mnt/runs/a b/logs/process_%t.log",
          "--open-mode=append", "python", "-u", "-m", "big_retrieval", "train", *RUN]
@@ -222,7 +216,7 @@ def test_one_process_needs_no_others(execute: Execute) -> None:
 
 
 @pytest.mark.parametrize(("per_node", "ids"), [("1", "0,1,2,3"), ("4", None)])
-def test_every_process_has_its_gpus(execute: Execute, per_node: str, ids: str | None) -> None:
+def test_slurm_assigns_gpus(execute: Execute, per_node: str, ids: str | None) -> None:
     variables = {"SLURM_NTASKS": str(2 * int(per_node)), "SLURM_NTASKS_PER_NODE": per_node}
     found = dry(execute, *RUN, SLURM_GPUS_ON_NODE="4", **variables)
     assert found[-1][-len(RUN) - 1 :] == ["--distributed", *RUN]
@@ -230,7 +224,7 @@ def test_every_process_has_its_gpus(execute: Execute, per_node: str, ids: str | 
     assert found[:-1] == expected
 
 
-def test_an_array_takes_a_run_of_a_sweep_each(execute: Execute) -> None:
+def test_slurm_array_selects_runs(execute: Execute) -> None:
     env = {"COMMAND": "sweep", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_JOB_ID": "70"}
     (line,) = dry(execute, "--sweep=a.py", **env)
     assert line[-3:] == ["sweep", "--sweep=a.py", "--only=3"]
@@ -253,7 +247,7 @@ def test_an_array_takes_a_run_of_a_sweep_each(execute: Execute) -> None:
         ),
     ],
 )
-def test_mistakes_under_slurm(
+def test_slurm_rejects_flags(
     execute: Execute, args: list[str], env: Mapping[str, str], words: str
 ) -> None:
     done = execute(SLURM, "--", *args, **env)
@@ -274,8 +268,8 @@ exit ${STATUS:-0}
 @pytest.fixture
 def job(execute: Execute, tmp_path: Path) -> Execute:
     """slurm.sbatch as a job of one process."""
-    stand_in(tmp_path, "srun", SRUN)
-    stand_in(tmp_path, "scontrol", 'echo "$*" >>"$FAKE/scontrol"')
+    fake(tmp_path, "srun", SRUN)
+    fake(tmp_path, "scontrol", 'echo "$*" >>"$FAKE/scontrol"')
 
     def run(**env: str) -> subprocess.CompletedProcess[str]:
         return execute(SLURM, "--", f"--workdir={tmp_path / 'run'}", SLURM_JOB_ID="5", **env)
@@ -288,23 +282,21 @@ def requeued(folder: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_a_finished_job_is_done(job: Execute, tmp_path: Path) -> None:
+def test_finished_job_is_not_requeued(job: Execute, tmp_path: Path) -> None:
     done = job(FINISHES="1")
     assert done.returncode == 0, done.stderr
     assert "step 1/2" in done.stdout
     assert requeued(tmp_path) == ""
 
 
-def test_a_job_that_saved_before_its_end_goes_back_to_the_queue(
-    job: Execute, tmp_path: Path
-) -> None:
+def test_stopped_job_is_requeued(job: Execute, tmp_path: Path) -> None:
     done = job()
     assert done.returncode == 0
     assert "stopped and saved before the end; back to the queue" in done.stdout
     assert requeued(tmp_path) == "requeue 5\n"
 
 
-def test_a_task_of_an_array_goes_back_by_its_own_number(job: Execute, tmp_path: Path) -> None:
+def test_array_task_is_requeued(job: Execute, tmp_path: Path) -> None:
     array = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2"}
     array["MAX_FAILURES"] = "0"  # a time limit is none
     assert job(COMMAND="sweep", STATUS="143", **array).returncode == 143
@@ -312,7 +304,7 @@ def test_a_task_of_an_array_goes_back_by_its_own_number(job: Execute, tmp_path: 
 
 
 @pytest.mark.slow
-def test_failures_are_repeated_so_often_and_mistakes_not(job: Execute, tmp_path: Path) -> None:
+def test_failures_are_repeated(job: Execute, tmp_path: Path) -> None:
     assert job(STATUS="2").returncode == 2
     assert requeued(tmp_path) == ""
     assert job(STATUS="75").returncode == 75

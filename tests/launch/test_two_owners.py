@@ -3,9 +3,6 @@
 import dataclasses
 import json
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,38 +10,11 @@ import pytest
 from big_retrieval.retrieval import open_index
 from big_retrieval.runtime import lease
 from big_retrieval.runtime.locks import Lock, beside, in_folder
-from tests.helpers import ROOT, command, environment, lexical_texts, results, rows
-from tests.launch.running import SCRIPT, wait_for
+from tests.helpers import command, lexical_texts, results, rows
+from tests.launch.conftest import Start
+from tests.launch.running import SCRIPT, SMALL, wait_for
 
-SMALL = [
-    *["--config=configs/quickstart.py:runlocal", "--config.total_steps=30"],
-    *["--config.log_every=1", "--config.checkpoint_every=3", "--config.batch_size=16"],
-    *["--config.data.count=200", "--config.towers.image.depth=1", "--config.towers.text.depth=1"],
-    *["--config.evals.colours.data.count=16", "--config.evals.test.data.count=16"],
-    "--config.report=False",
-]
-Start = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts commands, and ends what is left of them."""
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(*args: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            args, cwd=ROOT, env=environment(PYTHON=sys.executable), text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+RUN = [*SMALL, "--config.total_steps=30", "--config.checkpoint_every=3", "--config.report=False"]
 
 
 def logged(workdir: Path) -> int:
@@ -55,15 +25,15 @@ def logged(workdir: Path) -> int:
 
 
 @pytest.mark.slow
-def test_of_two_launches_one_trains_and_a_third_waits(tmp_path: Path, start: Start) -> None:
-    args = command("main", *SMALL, f"--workdir={tmp_path / 'run'}")
+def test_second_launch_is_refused_and_third_waits(tmp_path: Path, start: Start) -> None:
+    args = command("main", *RUN, f"--workdir={tmp_path / 'run'}")
     both = [start(*args), start(*args)]
     wait_for(lambda: any(process.poll() is not None for process in both))
     owner, refused = sorted(both, key=lambda process: process.poll() is not None)
-    said = refused.communicate()[0]
-    assert refused.returncode == 2, said
-    assert f"{tmp_path / 'run'} is in use by process {owner.pid} on " in said
-    assert "--wait" in said
+    printed = refused.communicate()[0]
+    assert refused.returncode == 2, printed
+    assert f"{tmp_path / 'run'} is in use by process {owner.pid} on " in printed
+    assert "--wait" in printed
     wait_for(lambda: logged(tmp_path / "run") >= 3)
     owner.send_signal(signal.SIGSTOP)  # alive all the same
     waiting = start(*args, "--wait")
@@ -83,10 +53,8 @@ def test_of_two_launches_one_trains_and_a_third_waits(tmp_path: Path, start: Sta
 
 
 @pytest.mark.slow
-def test_the_folder_of_a_killed_run_is_taken_over_with_a_sentence(
-    tmp_path: Path, start: Start
-) -> None:
-    args = command("main", *SMALL, f"--workdir={tmp_path / 'run'}")
+def test_folder_of_a_killed_run_is_taken_over(tmp_path: Path, start: Start) -> None:
+    args = command("main", *RUN, f"--workdir={tmp_path / 'run'}")
     killed = start(*args)
     wait_for(lambda: logged(tmp_path / "run") >= 8)
     killed.kill()
@@ -101,7 +69,7 @@ def test_the_folder_of_a_killed_run_is_taken_over_with_a_sentence(
 
 
 @pytest.mark.slow
-def test_when_the_first_of_several_processes_is_refused_all_end_with_the_sentence(
+def test_all_processes_end_when_the_first_is_refused(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The launcher itself refuses where the owner is a process of this machine, so it is another's.
@@ -109,7 +77,7 @@ def test_when_the_first_of_several_processes_is_refused_all_end_with_the_sentenc
     monkeypatch.setattr(lease, "this_process", lambda: elsewhere)
     folder = tmp_path / "run"
     with Lock(in_folder(folder), of=folder):
-        group = start(SCRIPT, "--devices=2", "--", *SMALL, f"--workdir={folder}")
+        group = start(SCRIPT, "--devices=2", "--", *RUN, f"--workdir={folder}")
         output = group.communicate()[0]
         assert group.returncode == 2, output
         assert "starting all again" not in output
@@ -120,28 +88,30 @@ def test_when_the_first_of_several_processes_is_refused_all_end_with_the_sentenc
     assert sorted(path.name for path in folder.iterdir()) == ["logs"]
 
 
-@pytest.mark.slow
-def test_a_second_index_of_the_same_name_leaves_the_first_alone(
-    tmp_path: Path, start: Start
-) -> None:
+def index_command(folder: Path, count: int) -> list[str]:
+    """The command that indexes documents of a model; both are written."""
     from tests.retrieval.test_search_commands import save
 
-    save(tmp_path / "model", **lexical_texts())
-    lines = [json.dumps({"id": f"d{n}", "text": f"a red ball {n}"}) for n in range(20_000)]
-    (tmp_path / "documents.jsonl").write_text("\n".join(lines))
-    out = tmp_path / "index"
-    args = command(
-        "index", f"--run={tmp_path / 'model'}", f"--out={out}", "--binary", "--text=text",
-        f"--data={tmp_path / 'documents.jsonl'}",
+    save(folder / "model", **lexical_texts())
+    lines = [json.dumps({"id": f"d{n}", "text": f"a red ball {n}"}) for n in range(count)]
+    (folder / "documents.jsonl").write_text("\n".join(lines))
+    return command(
+        "index", f"--run={folder / 'model'}", f"--out={folder / 'index'}", "--binary",
+        "--text=text", f"--data={folder / 'documents.jsonl'}",
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_second_index_of_the_same_name_is_refused(tmp_path: Path, start: Start) -> None:
+    args, out = index_command(tmp_path, 20_000), tmp_path / "index"
     first = start(*args)
     wait_for(lambda: (tmp_path / "index.partial" / ".building").exists())
     first.send_signal(signal.SIGSTOP)
     second = start(*args)
-    said = second.communicate()[0]
+    printed = second.communicate()[0]
     assert second.returncode == 2
-    assert f"{out} is in use by process {first.pid} on " in said
-    assert "--wait" in said
+    assert f"{out} is in use by process {first.pid} on " in printed
+    assert "--wait" in printed
     first.send_signal(signal.SIGCONT)
     output = first.communicate()[0]
     assert first.returncode == 0, output
@@ -151,16 +121,8 @@ def test_a_second_index_of_the_same_name_leaves_the_first_alone(
 
 
 @pytest.mark.slow
-def test_sigterm_removes_what_an_index_had_begun(tmp_path: Path, start: Start) -> None:
-    from tests.retrieval.test_search_commands import save
-
-    save(tmp_path / "model", **lexical_texts())
-    lines = [json.dumps({"id": f"d{n}", "text": "a red ball"}) for n in range(100_000)]
-    (tmp_path / "documents.jsonl").write_text("\n".join(lines))
-    build = start(*command(
-        "index", f"--run={tmp_path / 'model'}", f"--out={tmp_path / 'index'}", "--binary",
-        "--text=text", f"--data={tmp_path / 'documents.jsonl'}",
-    ))  # fmt: skip
+def test_sigterm_removes_an_unfinished_index(tmp_path: Path, start: Start) -> None:
+    build = start(*index_command(tmp_path, 100_000))
     wait_for(lambda: (tmp_path / "index.partial" / ".building").exists())
     build.terminate()
     output = build.communicate()[0]

@@ -6,49 +6,20 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import ROOT, command, environment, losses, results
-from tests.launch.running import SCRIPT, wait_for
+from tests.launch.conftest import Start
+from tests.launch.running import SCRIPT, SMALL, wait_for
 
-CONFIG = "--config=configs/quickstart.py:runlocal"
-SMALL = [
-    *["--config.total_steps=12", "--config.log_every=1", "--config.checkpoint_every=4"],
-    *["--config.batch_size=16", "--config.data.count=200"],
-    *["--config.towers.image.depth=1", "--config.towers.text.depth=1"],
-    *["--config.evals.colours.data.count=16", "--config.evals.test.data.count=16"],
-]
+STEPS = ["--config.total_steps=12", "--config.checkpoint_every=4"]
 
 
-@pytest.fixture(autouse=True)
-def _python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHON", sys.executable)
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts launchers, and ends what is left of them."""
-    started = []
-
-    def start(
-        workdir: Path, *flags: str, run: tuple[str, ...] = (), env: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[str]:
-        args = [SCRIPT, "--devices=2", *flags, "--", CONFIG, f"--workdir={workdir}", *SMALL, *run]
-        started.append(
-            subprocess.Popen(
-                args, cwd=ROOT, env={**environment(), **(env or {})}, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )
-        )  # fmt: skip
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def launch(workdir: Path, *flags: str, run: tuple[str, ...] = ()) -> list[str]:
+    """The command line of a launcher of two processes."""
+    return [SCRIPT, "--devices=2", *flags, "--", *SMALL, *STEPS, f"--workdir={workdir}", *run]
 
 
 def finish(process: subprocess.Popen[str], status: int = 0) -> str:
@@ -75,24 +46,16 @@ def step_of(workdir: Path) -> int:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that nothing happens to."""
     workdir = tmp_path_factory.mktemp("whole")
-    args = [SCRIPT, "--devices=2", "--", CONFIG, f"--workdir={workdir}", *SMALL]
     subprocess.run(
-        args,
-        cwd=ROOT,
-        env=environment(PYTHON=sys.executable),
-        check=True,
-        capture_output=True,
-        timeout=600,
-    )
+        launch(workdir), cwd=ROOT, env=environment(PYTHON=sys.executable), check=True,
+        capture_output=True, timeout=600,
+    )  # fmt: skip
     return workdir
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_is_as_never_killed(
-    tmp_path: Path, whole: Path, begin: Callable[..., subprocess.Popen[str]]
-) -> None:
-    """First one process is killed, after the restart the other."""
-    process = begin(tmp_path / "cut")
+def test_killed_run_equals_uninterrupted_run(tmp_path: Path, whole: Path, start: Start) -> None:
+    process = start(*launch(tmp_path / "cut"))
     wait_for(lambda: step_of(tmp_path / "cut") >= 6)
     first = children_of(process)
     os.kill(first[1], signal.SIGKILL)
@@ -115,7 +78,6 @@ def test_killed_in_the_middle_is_as_never_killed(
 
 @pytest.mark.slow
 def test_metrics_do_not_depend_on_the_number_of_processes(tmp_path: Path, whole: Path) -> None:
-    """Texts are encoded in batches of similar length, which all processes agree on."""
     args = command("evaluate", f"--run={whole}", f"--out={tmp_path / 'one'}")
     subprocess.run(args, cwd=ROOT, env=environment(4), check=True, capture_output=True)
     found = json.loads((tmp_path / "one" / "evaluation.json").read_text())
@@ -126,17 +88,18 @@ def test_metrics_do_not_depend_on_the_number_of_processes(tmp_path: Path, whole:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1])
-def test_a_hanging_process_is_named_by_the_others(
-    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]], late: int
-) -> None:
-    process = begin(
-        tmp_path / "run", "--module=tests.launch.late", "--restarts=0",
-        run=("--config.hang_after=12",), env={"LATE": f"{late}:5:sleep"},
+def test_hanging_process_is_named(tmp_path: Path, start: Start, late: int) -> None:
+    process = start(
+        *launch(
+            tmp_path / "run", "--module=tests.launch.late", "--restarts=0",
+            run=("--config.hang_after=12",),
+        ),
+        LATE=f"{late}:5:sleep",
     )  # fmt: skip
     output = finish(process, status=75)
-    said = f"late: process {late} (at step 4 in "
+    late_text = f"late: process {late} (at step 4 in "
     other = (tmp_path / "run" / "logs" / f"process_{1 - late}.log").read_text()
-    assert said in other.splitlines()[-1], other
+    assert late_text in other.splitlines()[-1], other
     # Both run out of patience at about the same time; whoever is second loses the first.
     cause = (
         rf"process {1 - late}: no progress for 1\d s since step [45]; |another process is lost, "
@@ -145,15 +108,13 @@ def test_a_hanging_process_is_named_by_the_others(
     assert re.search(rf"^{which}error: ({cause})late", other, re.M), other
     own = (tmp_path / "run" / "logs" / f"process_{late}.log").read_text()
     assert "late.py" in own  # the stack says where it hangs
-    assert said in output
+    assert late_text in output
 
 
 @pytest.mark.slow
-def test_a_stopped_process_of_a_run_is_named(
-    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_stopped_process_is_named(tmp_path: Path, start: Start) -> None:
     flags = ("--config.hang_after=12", "--config.total_steps=100000")
-    process = begin(tmp_path / "run", "--restarts=0", run=flags)
+    process = start(*launch(tmp_path / "run", "--restarts=0", run=flags))
     wait_for(lambda: step_of(tmp_path / "run") >= 1)  # what hangs before may be compiling
     wait_for((tmp_path / "run" / "heartbeats" / "process_1.json").exists)
     os.kill(children_of(process)[1], signal.SIGSTOP)
@@ -164,11 +125,9 @@ def test_a_stopped_process_of_a_run_is_named(
 
 
 @pytest.mark.slow
-def test_an_error_in_one_process_ends_all_and_is_repeated_only_so_often(
-    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
-) -> None:
-    process = begin(
-        tmp_path / "run", "--module=tests.launch.late", "--restarts=1", env={"LATE": "1:3:raise"}
+def test_error_in_one_process_ends_all(tmp_path: Path, start: Start) -> None:
+    process = start(
+        *launch(tmp_path / "run", "--module=tests.launch.late", "--restarts=1"), LATE="1:3:raise"
     )
     output = finish(process, status=1)
     assert "RuntimeError: a mistake in the code" in output
@@ -177,11 +136,9 @@ def test_an_error_in_one_process_ends_all_and_is_repeated_only_so_often(
 
 
 @pytest.mark.slow
-def test_a_signal_saves_on_all_processes(
-    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_sigint_saves(tmp_path: Path, start: Start) -> None:
     long = ("--config.checkpoint_every=1000", "--config.total_steps=100000")
-    process = begin(tmp_path / "run", run=long)
+    process = start(*launch(tmp_path / "run", run=long))
     wait_for(lambda: step_of(tmp_path / "run") >= 2)
     process.send_signal(signal.SIGINT)
     output = finish(process)
@@ -192,10 +149,8 @@ def test_a_signal_saves_on_all_processes(
 
 
 @pytest.mark.slow
-def test_a_users_mistake_is_one_sentence_on_the_screen(
-    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
-) -> None:
-    output = finish(begin(tmp_path / "run", run=("--config.mesh.tensor=3",)), status=2)
+def test_user_error_is_not_repeated(tmp_path: Path, start: Start) -> None:
+    output = finish(start(*launch(tmp_path / "run", run=("--config.mesh.tensor=3",))), status=2)
     errors = [line for line in output.splitlines() if "error:" in line]
     assert "config.mesh" in errors[0]
     assert "Traceback" not in output

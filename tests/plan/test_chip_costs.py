@@ -1,4 +1,4 @@
-"""Steps compiled by the real TPU compiler stay as cheap as benchmarks/chips.json says.
+"""Steps of the TPU compiler stay as cheap as in benchmarks/chips.json.
 
 Skipped without libtpu: install it next to jax (the extra plan-tpu), or name the Python of an
 environment that has it in BIG_RETRIEVAL_TPU_PYTHON.
@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 
-def test_steps_for_tpus_do_not_become_more_expensive() -> None:
+def test_tpu_steps_stay_cheap() -> None:
     command = [TPU_PYTHON or sys.executable, "-m", "benchmarks.chips", *TEST_FLAGS, "--json"]
     # Without the flags that make the tests' CPU programs cheap to compile.
     unset = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR", "XLA_FLAGS")

@@ -24,7 +24,7 @@ def parts_of(tower: Any = None, devices: int = 1, **changes: Any) -> BuiltModel:
     return build_model(config, mesh, vocab_size=128, total_steps=10)
 
 
-def test_operations() -> None:
+def test_resnet_operations() -> None:
     parts = parts_of()
     found = cost.flops(parts.config, 128)
     assert found["towers"] == 3 * 64 * parts.model.forward_flops()
@@ -47,13 +47,13 @@ def full(batch: int, **changes: Any) -> configs.Config:
     return dataclasses.replace(config, towers=towers)
 
 
-def test_the_published_size() -> None:
+def test_resnet_parameter_count() -> None:
     plan = make(full(256), at("h200-1", "not installed"))
     assert plan["parameter_count"] > 23_508_032
     assert plan["model_flops_per_step"] > 3 * 256 * 2 * 4.08e9
 
 
-def test_slices_are_proposed_only_where_they_are_the_same_training() -> None:
+def test_micro_batches_train_the_same() -> None:
     assert list(fit.micro_batches(full(64), 16)) == [64]
     assert list(fit.micro_batches(full(64, batch_stats="slice"), 16)) == [64]
     assert list(fit.micro_batches(full(64, frozen_stats=True), 16)) == [64, 32, 16]

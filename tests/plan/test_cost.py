@@ -51,7 +51,7 @@ def test_state_and_batch_are_exact() -> None:
     assert found["batch"] == 64 * row
 
 
-def test_averages_and_fsdp_change_the_state() -> None:
+def test_state_grows_with_averages_and_shrinks_with_fsdp() -> None:
     plain, averaged = sized(), sized(optimizer__averaging=ema(0.9))
     grown = cost.state_bytes(averaged)["optimizer"] - cost.state_bytes(plain)["optimizer"]
     assert grown == cost.state_bytes(plain)["parameters"]
@@ -61,11 +61,7 @@ def test_averages_and_fsdp_change_the_state() -> None:
     assert whole["parameters"] / 8 <= sharded["parameters"] < whole["parameters"] / 6
 
 
-def changed(config: Any, **changes: Any) -> Any:
-    return dataclasses.replace(config, **changes)
-
-
-def test_operations_of_the_towers_are_three_forward_passes() -> None:
+def test_towers_take_three_forward_passes() -> None:
     parts = sized()
     found = cost.flops(parts.config, VOCAB)
     assert found["towers"] == 3 * 64 * parts.model.forward_flops()
@@ -74,7 +70,7 @@ def test_operations_of_the_towers_are_three_forward_passes() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_computed_again() -> None:
+def test_recomputation() -> None:
     parts = sized(tower={"remat": "block"})
     forward = parts.model.forward_flops()
     image, text = parts.config.fields["image"], parts.config.fields["text"]
@@ -83,9 +79,9 @@ def test_what_is_computed_again() -> None:
     # Nothing needs the last product of a pre-LN layer again.
     layers = sum(2 * (2 * n * 64 * (4 * 64 + 256) + 4 * n * n * 64) for n in lengths)
     assert cost.flops(parts.config, VOCAB)["recomputation"] == 64 * layers
-    sliced = changed(parts.config, microbatch=16)
+    sliced = dataclasses.replace(parts.config, microbatch=16)
     assert cost.flops(sliced, VOCAB)["recomputation"] == 64 * (layers + forward)
-    whole = changed(parts.config, microbatch=64)
+    whole = dataclasses.replace(parts.config, microbatch=64)
     assert cost.flops(whole, VOCAB) == cost.flops(parts.config, VOCAB)
     dots = sized(tower={"remat": "dots"}).config
     attention = sum(2 * 4 * n * n * 64 for n in lengths)
@@ -109,7 +105,7 @@ PROGRAM = {
 }  # fmt: skip
 
 
-def test_time_of_tpus_is_cycles_and_exposed_traffic() -> None:
+def test_tpu_time_is_cycles_and_exposed_traffic() -> None:
     chip, _ = chips.parse("v5e-8")
     found = step_times(chip, 8, OPERATIONS, PROGRAM)
     assert (found["compute"], found["exposed_wire"], found["step"]) == (1.0, 1.0, 2.0)
@@ -141,18 +137,17 @@ def operations(config: configs.Config) -> int:
     return cost.loss_flops(config, "main", 128)
 
 
-def test_operations_by_hand() -> None:
-    """Of a contrastive loss: 4 products of all rows, of 2 class tokens of 4 numbers."""
+def test_contrastive_operations() -> None:
+    # 4 products of all rows, of 2 class tokens of 4 numbers
     assert operations(lossy(configs.Contrastive(block=16))) == 4 * 2 * 64**2 * 2 * 4
 
 
-def test_a_wrapped_loss_costs_its_prefixes() -> None:
+def test_wrapped_loss_operations() -> None:
     config = lossy(example("matryoshka").Matryoshka(dims=(4, 2), factors=(1.0, 1.0)))
     assert operations(config) == 1.5 * operations(lossy(configs.Contrastive()))
 
 
-def test_hard_negatives_are_there_as_in_a_step() -> None:
-    """Of other numbers of them in one process, too."""
+def test_hard_negatives_operations() -> None:
     fields = {
         name: recipe.entry(
             configs.TextField(), side=name, tower="text", length=20, head=configs.Projection(dim=4)
@@ -165,7 +160,7 @@ def test_hard_negatives_are_there_as_in_a_step() -> None:
         assert operations(config) == 4 * 2 * 64**2 * (1 + count) * 2 * 4, count
 
 
-def test_a_decoder_is_counted_with_its_loss() -> None:
+def test_decoder_operations() -> None:
     latent = configs.LatentTarget(hidden=8)
     target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
     config = lossy(latent, fields__target=target)

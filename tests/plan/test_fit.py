@@ -23,12 +23,9 @@ class Compilers:
         state = self.state / config.mesh.fsdp
         total = state + row * (config.microbatch or config.batch_size)
         program: dict[str, Any] = {
-            "total_bytes": total,
-            "argument_bytes": state,
-            "seconds": 1.0,
-            "cycles": 100,
-        }
-        program["kernel_cycles"] = program["unestimated_cycles"] = 0
+            "total_bytes": total, "argument_bytes": state, "seconds": 1.0, "cycles": 100,
+            "kernel_cycles": 0, "unestimated_cycles": 0,
+        }  # fmt: skip
         again = 0.5 * block + (config.microbatch is not None)
         times: Any = {"step": 1.0 + again, "mfu": 0.5}
         return fit.Trial(
@@ -45,7 +42,7 @@ def search(compilers: Compilers, **changes: Any) -> list[fit.Trial]:
     return found
 
 
-def test_the_largest_micro_batch_and_remat_are_found_in_few_trials() -> None:
+def test_suggestions_need_few_trials() -> None:
     compilers = Compilers(limit=700.0)
     found = search(compilers)
     # 8 bytes for a row: 64 rows are the most that fit; with remat all 256 do.
@@ -55,7 +52,7 @@ def test_the_largest_micro_batch_and_remat_are_found_in_few_trials() -> None:
     assert [trial.times["step"] for trial in found] == sorted(t.times["step"] or 0 for t in found)
 
 
-def test_smaller_slices_without_remat_are_tried_if_it_fits_with_remat() -> None:
+def test_suggestions_try_slices_without_remat() -> None:
     towers: dict[str, Any] = dict(sized().config.towers)
     blocks = {n: dataclasses.replace(t, remat="block") for n, t in towers.items()}
     compilers = Compilers(limit=700.0)
@@ -66,7 +63,7 @@ def test_smaller_slices_without_remat_are_tried_if_it_fits_with_remat() -> None:
     assert sizes == [None, 64, 32]
 
 
-def test_a_step_that_fits_without_remat_and_slices_needs_no_trial() -> None:
+def test_suggestions_keep_a_step_that_fits() -> None:
     messages: list[str] = []
     compilers, config = Compilers(limit=1e9), sized(8).config
     current = compilers(config, [])
@@ -74,7 +71,7 @@ def test_a_step_that_fits_without_remat_and_slices_needs_no_trial() -> None:
     assert messages[-1].startswith("tried no other setting")
 
 
-def test_parameters_are_sharded_only_if_nothing_else_fits() -> None:
+def test_suggestions_shard_parameters_last() -> None:
     compilers = Compilers(limit=60.0)
     found = search(compilers)
     assert {"--config.mesh.data=1", "--config.mesh.fsdp=8"} < set(found[0].flags)

@@ -1,4 +1,4 @@
-"""What the losses of lexical models compute, and how they are sent."""
+"""Operations and traffic of the losses of lexical models."""
 
 import dataclasses
 import re
@@ -53,7 +53,7 @@ LOSSES = {
     [name if name == "code" else pytest.param(name, marks=pytest.mark.slow) for name in LOSSES],
 )
 def test_no_device_has_all_terms_of_a_row(name: str) -> None:
-    """With terms on the tensor axis; but for a gate that asks every device for all that it has."""
+    # terms are sharded over the tensor axis; only the gate of "wide" needs all terms of a row
     parts, config = lexical(LOSSES[name], mesh__data=2, mesh__tensor=4)
     objective, batch = make_objective(config), abstract_batch(config, parts.mesh)
     rows = NamedSharding(parts.mesh, P("data"))
@@ -72,8 +72,7 @@ def test_no_device_has_all_terms_of_a_row(name: str) -> None:
     assert bool(re.findall(rf"f32\[\d+(?:,1)?,{WIDTH}\]", text)) is (name == "wide")
 
 
-def test_hard_negatives_are_encoded_and_scored() -> None:
-    """K = 3 more documents a row, for the document's tower and for every query."""
+def test_hard_negatives_operations() -> None:
     pairs = {"data": recipe.entry(configs.Pairs(), path="pairs.jsonl", image="")}
     _, without = lexical(LOSSES["paper"], 1, **pairs)
     parts, config = lexical(LOSSES["paper"], 1, **pairs, negatives__count=3)

@@ -38,7 +38,7 @@ def planned() -> Any:
     return make(sized(8).config, at("cpu-8"))
 
 
-def test_without_a_compiler_the_plan_has_shapes_and_operations() -> None:
+def test_plan_without_a_compiler() -> None:
     plan = make(full("batch=24576"), at("h100-8", f"{'Reasons. ' * 9} Install the extra plan-gpu."))
     assert plan["parameter_count"] == 139_368_449
     assert plan["per_device_bytes"]["parameters"] == 4 * 139_368_449
@@ -56,7 +56,7 @@ def test_without_a_compiler_the_plan_has_shapes_and_operations() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_compiler_decides(planned: Any) -> None:
+def test_plan_takes_the_compilers_figures(planned: Any) -> None:
     found, sizes = planned["compiler"], dict(planned["per_device_bytes"])
     assert sizes.pop("total") == found["total_bytes"]
     assert sum(sizes.values()) == pytest.approx(found["total_bytes"], abs=64)  # unused scalars
@@ -69,42 +69,33 @@ def test_the_compiler_decides(planned: Any) -> None:
     assert found["loops_of_unknown_length"] == 0
 
 
-def test_the_table_explains_itself(planned: Any) -> None:
+def test_report_fits_a_line(planned: Any) -> None:
     text = report.text(planned)
     assert max(map(len, text.splitlines())) <= 100
     for name in (*cost.PARTS, "temporaries", "total"):
         assert re.search(rf"^  {name} .*(GiB|MiB)", text, re.MULTILINE)
     assert "nothing was measured" in text
-    assert "largest arrays" in text
-    assert text.endswith(f"{chips.gib(planned['device_memory_bytes'])}")
 
 
-def test_cycles_and_time_are_printed(planned: Any) -> None:
+def test_report_prints_cycles_and_time(planned: Any) -> None:
     compiler = {
         **planned["compiler"], "cycles": 1000, "cycles_by_part": {"image/mlp": 750, "text": 250},
         "kernel_cycles": 500, "kernel_calls": 12, "unestimated_cycles": 100,
         "unestimated": [{"kind": "sort", "type": "f32[8,99]", "calls": 3, "cycles": 100}],
     }  # fmt: skip
-    seconds = {"step_seconds": 2.0, "compute_seconds": 1.5, "exposed_wire_seconds": 0.5}
     expected = {
-        **planned["expected"],
-        **seconds,
-        "mfu": 0.25,
-        "compute_mfu": 0.3,
-        "pairs_per_second": 32.0,
-    }
+        **planned["expected"], "step_seconds": 2.0, "compute_seconds": 1.5, "mfu": 0.25,
+        "compute_mfu": 0.3, "exposed_wire_seconds": 0.5, "pairs_per_second": 32.0,
+    }  # fmt: skip
     text = report.text({**planned, "compiler": compiler, "expected": expected})
-    assert "on all devices (towers " in text
-    assert "recomputation" not in text
     assert "75.0%    image/mlp" in text
     assert "500  in 12 calls of kernels" in text
     assert "100    sort of f32[8,99] x 3" in text
     assert "about 2 s, 32 pairs/s; 1.5 s of cycles, 0.5 s of waiting" in text
     assert "MFU 25%" in text
-    assert max(map(len, text.splitlines())) <= 100
 
 
-def test_more_than_jax_takes_by_itself_is_said(planned: Any) -> None:
+def test_report_names_the_memory_fraction(planned: Any) -> None:
     gpu = {**planned, "platform": "gpu"}
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in report.text(gpu)
     large = {**planned["per_device_bytes"], "total": 0.8 * planned["device_memory_bytes"]}
@@ -112,7 +103,7 @@ def test_more_than_jax_takes_by_itself_is_said(planned: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_that_does_not_fit_gets_suggestions() -> None:
+def test_plan_suggests_settings_that_fit() -> None:
     where, lines = at("cpu-1"), []
     assert where.chip
     small = dataclasses.replace(where.chip, memory=30 * 2**20)
@@ -126,7 +117,7 @@ def test_a_step_that_does_not_fit_gets_suggestions() -> None:
     assert "compiled and fit, least operations first" in report.text(plan)
 
 
-def test_a_step_that_the_compiler_refuses_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_step_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(message: str) -> Any:
         def compile_step(*args: Any) -> Any:
             raise jax.errors.JaxRuntimeError(message)
@@ -148,7 +139,7 @@ def test_a_step_that_the_compiler_refuses_has_a_size(monkeypatch: pytest.MonkeyP
         compiling.compile_plan(sized())
 
 
-def test_plan_json_is_all_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_writes_only_plan_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
     plan = run(sized(8).config, tmp_path / "run", chips.parse("v5e-8"))
     assert "plan-tpu" in plan["not_compiled"]
@@ -157,20 +148,15 @@ def test_plan_json_is_all_that_is_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        ("bert-base-uncased", 30_522),
-        ("FacebookAI/xlm-roberta-base", 250_002),
-        ("my/own", 8192),
-    ],
+    ("name", "size"), [("FacebookAI/xlm-roberta-base", 250_002), ("my/own", 8192)]
 )
-def test_published_vocabularies(name: str, size: int) -> None:
+def test_vocabulary_assumes_published_sizes(name: str, size: int) -> None:
     found = vocabulary(tiny(tokenizer__path=name, tokenizer__vocab_size=8192))
     assert found.size == size
     assert "assumed" in found.source
 
 
-def test_vocabularies_that_are_here() -> None:
+def test_vocabulary_of_data_and_towers() -> None:
     learned = vocabulary(tiny())
     assert 20 < learned.size <= 128
     assert "learned" in learned.source
@@ -178,16 +164,9 @@ def test_vocabularies_that_are_here() -> None:
     assert tower.size == 777
 
 
-def test_fewer_devices_than_asked_for() -> None:
+def test_target_rejects_missing_devices() -> None:
     with pytest.raises(UserError, match="needs 16 devices"):
         target(chips.parse("cpu-16"))
-
-
-def cli(tmp_path: Path, *flags: str, config: str = "configs/oblique_b16.py") -> Any:
-    return subprocess.run(
-        command("main", f"--config={config}", f"--workdir={tmp_path / 'run'}", *flags),
-        cwd=ROOT, env=clean(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -200,7 +179,7 @@ def cli(tmp_path: Path, *flags: str, config: str = "configs/oblique_b16.py") -> 
         (["--suggest"], "--suggest is for --plan"),
     ],
 )
-def test_mistakes_are_one_sentence(
+def test_plan_rejects_flags(
     tmp_path: Path, flags: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_imported", {})  # plugins of other tests
@@ -215,9 +194,14 @@ def test_mistakes_are_one_sentence(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs the extra plan-tpu")
-def test_a_tpu_without_a_tpu(tmp_path: Path) -> None:
-    flags = ("--plan", "--topology=v5e-4")
-    found = cli(tmp_path, *flags, config="configs/oblique_b16.py:runlocal")
+def test_plan_for_a_tpu_without_a_tpu(tmp_path: Path) -> None:
+    found = subprocess.run(
+        command(
+            "main", "--config=oblique_b16:runlocal", "--plan", "--topology=v5e-4",
+            f"--workdir={tmp_path / 'run'}",
+        ),
+        cwd=ROOT, env=clean(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert found.returncode == 0, found.stderr
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     assert plan["topology"] == "v5e-4"

@@ -38,19 +38,19 @@ def install(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
         ("v5p-256", "v5p:4x8x8", None),
     ],
 )
-def test_slices_have_the_shapes_that_libtpu_knows(topology: str, name: str, bounds: Any) -> None:
+def test_tpu_options(topology: str, name: str, bounds: Any) -> None:
     options = targets.tpu_options(*chips.parse(topology))
     assert options["topology_name"] == name
     assert options.get("chips_per_host_bounds") == bounds
 
 
-def test_gpus_are_on_hosts_of_eight() -> None:
+def test_gpu_options_have_hosts_of_eight() -> None:
     shapes = [targets.gpu_options(*chips.parse(f"h100-{n}"))["topology"] for n in (1, 8, 64)]
     assert shapes == ["1x1x1", "1x1x8", "1x8x8"]
 
 
 @pytest.mark.parametrize("chip", [chip for chip in chips.CHIPS if chip.platform == "gpu"])
-def test_every_gpu_is_described(chip: chips.Chip) -> None:
+def test_gpu_description(chip: chips.Chip) -> None:
     text = targets.gpu_description(chip)
     found = re.search(r'device_description_str: "(.+)"', text)
     assert found
@@ -64,12 +64,12 @@ def test_every_gpu_is_described(chip: chips.Chip) -> None:
     ("topology", "advice"),
     [("v5e-24", "Use v5e-16."), ("v5e-512", "Use v5e-256."), ("h100-12", "Use h100-8.")],
 )
-def test_counts_without_a_shape(topology: str, advice: str) -> None:
+def test_check_count_suggests_a_count(topology: str, advice: str) -> None:
     with pytest.raises(UserError, match=re.escape(advice)):
         targets.check_count(*chips.parse(topology))
 
 
-def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
     tpu, gpu = chips.parse("v5e-4")[0], chips.parse("h100-8")[0]
     assert "install the extra plan-tpu" in targets.missing(tpu)
@@ -81,7 +81,7 @@ def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "v4" in targets.missing(chips.parse("v4-8")[0])
 
 
-def test_the_process_is_prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_prepare_sets_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = "--xla_a=1 --xla_force_host_platform_device_count=8 --xla_b=2"
     monkeypatch.setattr(os, "environ", {**os.environ, "XLA_FLAGS": old, "JAX_PLATFORMS": "cpu"})
     install(monkeypatch)

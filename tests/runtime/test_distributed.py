@@ -1,30 +1,17 @@
-"""Joining and losing other processes, without any."""
-
-from collections.abc import Callable
+"""Connecting to and losing other processes."""
 
 import jax
 import pytest
 
-from big_retrieval.errors import UserError
 from big_retrieval.runtime import distributed
+from tests.helpers import user_error
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
-@pytest.fixture
-def variables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def put(*values: str | None) -> None:
-        for name, value in zip(VARIABLES, values, strict=True):
-            monkeypatch.delenv(name, raising=False)
-            if value is not None:
-                monkeypatch.setenv(name, value)
-
-    return put
-
-
-def test_alone_without_anything_said(variables: Callable[..., None]) -> None:
-    variables(None, None, None)
-    assert distributed.join(asked=False) == (0, 1)
+def test_join_without_variables_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+    assert distributed.join(False) == (0, 1)
     assert not jax.distributed.is_initialized()
 
 
@@ -36,13 +23,15 @@ def test_alone_without_anything_said(variables: Callable[..., None]) -> None:
         ("2", "2", "JAX_PROCESS_ID is 2"),
     ],
 )
-def test_half_said(
-    variables: Callable[..., None], count: str | None, number: str | None, words: str
+def test_join_rejects_incomplete_variables(
+    monkeypatch: pytest.MonkeyPatch, count: str | None, number: str | None, words: str
 ) -> None:
-    variables("127.0.0.1:1", count, number)
-    with pytest.raises(UserError) as problem:
-        distributed.join(asked=False)
-    assert words in str(problem.value)
+    for name, value in zip(VARIABLES, ("127.0.0.1:1", count, number), strict=True):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    with user_error(words):
+        distributed.join(False)
     assert not jax.distributed.is_initialized()
 
 
@@ -68,7 +57,9 @@ def _no_end(monkeypatch: pytest.MonkeyPatch) -> None:
         (1, "UNKNOWN: Gloo AllReduce failed", jax.errors.JaxRuntimeError),
     ],
 )
-def test_a_lost_process_is_a_sentence(processes: int, message: str, kind: type[Exception]) -> None:
+def test_retryable_names_lost_processes(
+    processes: int, message: str, kind: type[Exception]
+) -> None:
     with (
         pytest.raises(kind) as problem,
         distributed.retryable(processes, lambda: "late: process 1"),

@@ -1,4 +1,4 @@
-"""Locks: one owner at a time, stale ones taken over, lost ones noticed; no flock anywhere."""
+"""Locks: one owner at a time, stale locks taken over, lost locks noticed."""
 
 import errno
 import hashlib
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux o
 
 
 class Clock:
-    """Time that passes when somebody sleeps, and a say in what happens meanwhile."""
+    """Time that passes during `sleep`, which calls `meanwhile`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -52,15 +52,22 @@ def lock(path: Path, clock: Clock | None = None, **keys: Any) -> locks.Lock:
     return made
 
 
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[locks.Lock]:
+    """The lock tmp_path/x.lock, held by this process."""
+    with lock(tmp_path / "x.lock") as held:
+        yield held
+
+
 def write(path: Path, **changes: Any) -> Owner:
-    """The lease of another process; by default one of another machine."""
+    """Writes the lease of another process, by default of another machine."""
     owner = replace(lease.this_process(), **{"boot": "another", "host": "node7", **changes})
     path.write_bytes(owner.encode())
     return owner
 
 
 def dead(path: Path) -> Owner:
-    """The lease of a process of this machine that has ended."""
+    """Writes the lease of a process of this machine that has ended."""
     child = subprocess.Popen(["sleep", "60"])
     began = lease.process_status(child.pid)[1]
     child.kill()
@@ -68,7 +75,7 @@ def dead(path: Path) -> Owner:
     return write(path, boot=lease.this_process().boot, pid=child.pid, began=began, host="here")
 
 
-def test_an_owner_is_named_and_the_second_is_refused(tmp_path: Path) -> None:
+def test_second_owner_is_refused(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path / "runs" / "a")
     with locks.Lock(path, of="runs/a", flag="--workdir"):
         assert json.loads(path.read_bytes())["pid"] == os.getpid()
@@ -82,7 +89,7 @@ def test_an_owner_is_named_and_the_second_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # neither the lock nor the folders made for it stay
 
 
-def test_an_error_releases_the_lock_and_keeps_written_files(tmp_path: Path) -> None:
+def test_error_releases_the_lock(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path / "a")
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "file").touch()
@@ -92,20 +99,18 @@ def test_an_error_releases_the_lock_and_keeps_written_files(tmp_path: Path) -> N
 
 
 @LINUX
-def test_the_lock_of_a_dead_process_of_this_machine_is_taken_over_at_once(
+def test_lock_of_a_dead_local_process_is_taken_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
 ) -> None:
     owner = dead(tmp_path / "x.lock")
-    taken = lock(tmp_path / "x.lock", clock)
-    taken.acquire()
-    assert clock.now == 1000.0
-    said = capsys.readouterr().out
-    assert said.startswith(f"taking over runs/a from process {owner.pid} on here (since ")
-    taken.release()
+    with lock(tmp_path / "x.lock", clock):
+        assert clock.now == 1000.0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"taking over runs/a from process {owner.pid} on here (since ")
 
 
 @LINUX
-def test_a_process_id_that_was_given_out_again_is_not_the_owner(
+def test_liveness_compares_start_and_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mine = lease.this_process()
@@ -120,7 +125,7 @@ def test_a_process_id_that_was_given_out_again_is_not_the_owner(
 
 
 @LINUX
-def test_a_zombie_is_gone_and_a_stopped_process_is_not() -> None:
+def test_liveness_of_zombie_and_stopped_process() -> None:
     child = subprocess.Popen(["sleep", "60"])
     owner = replace(lease.this_process(), pid=child.pid, began=lease.process_status(child.pid)[1])
     child.send_signal(signal.SIGSTOP)
@@ -134,7 +139,7 @@ def test_a_zombie_is_gone_and_a_stopped_process_is_not() -> None:
     assert lease.liveness(owner) == "gone"
 
 
-def test_another_machines_owner_that_renews_is_refused_at_once(
+def test_remote_owner_that_renews_is_alive(
     tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.lock"
@@ -151,20 +156,18 @@ def test_another_machines_owner_that_renews_is_refused_at_once(
     assert "waiting up to 60 s to see if it is alive" in capsys.readouterr().out
 
 
-def test_another_machines_owner_that_does_not_renew_is_gone(
+def test_remote_owner_that_does_not_renew_is_gone(
     tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path / "x.lock", time=time.time() + 1e6)  # its clock is of no importance
-    taken = lock(tmp_path / "x.lock", clock)
-    taken.acquire()
-    assert clock.now == 1000 + locks.LEASE
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(" ", 2)[1] for line in said] == ["belongs", "over"]
-    assert "node7" in said[1]
-    taken.release()
+    write(tmp_path / "x.lock", time=time.time() + 1e6)  # its clock does not matter
+    with lock(tmp_path / "x.lock", clock):
+        assert clock.now == 1000 + locks.LEASE
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(" ", 2)[1] for line in printed] == ["belongs", "over"]
+    assert "node7" in printed[1]
 
 
-def test_an_observer_that_was_suspended_does_not_count_that_time(tmp_path: Path) -> None:
+def test_observer_ignores_its_own_suspension(tmp_path: Path) -> None:
     write(tmp_path / "x.lock")
     clock = Clock()
     observer = locks.Observer(tmp_path / "x.lock", clock)
@@ -173,7 +176,7 @@ def test_an_observer_that_was_suspended_does_not_count_that_time(tmp_path: Path)
     assert observer.look() == "undecided"
 
 
-def test_waiting_goes_on_when_the_owner_releases_the_lock(
+def test_waiting_ends_when_the_lock_is_released(
     tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = lock(tmp_path / "x.lock")
@@ -184,16 +187,13 @@ def test_waiting_goes_on_when_the_owner_releases_the_lock(
             first.release()
 
     clock.meanwhile = release
-    second = lock(tmp_path / "x.lock", clock, wait=True)
-    second.acquire()
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith(f"waiting for process {os.getpid()} on ")
-    second.check()
-    second.release()
+    with lock(tmp_path / "x.lock", clock, wait=True) as second:
+        second.check()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"waiting for process {os.getpid()} on ")
 
 
-def test_waiting_for_another_machine_ends_when_it_dies(
+def test_waiting_ends_when_the_remote_owner_dies(
     tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.lock"
@@ -204,17 +204,15 @@ def test_waiting_for_another_machine_ends_when_it_dies(
             path.write_bytes(replace(owner, heartbeats=int(clock.now)).encode())
 
     clock.meanwhile = beat
-    taken = lock(path, clock, wait=True)
-    taken.acquire()
-    assert 1100 + locks.LEASE <= clock.now <= 1105 + locks.LEASE
-    said = [line.split(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
-    assert said == [["runs/a", "belongs"], ["waiting", "for"], ["taking", "over"]]
-    taken.release()
+    with lock(path, clock, wait=True):
+        assert 1100 + locks.LEASE <= clock.now <= 1105 + locks.LEASE
+    words = [line.split(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
+    assert words == [["runs/a", "belongs"], ["waiting", "for"], ["taking", "over"]]
 
 
 @LINUX
 @pytest.mark.parametrize("links", [True, False])
-def test_of_many_takers_of_a_stale_lock_exactly_one_gets_it(
+def test_exactly_one_process_takes_a_stale_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
     if not links:
@@ -252,9 +250,7 @@ def test_of_many_takers_of_a_stale_lock_exactly_one_gets_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_is_renewed_while_it_is_removed_is_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_renewed_during_removal_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.lock"
     stale = write(path)
     live, rename = replace(stale, heartbeats=1).encode(), Path.rename
@@ -270,25 +266,24 @@ def test_a_lock_that_is_renewed_while_it_is_removed_is_put_back(
 
 
 @LINUX
-def test_a_taker_that_was_killed_in_the_middle_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_killed_taker_does_not_block(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     name = hashlib.sha256(dead(path).encode()).hexdigest()[:12]
     dead(tmp_path / f"x.lock.{name}")
-    taken = lock(path)
-    taken.acquire()
-    taken.release()
+    with lock(path):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_was_taken_by_another_is_noticed_and_left_alone(tmp_path: Path) -> None:
-    path, told = tmp_path / "x.lock", list[UserError]()
-    mine = lock(path, lost=told.append)
+def test_lost_lock_is_noticed(tmp_path: Path) -> None:
+    path, losses = tmp_path / "x.lock", list[UserError]()
+    mine = lock(path, lost=losses.append)
     mine.acquire()
     mine.check()
     content = write(path, token="another").encode()
     with pytest.raises(UserError, match=r"runs/a belongs to process .* on node7 .* now"):
         mine.check()
-    assert len(told) == 1
+    assert len(losses) == 1
     with pytest.raises(UserError):
         locks.check()
     mine.release()
@@ -296,13 +291,11 @@ def test_a_lock_that_was_taken_by_another_is_noticed_and_left_alone(tmp_path: Pa
     assert path.read_bytes() == content
 
 
-def test_the_heartbeat_notices_a_lost_lock_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heartbeat_notices_a_lost_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "TICK", 0.01)
     monkeypatch.setattr(locks, "HEARTBEAT", 0.02)
-    path, told = tmp_path / "x.lock", threading.Event()
-    mine = lock(path, lost=lambda problem: told.set())
+    path, losses = tmp_path / "x.lock", threading.Event()
+    mine = lock(path, lost=lambda problem: losses.set())
     mine.acquire()
     first = path.read_bytes()
     while path.read_bytes() == first:
@@ -311,35 +304,30 @@ def test_the_heartbeat_notices_a_lost_lock_by_itself(
     content = replace(mine._lease.owner, token="another").encode()
     (tmp_path / "new").write_bytes(content)
     os.replace(tmp_path / "new", path)
-    assert told.wait(10)
+    assert losses.wait(10)
     assert path.read_bytes() == content  # not renewed
     mine.release()
 
 
-def test_a_heartbeat_that_keeps_failing_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_failing_heartbeat_is_logged_once(
+    mine: locks.Lock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def renew(self: Lease) -> bool:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
-    mine = lock(tmp_path / "x.lock")
-    mine.acquire()
     monkeypatch.setattr(Lease, "renew", renew)
     mine._verify(renew=True)
     assert capsys.readouterr().err == ""  # the disk may have room again in a moment
     mine._renewed -= locks.LEASE / 2
     mine._verify(renew=True)
     mine._verify(renew=True)
-    said = capsys.readouterr().err
-    assert re.fullmatch(r"warning: .*x.lock was not renewed .* \(Disk quota .*\); .*\n", said)
+    printed = capsys.readouterr().err
+    assert re.fullmatch(r"warning: .*x.lock was not renewed .* \(Disk quota .*\); .*\n", printed)
     mine.check()
-    mine.release()
 
 
-def test_a_removed_lock_is_put_back_as_long_as_nobody_can_have_had_it(tmp_path: Path) -> None:
+def test_removed_lock_is_written_again_within_a_lease(mine: locks.Lock, tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    mine = lock(path)
-    mine.acquire()
     path.unlink()
     mine.check()
     assert path.exists()
@@ -348,25 +336,20 @@ def test_a_removed_lock_is_put_back_as_long_as_nobody_can_have_had_it(tmp_path: 
     with pytest.raises(UserError, match="belongs to nobody now"):
         mine.check()
     assert not path.exists()
-    mine.release()
 
 
-def test_a_forked_child_neither_checks_nor_releases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_forked_child_neither_checks_nor_releases(
+    mine: locks.Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "x.lock"
-    with locks.Lock(path, of="x") as mine:
-        content = path.read_bytes()
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "getpid", lambda: 1)
-            mine.check()
-            mine.release()
-        assert path.read_bytes() == content
+    content = (tmp_path / "x.lock").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 1)
+        mine.check()
+        mine.release()
+    assert (tmp_path / "x.lock").read_bytes() == content
 
 
-def test_a_disk_that_cannot_be_written_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_disk_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any, **keys: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -380,9 +363,7 @@ def test_a_disk_that_cannot_be_written_is_an_error(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_another_machine_removes_while_it_is_read_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_removed_during_read_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, read = tmp_path / "x.lock", Path.read_bytes
     write(path)
 
@@ -392,12 +373,11 @@ def test_a_lock_that_another_machine_removes_while_it_is_read_is_free(
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     monkeypatch.setattr(Path, "read_bytes", stale)
-    taken = lock(path)
-    taken.acquire()
-    taken.release()
+    with lock(path):
+        pass
 
 
-def test_an_output_below_a_file_is_one_sentence(tmp_path: Path) -> None:
+def test_output_below_a_file_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder, words in (("file", "is a file"), ("file/below", "Cannot write")):
         with pytest.raises(UserError, match=words):
@@ -408,7 +388,7 @@ def test_an_output_below_a_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 class Group:
-    """What `broadcast` does between two processes, here two threads."""
+    """`broadcast` between two processes, here two threads."""
 
     def __init__(self) -> None:
         self.barrier, self.word = threading.Barrier(2), ""
@@ -427,8 +407,8 @@ class Group:
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_the_other_processes_of_a_run_follow_the_first(tmp_path: Path, refused: bool) -> None:
-    path, group, told = tmp_path / "x.lock", Group(), list[str]()
+def test_other_processes_follow_the_first(tmp_path: Path, refused: bool) -> None:
+    path, group, losses = tmp_path / "x.lock", Group(), list[str]()
     other = lock(path)
     if refused:
         other.acquire()
@@ -437,7 +417,7 @@ def test_the_other_processes_of_a_run_follow_the_first(tmp_path: Path, refused: 
         try:
             locks.follow(group.hear)
         except UserError as problem:
-            told.append(str(problem))
+            losses.append(str(problem))
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -448,14 +428,14 @@ def test_the_other_processes_of_a_run_follow_the_first(tmp_path: Path, refused: 
     else:
         mine.acquire(group.tell)
     thread.join()
-    assert len(told) == refused
-    assert all("is in use by process" in word for word in told)
+    assert len(losses) == refused
+    assert all("is in use by process" in word for word in losses)
     mine.release()
     assert path.exists() == refused
     other.release()
 
 
-def test_a_renamed_folder_is_not_written_to(tmp_path: Path) -> None:
+def test_check_rejects_a_renamed_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with locks.Lock(locks.in_folder(folder), of=folder, flag="--workdir"):
         locks.check()

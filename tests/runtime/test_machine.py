@@ -1,5 +1,3 @@
-"""The commit of a checkout is named; that of a repository around an installed package is not."""
-
 import subprocess
 from pathlib import Path
 
@@ -11,7 +9,7 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
 
 
-def test_commit_of_a_checkout_and_of_changes_to_it(tmp_path: Path) -> None:
+def test_commit_of_a_checkout(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "a.py").write_text("1")
@@ -35,6 +33,6 @@ def test_commit_of_a_checkout_and_of_changes_to_it(tmp_path: Path) -> None:
     assert machine.commit(deep) is None
 
 
-def test_processor_and_cores_are_told() -> None:
+def test_processor_and_cores() -> None:
     assert machine.processor()
     assert machine.cores() >= 1

@@ -1,8 +1,6 @@
-"""Messages: what is shown of which level, where, and of which process each line says it is."""
+"""Messages: levels, streams and processes."""
 
-import io
 import logging
-import multiprocessing
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,7 +44,7 @@ def say_all() -> None:
         ),
     ],
 )  # fmt: skip
-def test_levels_streams_and_processes(
+def test_show_selects_levels_and_streams(
     shown: dict[str, int], out: str, err: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     messages.show(**shown)
@@ -55,25 +53,17 @@ def test_levels_streams_and_processes(
     assert tuple(capsys.readouterr()) == (out, err)
 
 
-def test_a_message_says_what_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+def test_about_begins_messages(capsys: pytest.CaptureFixture[str]) -> None:
     with messages.about("retrieval/test"):
         log.info("100% done")  # no argument, so nothing is put in
-        log.warning("cut short")
+        log.warning("cut\x1b[2J short")
     log.info("done")
     found = capsys.readouterr()
     assert found.out == "retrieval/test: 100% done\ndone\n"
-    assert found.err == "warning: retrieval/test: cut short\n"
+    assert found.err == "warning: retrieval/test: cut\\x1b[2J short\n"
 
 
-def test_control_characters_in_messages_are_written_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    messages.show()
-    logging.getLogger("big_retrieval.x").warning("skipped: \x1b[2Ja.png\n  next line")
-    assert capsys.readouterr().err == "warning: skipped: \\x1b[2Ja.png\n  next line\n"
-
-
-def test_nothing_is_shown_and_other_handlers_hear_all_before_anybody_asks(
+def test_hidden_messages_reach_other_handlers(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     messages.hide()
@@ -81,27 +71,6 @@ def test_nothing_is_shown_and_other_handlers_hear_all_before_anybody_asks(
         log.info("heard")
     assert set(caplog.messages) == {"heard"}
     assert tuple(capsys.readouterr()) == ("", "")
-
-
-@pytest.mark.parametrize("closed", [False, True])
-def test_output_that_fails_ends_nobody(monkeypatch: pytest.MonkeyPatch, closed: bool) -> None:
-    """A full disk below it, or a stream that was closed."""
-    stream = io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True)
-    if closed:
-        stream.close()
-    monkeypatch.setattr(sys, "stdout", stream)
-    monkeypatch.setattr(sys, "stderr", stream)
-    say_all()
-
-
-def test_a_process_that_is_started_shows_the_same(capfd: pytest.CaptureFixture[str]) -> None:
-    messages.show(logging.ERROR, process=2)
-    child = multiprocessing.get_context("spawn").Process(
-        target=messages.show, kwargs=messages.settings()
-    )
-    child.start()
-    child.join()
-    assert child.exitcode == 0
 
 
 PROGRAM = """
@@ -133,9 +102,7 @@ cli.run({"": main}, sys.argv[1:], name="example", doc="", log=True)
         ),
     ],
 )  # fmt: skip
-def test_the_flag_and_the_lines_of_libraries_which_come_once(
-    flags: tuple[str, ...], expected: list[str]
-) -> None:
+def test_verbosity_of_package_and_libraries(flags: tuple[str, ...], expected: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *flags],
         cwd=ROOT, env=environment(), text=True, capture_output=True, timeout=120,

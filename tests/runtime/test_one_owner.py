@@ -1,4 +1,4 @@
-"""Every command refuses an output that another process writes to, before anything expensive."""
+"""Commands refuse an output that another process writes to, before anything expensive."""
 
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,7 @@ COMMANDS = [  # command line; the lock
 
 
 @pytest.mark.parametrize(("words", "lock"), COMMANDS)
-def test_a_command_refuses_what_another_process_writes_to(
-    words: list[str], lock: str, tmp_path: Path
-) -> None:
+def test_command_refuses_a_locked_output(words: list[str], lock: str, tmp_path: Path) -> None:
     for name in ("out", "run"):
         words = [word.replace(name.upper(), str(tmp_path / name)) for word in words]
         lock = lock.replace(name.upper(), name)
@@ -74,7 +72,7 @@ def test_a_command_refuses_what_another_process_writes_to(
     assert not (tmp_path / lock).exists()
 
 
-def test_metrics_are_never_written_to_a_file_that_nobody_finds(tmp_path: Path) -> None:
+def test_metrics_reject_a_replaced_file(tmp_path: Path) -> None:
     for number, how in enumerate(("replaced", "removed")):
         folder = tmp_path / how
         folder.mkdir()
@@ -92,7 +90,7 @@ def test_metrics_are_never_written_to_a_file_that_nobody_finds(tmp_path: Path) -
         assert metrics._path.exists() == (not number)
 
 
-def test_a_run_that_lost_its_folder_writes_no_more_rows(tmp_path: Path) -> None:
+def test_metrics_stop_after_a_lost_lock(tmp_path: Path) -> None:
     path = locks.in_folder(tmp_path)
     with locks.Lock(path, of=tmp_path):
         metrics = Metrics(tmp_path, restored_step=None)
@@ -105,7 +103,7 @@ def test_a_run_that_lost_its_folder_writes_no_more_rows(tmp_path: Path) -> None:
     assert path.read_text() == "another's"
 
 
-def test_a_run_that_trains_can_be_evaluated(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_run_can_be_evaluated(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (out / "checkpoints").mkdir(parents=True)
     done = []
     monkeypatch.setattr(evaluate, "_evaluate", lambda options, mode, folder: done.append(folder))

@@ -1,10 +1,9 @@
-"""What threads and worker processes say that they read."""
+"""Notes of the records that threads and worker processes read."""
 
 import errno
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -17,7 +16,7 @@ def _unpublished(monkeypatch):
     monkeypatch.setattr(activity, "_board", None)
 
 
-def test_the_innermost_place_counts_and_the_outer_one_comes_back():
+def test_innermost_note_counts():
     with reading("pairs.jsonl, line 7"):
         with reading("7.jpg"):
             assert [note.place for note in current()] == ["7.jpg"]
@@ -25,13 +24,13 @@ def test_the_innermost_place_counts_and_the_outer_one_comes_back():
     assert current() == []
 
 
-def test_a_note_goes_when_its_reader_fails():
+def test_failed_reader_removes_its_note():
     with pytest.raises(OSError, match="gone"), reading("a"), reading("b"):
         raise OSError("gone")
     assert current() == []
 
 
-def test_the_thread_that_reads_the_longest_comes_first():
+def test_oldest_note_comes_first():
     started, done = threading.Event(), threading.Event()
 
     def other():
@@ -49,12 +48,7 @@ def test_the_thread_that_reads_the_longest_comes_first():
     assert current() == []
 
 
-def test_a_note_says_for_how_long():
-    note = activity.Note("a.jpg", time.monotonic() - 62)
-    assert str(note) == "a.jpg (for 62 s)"
-
-
-def test_published_notes_are_read_by_another_process(tmp_path):
+def test_published_notes_are_read(tmp_path):
     long = "ü" * 1000
     with activity.workers() as folder:
         assert folder is not None
@@ -70,7 +64,7 @@ def test_published_notes_are_read_by_another_process(tmp_path):
     assert current() == []
 
 
-def test_notes_without_a_temporary_folder_stay_unknown(monkeypatch):
+def test_workers_without_temporary_folder(monkeypatch):
     def full(*args, **keys):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -80,13 +74,13 @@ def test_notes_without_a_temporary_folder_stay_unknown(monkeypatch):
     assert activity._folders == []
 
 
-def test_a_published_file_takes_its_room_before_it_is_mapped(tmp_path):
+def test_published_file_is_allocated(tmp_path):
     activity.publish(tmp_path / "worker_0")  # else a full disk kills the process at its first note
     assert (tmp_path / "worker_0").stat().st_blocks * 512 >= activity.SLOTS * activity.SLOT
 
 
 @pytest.mark.slow
-def test_what_a_killed_process_was_reading_stays_known(tmp_path):
+def test_notes_of_a_killed_process_stay(tmp_path):
     code = (
         "import os, signal; from big_retrieval.runtime import activity;"
         f"activity.publish({str(tmp_path / 'worker_0')!r});"

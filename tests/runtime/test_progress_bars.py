@@ -15,7 +15,6 @@ class _Terminal(io.StringIO):
     ("shown", "stream", "delay", "is_visible"),
     [
         (None, _Terminal, 0.0, True),
-        (None, _Terminal, 1000.0, False),
         (None, io.StringIO, 0.0, False),
         (True, io.StringIO, 0.0, True),
         (True, io.StringIO, 1000.0, False),

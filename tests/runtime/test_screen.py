@@ -1,4 +1,4 @@
-"""The screen may go away, fill up, stall or lack characters: no command ends for that."""
+"""Standard streams that go away, fill up, stall or lack characters do not end a command."""
 
 import io
 import os
@@ -18,7 +18,6 @@ TEXT = "é ✓ 🙂 \udc80"
 
 @pytest.fixture
 def pipe() -> Any:
-    """The reader's and the writer's end of a pipe."""
     ends = os.pipe()
     yield ends
     for end in ends:
@@ -35,7 +34,7 @@ def text(number: int, *, log: bool, encoding: str = "utf-8") -> io.TextIOWrapper
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_a_closed_pipe_becomes_the_null_device(pipe: tuple[int, int], log: bool) -> None:
+def test_closed_pipe_becomes_the_null_device(pipe: tuple[int, int], log: bool) -> None:
     reader, writer = pipe
     stream = text(writer, log=log)
     print("first", file=stream, flush=True)
@@ -48,7 +47,7 @@ def test_a_closed_pipe_becomes_the_null_device(pipe: tuple[int, int], log: bool)
     screen._closed.discard(writer)
 
 
-def test_control_characters_of_data_are_written_out(pipe: tuple[int, int]) -> None:
+def test_control_characters_are_escaped(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     stream = screen._guarded(None, 1, False)
     stream = type(stream)(io.BufferedWriter(_Guarded(writer, log=False)), encoding="utf-8")
@@ -59,14 +58,14 @@ def test_control_characters_of_data_are_written_out(pipe: tuple[int, int]) -> No
     assert found == ("\\x1b]0;title\\x07 \\x9b2J \\x7f\\x08 a\\x0db tab\t é ✓ 🙂\n\r 1 of 2\r")
 
 
-def test_a_full_disk_under_a_log_is_no_error_and_under_a_result_is_one() -> None:
+def test_full_disk_is_an_error_for_results_only() -> None:
     with Path("/dev/full").open("wb") as full:
         print("a log line", file=text(full.fileno(), log=True), flush=True)
         with pytest.raises(OSError, match="No space left"):
             _Guarded(full.fileno(), log=False).write(b"a result")
 
 
-def test_a_result_waits_for_its_reader_on_a_stream_that_does_not_block(
+def test_write_waits_on_a_nonblocking_stream(
     pipe: tuple[int, int],
 ) -> None:
     reader, writer = pipe
@@ -86,7 +85,7 @@ def test_a_result_waits_for_its_reader_on_a_stream_that_does_not_block(
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_no_character_is_an_error(pipe: tuple[int, int], encoding: str) -> None:
+def test_missing_characters_are_escaped(pipe: tuple[int, int], encoding: str) -> None:
     reader, writer = pipe
     print(TEXT, file=text(writer, log=False, encoding=encoding), flush=True)
     expected = (TEXT + "\n").encode(encoding, "backslashreplace")
@@ -94,8 +93,6 @@ def test_no_character_is_an_error(pipe: tuple[int, int], encoding: str) -> None:
 
 
 class Broken(io.StringIO):
-    """A stream on which nothing can be printed."""
-
     def write(self, text: str) -> int:
         raise BrokenPipeError
 
@@ -104,8 +101,7 @@ class Broken(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [Broken(), io.TextIOWrapper(io.BytesIO(), "ascii")])
-def test_a_line_of_a_log_ends_nobody_even_where_nothing_guards_the_stream(stream: Any) -> None:
-    """As in a notebook, or where `train` is called as a function."""
+def test_put_never_raises(stream: Any) -> None:
     screen.put(TEXT, stream)
     stream = io.StringIO()
     stream.close()
@@ -113,11 +109,9 @@ def test_a_line_of_a_log_ends_nobody_even_where_nothing_guards_the_stream(stream
 
 
 @pytest.mark.parametrize(("end", "status"), [(cli.fail, 2), (distributed.end, 75)])
-def test_a_process_ends_with_its_status_though_nobody_can_read_why(
+def test_process_ends_without_a_screen(
     end: Any, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watchdog must end a process whose standard error is gone."""
-
     class Ended(BaseException):
         pass
 

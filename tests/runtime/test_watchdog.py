@@ -1,6 +1,5 @@
-"""The watchdog fires when nothing moves, and only then; it names the process that is late."""
+"""The watchdog fires without progress, and only then; it names the late process."""
 
-import itertools
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from tests.helpers import ROOT, tiny
 
 
 class Fired(list[str]):
-    """What the watchdog said; stands in for the end of the process."""
+    """Messages of the watchdog; called instead of ending the process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,17 +41,7 @@ def _own_count() -> Iterator[None]:
     activity.reset()
 
 
-def beating(seconds: float, every: float) -> None:
-    """Beats for so long."""
-    begin = time.monotonic()
-    for step in itertools.count(1):
-        if time.monotonic() - begin > seconds:
-            return
-        activity.beat(step)
-        time.sleep(every)
-
-
-def test_it_fires_when_nothing_moves(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_watchdog_fires_without_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     fired = Fired()
     with Watchdog(tmp_path, 0.3, end=fired):
         activity.beat(7)
@@ -67,14 +56,16 @@ def test_it_fires_when_nothing_moves(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert "_within" in shown  # the stacks
 
 
-def test_it_does_not_fire_while_something_moves(tmp_path: Path) -> None:
+def test_watchdog_does_not_fire_with_progress(tmp_path: Path) -> None:
     fired = Fired()
     with Watchdog(tmp_path, 1.0, end=fired):
-        beating(3.0, every=0.05)
+        for step in range(50):
+            activity.beat(step)
+            time.sleep(0.05)
     assert fired == []
 
 
-def test_it_waits_longer_for_the_first_step(
+def test_watchdog_waits_longer_for_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fired = Fired()
@@ -89,7 +80,7 @@ def test_it_waits_longer_for_the_first_step(
     assert "and no step yet; in " in again[0]
 
 
-def test_it_waits_longer_for_a_compilation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watchdog_waits_for_compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jax._src import compiler
 
     compiled = []
@@ -117,9 +108,7 @@ def test_it_waits_longer_for_a_compilation(tmp_path: Path, monkeypatch: pytest.M
     assert len(again) == 1
 
 
-def test_time_in_which_the_process_stood_still_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_suspended_time_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Clock:
         """The clock of a process that is stopped for an hour at its third look."""
 
@@ -141,8 +130,6 @@ def test_time_in_which_the_process_stood_still_does_not_count(
 
 
 class Impatient(threading.Event):
-    """Waits no longer than a moment."""
-
     def wait(self, timeout: float | None = None) -> bool:
         return super().wait(0.02)
 
@@ -166,7 +153,7 @@ with watchdog.Watchdog(Path(sys.argv[1]), 0.5):
 
 
 @pytest.mark.parametrize(("how", "status"), [("sleep", 75), ("interpreter", 1)])
-def test_a_real_process_ends(tmp_path: Path, how: str, status: int) -> None:
+def test_process_ends(tmp_path: Path, how: str, status: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(tmp_path), how],
         cwd=ROOT, capture_output=True, text=True, timeout=120,
@@ -197,11 +184,11 @@ def of(process: int, beats: int, age: float = 0.0, place: str = "a.py:1 f") -> H
         ([of(0, 9), of(1, 9)], "no process is behind the others (process 0 in a.py:1 f, process 1"),
     ],
 )
-def test_who_is_late(beats: list[Heartbeat], words: str) -> None:
+def test_late_processes(beats: list[Heartbeat], words: str) -> None:
     assert late_processes({beat.process: beat for beat in beats}, 2, fresh=30).startswith(words)
 
 
-def test_heartbeats_come_after_the_first_step_and_go_at_the_end(
+def test_heartbeats_are_written_and_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "TICK", 0.02)
@@ -225,8 +212,7 @@ def test_heartbeats_come_after_the_first_step_and_go_at_the_end(
 
 
 @pytest.mark.parametrize("wrong", [-3600.0, 3600.0])
-def test_a_host_whose_clock_is_wrong_is_not_taken_for_late(tmp_path: Path, wrong: float) -> None:
-    """Neither the host with the wrong clock nor, in its eyes, all the others."""
+def test_wrong_clock_is_not_late(tmp_path: Path, wrong: float) -> None:
     folder = tmp_path / "heartbeats"
     folder.mkdir()
     other = Heartbeat(1, 2, 2, "a.py:1 f", time.time() + wrong)
@@ -240,26 +226,24 @@ def test_a_host_whose_clock_is_wrong_is_not_taken_for_late(tmp_path: Path, wrong
     assert dog.late() == "late: process 1 (at step 2 in a.py:1 f)"
 
 
-def test_the_record_that_is_read_and_a_full_disk_are_named(
+def test_message_names_record_and_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "TICK", 0.0)
     dog = Watchdog(tmp_path, 900.0)
     assert "reading" not in dog._state(60)
     with reading("pairs.jsonl, line 7"):
-        said = dog._state(60)
+        text = dog._state(60)
     assert re.fullmatch(
         r"process 0: no progress for 60 s and no step yet; in runtime/watchdog\.py:\d+ \w+, "
         r"reading pairs\.jsonl, line 7 \(for 0 s\)",
-        said,
-    ), said
+        text,
+    ), text
     monkeypatch.setattr(watchdog, "is_full", lambda path: path == tmp_path)
     assert re.search(rf"; the disk of {tmp_path} is full \(.* are free\)$", dog._state(60))
 
 
-def test_what_others_must_read_stays_after_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heartbeat_stays_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "TICK", 0.02)
 
     def fail() -> None:
@@ -274,9 +258,7 @@ def test_what_others_must_read_stays_after_a_failure(
 
 
 @pytest.mark.slow
-def test_a_folder_that_does_not_answer_stops_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_folder_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*_: Any) -> Any:
         threading.Event().wait(600)
 
@@ -299,7 +281,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_steps_and_evaluated_batches_beat(tmp_path: Path) -> None:
+def test_steps_and_batches_beat(tmp_path: Path) -> None:
     activity.reset()
     train(tiny(total_steps=2), tmp_path / "bare", jax.devices()[:1])
     assert (activity.PROGRESS.beats, activity.PROGRESS.step) == (2, 2)
