@@ -109,6 +109,10 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([QUICK, "--config.losses.far.constraint.bound=0.2"], ["config.losses.far is not a key"]),
     ([QUICK, "--config.init.image.pth=no.pt"], ["config.init.image.pth", "image.path?"]),
     ([QUICK, "--config.data.type=pair"], ["config.data.type", "'pairs'"]),
+    (
+        ["--config=emoji_gcl:runlocal", "--config.data.type=pairs", "--config.data.path=a.csv"],
+        ["--config.data.type: ", "'text'"],
+    ),
     ([QUICK, "--config.evals.test.data.type=tar", "--config.evals.test.data.path=a"], ["data a "]),
     (
         [QUICK, "--config.losses.main.logit_scale.init=200"],

@@ -1,12 +1,13 @@
 """Overrides of the command line: --config.KEY=VALUE changes a key of a config."""
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import logging
 import operator
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,8 @@ def apply_overrides(config: Any, overrides: Sequence[Override]) -> None:
     _open_topology(config, {override.key for override in overrides})
     for override in overrides:
         _add_entry(config, override.path)
-        _switch_type(config, override.path, override.text or "")
+        with _naming(override):
+            _switch_type(config, override.path, override.text or "")
     for override in overrides:
         _check_key(config, override)
     tuples: dict[str, Any] = {}  # repeated flags of a tuple append to it
@@ -77,15 +79,22 @@ def apply_overrides(config: Any, overrides: Sequence[Override]) -> None:
         value = _value(override, group.get_type(override.path[-1]))
         if isinstance(value, tuple):
             value = tuples[override.key] = tuples.get(override.key, ()) + value
-        try:
+        with _naming(override):
             group[override.path[-1]] = value
-        except (TypeError, ValueError) as error:
-            raise UserError(f"--config.{override.key}: {error}") from None
     with config.unlocked():
         for override in overrides:
             if override.is_none:
                 _set_none(config, override.path)
         _keep_one_length(config, {x.key for x in overrides if not x.is_none})
+
+
+@contextlib.contextmanager
+def _naming(override: Override) -> Iterator[None]:
+    """A context in which ConfigDict's errors of types name the override."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise UserError(f"--config.{override.key}: {error}") from None
 
 
 def _group(config: Any, path: Sequence[str]) -> Any:

@@ -5,10 +5,10 @@
 
 Systems are run folders with rankings (`evaluate --rankings`), or TREC run files, measured as by
 trec_eval. Modes are the evaluators' modes: --mode_b=bag compares a dense model with the bags of a
-lexical model. For every metric of both systems, the table has both means, B minus A, the p of a
-two-sided paired t-test over the queries, and the numbers of queries where B is better, equal and
-worse. Among many tests some have a small p by chance. --largest=R-precision:3 lists the three
-queries where B gains most.
+lexical model. For every metric of both systems, the table has both means, their difference B - A,
+the p of a two-sided paired t-test, and the numbers of queries where B is better, equal and worse.
+Among many tests some have a small p by chance. --largest=R-precision:3 lists the three queries
+where B gains most.
 """
 
 from dataclasses import dataclass

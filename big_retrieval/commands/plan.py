@@ -3,10 +3,9 @@
     big-retrieval plan --config=quickstart
     big-retrieval plan --config=FILE.py[:arg] [--topology=h200-8] [--config.a.b=value ...]
 
-The step is compiled for the devices of this machine, or for the devices of --topology, which this
-machine need not have: the extras plan-tpu and plan-gpu install the compilers. --suggest compiles
-other settings, too, and lists them by speed. The command prints the plan and writes it to
-plan.json in the run folder, --workdir.
+The step is compiled for the devices of this machine, or of --topology. This machine need not have
+these devices: the extras plan-tpu and plan-gpu install the compilers. The command prints the plan
+and writes it to plan.json in the run folder, --workdir.
 """
 
 from dataclasses import dataclass

@@ -2,10 +2,8 @@
 
     big-retrieval sweep --sweep=configs/sweeps/X.py[:arg] [--workdir=DIR] [--only=0-2,5]
 
-Finished runs are skipped and an interrupted one resumes, so repeat the command to continue. --list
-shows the runs and their progress, --dry-run checks all configurations and prints the commands,
---table only recreates the table, --slurm prints the command that submits the same list as a SLURM
-array (--submit runs it).
+Finished runs are skipped and an interrupted one resumes, so repeat the command to continue. --slurm
+prints the command that submits the runs as a SLURM array; --submit runs it.
 """
 
 import os

@@ -1,12 +1,11 @@
 """Cycles of Pallas kernels on TPUs, from the instruction schedules that the TPU compiler dumps.
 
-The TPU compiler estimates cycles for its own fusions but not for kernels. A dump of the final
-schedule (`DUMP_FLAGS` and `--xla_jf_dump_to=FOLDER` in the environment variable LIBTPU_INIT_ARGS,
-before libtpu is loaded) shows each kernel as bundles: instructions that start in the same cycle.
-The grid and the loops of a kernel are loops of the schedule with a constant number of iterations.
-A bundle inside them counts once per iteration. A product of 16 rows keeps a matrix unit busy for
-longer than its bundle, so bundles with more products than the units can do count as the cycles of
-the units. Waits for memory are not in the schedule, so `MARGIN` is added.
+The TPU compiler estimates cycles for its own fusions but not for kernels. It dumps the final
+schedule with `DUMP_FLAGS` and `--xla_jf_dump_to=FOLDER` in LIBTPU_INIT_ARGS, before libtpu is
+loaded. A kernel is a list of bundles: instructions that start in the same cycle. A bundle counts
+once per iteration of the grid and of loops with a constant number of iterations. A product of 16
+rows occupies a matrix unit for longer than its bundle; then the cycles of the unit count. Waits for
+memory are not in the schedule, so `MARGIN` is added.
 """
 
 import re
@@ -32,11 +31,9 @@ _FILE = re.compile(r"\d+-(.*)-\d+-final_bundles\.txt")
 
 
 def schedule_cycles(schedule: str) -> tuple[int, int]:
-    """Counts the cycles of a kernel's schedule (`*-final_bundles.txt`).
+    """Returns the cycles of a kernel's schedule (`*-final_bundles.txt`), and its unknown loops.
 
-    Returns:
-      bundles (or cycles of the matrix units) times the iterations of the loops around them, and the
-      number of loops without a constant limit, which count as one iteration.
+    Loops without a constant limit count as one iteration.
     """
     bundles: list[tuple[int, str, str]] = []  # depth of loops, mark, instructions
     for line in schedule.splitlines():

@@ -1,12 +1,9 @@
 """Files, folders and renames that survive a power loss.
 
-After a power loss, a file system has everything that was synced (`fsync`). A file that was only
-written may be missing, empty, or cut short, even if a later file is complete. Three things are
-synced separately: the content of a file, the names in a folder, and a rename, which belongs to the
-folder of the old name and to the folder of the new name.
-
-Some file systems (network mounts, Windows) cannot sync a folder; this is ignored. A file that
-cannot be synced is always an error.
+A file that was written but not synced (`fsync`) may be missing, empty, or cut short after a power
+loss, even if a later file is complete. The content of a file and the names in a folder are synced
+separately; a rename belongs to the folders of both names. File systems that cannot sync a folder
+(network mounts, Windows) are accepted. A file that cannot be synced is always an error.
 """
 
 import contextlib

@@ -27,8 +27,8 @@ class VocabularySize(NamedTuple):
 def vocabulary(config: Config) -> VocabularySize:
     """Returns the tokenizer's number of ids, as far as it is known before a run.
 
-    It comes from the tokenizer's file, or from a tokenizer learned on generated data; else it is
-    the tower's size, the published size of a known name, or the config's limit.
+    The first known of: the tokenizer's file, a tokenizer learned on generated data, the tower's
+    size, the published size of a name, the config's limit.
     """
     c = config.tokenizer
     towers = config.towers.values()

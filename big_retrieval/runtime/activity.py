@@ -1,14 +1,13 @@
 """Activity of this process, for the watchdog: finished work, and the records being read.
 
-All processes of a run count work at the same places, so the others wait for the process with the
-lowest count. If a file system hangs or a decoder never ends, code that reads a record has noted
-where it reads:
+All processes of a run count the same work, so the others wait for the process with the lowest
+count. Code that reads a record notes it, in case that a file system or a decoder hangs:
 
     with reading("pairs.jsonl, line 7"):
         ...
 
-A count or a note costs less than a microsecond. Data workers are separate processes: each one also
-writes its notes into a small file (`publish`), which the process that started the worker reads.
+A count or a note costs less than a microsecond. Data workers also write their notes into a small
+file (`publish`), which the process that started the worker reads.
 """
 
 import contextlib

@@ -4,9 +4,10 @@
         ...  # only this process writes into the folder
 
 A second process ends with an error message, or waits. It takes over the lock of a process that is
-gone: on this machine by the kernel's word, on another machine after `LEASE` seconds without a
-renewal (`runtime/lease.py`), by the clock of the waiting process. An owner that was suspended for
-longer notices the loss before its next heartbeat, or in `check`, and must not write any more.
+gone. The kernel of this machine reports if a local process is gone. A remote process is gone if its
+lease (`runtime/lease.py`) was not renewed for `LEASE` seconds of the waiting process's clock. An
+owner that was suspended for longer notices the loss before its next heartbeat, or in `check`, and
+must not write any more.
 """
 
 import contextlib

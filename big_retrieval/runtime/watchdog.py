@@ -1,10 +1,9 @@
 """Ends a run without progress, and names the process that delays it.
 
-A collective operation waits for all processes. If one of them hangs (in a file system, a data
-worker, a device), all wait forever without an error. Each process therefore watches its count of
-finished work (`runtime.activity`) and exits if the count does not grow. Processes learn who is
-late from files in the shared run folder. The key-value store of jax.distributed has no public
-interface and ends with process 0.
+A collective operation waits for all processes. If one process hangs (in a file system, a data
+worker, a device), all wait forever. Each process therefore exits if its count of finished work
+(`runtime.activity`) does not grow. Files in the shared run folder show which process is late; the
+key-value store of jax.distributed has no public interface and ends with process 0.
 """
 
 import contextlib

@@ -9,7 +9,6 @@ import pytest
 
 from big_retrieval.io import durable, manifest
 from big_retrieval.retrieval import folder as index_folder
-from big_retrieval.runtime import building
 from tests.io.recorded import disk_calls, synced_before
 
 
@@ -78,16 +77,6 @@ def test_index_is_synced_before_its_name(tmp_path: Path) -> None:
     assert ("sync", partial / "manifest.json.partial") in calls
     assert calls[-2:] == [("rename", out), ("sync", out.parent)]
     index_folder.open_folder(out, verify=True)
-
-
-def test_give_name_syncs_first(tmp_path: Path) -> None:
-    partial = building.begin(tmp_path / "out")
-    (partial / "page.html").write_text("page")
-    with disk_calls() as calls:
-        building.give_name(partial, tmp_path / "out")
-    place = calls.index(("rename", tmp_path / "out"))
-    assert synced_before(calls, place) == {partial, partial / "page.html"}
-    assert calls[place + 1 :] == [("sync", tmp_path)]
 
 
 def test_make_folder_syncs_parents(tmp_path: Path) -> None:

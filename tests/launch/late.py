@@ -26,7 +26,7 @@ def to_mesh(*args: Any) -> Any:
 
 count = itertools.count(1)
 original = run.TrainingRun.to_mesh
-run.TrainingRun.to_mesh = to_mesh
+run.TrainingRun.to_mesh = to_mesh  # type: ignore
 
 if __name__ == "__main__":
     commands.run("train", sys.argv[1:])

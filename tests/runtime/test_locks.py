@@ -4,12 +4,15 @@ import errno
 import hashlib
 import json
 import os
+import queue
 import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -224,29 +227,21 @@ def test_exactly_one_process_takes_a_stale_lock(
     for attempt in range(8):
         path = tmp_path / f"{attempt}.lock"
         dead(path)
-        takers, outcomes = [lock(path) for _ in range(6)], []
-        start = threading.Barrier(len(takers))
+        start = threading.Barrier(6)
 
-        def take(
-            taker: locks.Lock, start: threading.Barrier = start, outcomes: list = outcomes
-        ) -> None:
+        def take(_: int, path: Path = path, start: threading.Barrier = start) -> locks.Lock | None:
+            taker = lock(path)
             start.wait()
             try:
                 taker.acquire()
             except UserError:
-                outcomes.append(None)
-            else:
-                outcomes.append(taker)
+                return None
+            return taker
 
-        threads = [threading.Thread(target=take, args=(taker,)) for taker in takers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        (owner,) = [taker for taker in outcomes if taker is not None]
+        with ThreadPoolExecutor(6) as pool:
+            (owner,) = filter(None, pool.map(take, range(6)))
         owner.check()
         owner.release()
-        assert not path.exists()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -387,52 +382,22 @@ def test_output_below_a_file_is_a_user_error(tmp_path: Path) -> None:
 # ---- Several processes of one run
 
 
-class Group:
-    """`broadcast` between two processes, here two threads."""
-
-    def __init__(self) -> None:
-        self.barrier, self.word = threading.Barrier(2), ""
-
-    def tell(self, word: str) -> str:
-        self.word = word
-        self.barrier.wait()
-        self.barrier.wait()
-        return word
-
-    def hear(self, word: str) -> str:
-        self.barrier.wait()
-        found = self.word
-        self.barrier.wait()
-        return found
-
-
 @pytest.mark.parametrize("refused", [True, False])
 def test_other_processes_follow_the_first(tmp_path: Path, refused: bool) -> None:
-    path, group, losses = tmp_path / "x.lock", Group(), list[str]()
-    other = lock(path)
-    if refused:
-        other.acquire()
+    path, words = tmp_path / "x.lock", queue.Queue[str]()
 
-    def follow() -> None:
-        try:
-            locks.follow(group.hear)
-        except UserError as problem:
-            losses.append(str(problem))
+    def send(word: str) -> str:
+        words.put(word)
+        return word
 
-    thread = threading.Thread(target=follow)
-    thread.start()
-    mine = lock(path)
-    if refused:
-        with pytest.raises(UserError, match="in use"):
-            mine.acquire(group.tell)
-    else:
-        mine.acquire(group.tell)
-    thread.join()
-    assert len(losses) == refused
-    assert all("is in use by process" in word for word in losses)
-    mine.release()
-    assert path.exists() == refused
-    other.release()
+    first = lock(path)
+    with lock(path) if refused else nullcontext():
+        with pytest.raises(UserError) if refused else nullcontext():
+            first.acquire(send)
+        with pytest.raises(UserError, match="is in use by process") if refused else nullcontext():
+            locks.follow(lambda _: words.get(timeout=10))
+        first.release()
+        assert path.exists() == refused
 
 
 def test_check_rejects_a_renamed_folder(tmp_path: Path) -> None:
