@@ -85,18 +85,18 @@ class StoresOptions(CommonOptions):
 def inspect(options: InspectOptions) -> None:
     from big_retrieval.data import inspection
     from big_retrieval.data.build import make_negatives, make_readers, make_source, make_tokenizer
-    from big_retrieval.data.duplicates import compared
+    from big_retrieval.data.duplicates import compared_readers
 
     config, part = options.read_source()
     source, is_training = make_source(part), options.source == "data"
     training = source if is_training else make_source(config.data)
     readers = dict(make_readers(config, make_tokenizer(config, training), training))
-    readers = inspection.present(source, readers, options.limit)
+    readers = inspection.available_fields(source, readers, options.limit)
     negatives = make_negatives(config) if is_training else None
-    sample = inspection.take(source, readers, options.limit, negatives)
-    for line in inspection.describe(source, readers, sample):
+    sample = inspection.sample_records(source, readers, options.limit, negatives)
+    for line in inspection.format_inspection(source, readers, sample):
         print(line, flush=True)
-    for line in inspection.describe_shared(source, compared(config, readers)):
+    for line in inspection.format_shared(source, compared_readers(config, readers)):
         print(line, flush=True)
     for text in sample.examples:
         print(f"  example   {text[:100]}")

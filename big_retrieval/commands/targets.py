@@ -70,4 +70,4 @@ def main(options: TargetsOptions) -> None:
             reader = query_field(model.config, options.encoder_field, "encoder_field")
             width = targets.encode(model, reader, texts, out, path)
         log.info(f"{len(texts):,} vectors of {width} numbers in {out}")
-        log.info(f"to train on them: {targets.training(config, field, out, width)}")
+        log.info(f"to train on them: {targets.training_flags(config, field, out, width)}")

@@ -1,8 +1,7 @@
-"""Training batches from record indices.
+"""Training batches from record indices; eval_batches.py has the batches of evaluations.
 
-All functions are pure, so that any thread or process can compute any batch. A batch lists the
-damaged records that were skipped under `damaged`; pipeline.py removes and counts them. Batches of
-evaluations are in eval_batches.py.
+All functions are pure: any thread or process can compute any batch. A batch lists skipped records
+under `damaged`, which pipeline.py removes and counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import PairLabels
-from big_retrieval.data.damage import DamageNote, note, of_data, record_at
+from big_retrieval.data.damage import DamageNote, is_data_error, note, record_at
 from big_retrieval.data.fields.contents import ContentIds, row_ids
 from big_retrieval.data.fields.labels import Label, label_types, read_labels
 from big_retrieval.data.fields.reader import Drawing, FieldReader, stack
 from big_retrieval.data.negatives import NegativeSampling, draw_negatives, stack_negatives
-from big_retrieval.data.order import Order, stand_in
+from big_retrieval.data.order import Order, replacements
 from big_retrieval.data.sources import Record, RecordSource, is_absent
 from big_retrieval.errors import Damaged, UserError
 
 Batch = dict[str, Any]
 NO_LABELS = PairLabels()
-TRIES = 100  # records that may replace a damaged one, and that are tried at the start
+TRIES = 100  # maximum number of records to try, at the start and in place of a damaged record
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class TrainingExample:
 
     Attributes:
       values: field name -> result of `FieldReader.draw`, without fields that the record lacks.
-      ids: ids by content, int32 arrays.
+      ids: arrays of `ContentIds.shapes`.
     """
 
     values: Mapping[str, Any]
@@ -58,57 +57,60 @@ def try_record(
     labels: PairLabels = NO_LABELS,
     negatives: NegativeSampling | None = None,
 ) -> None:
-    """Reads a record as in training, so that mistakes show before the first step.
+    """Reads records as in training, so that mistakes show before the first step.
 
     Raises:
-      UserError: a field does not fit the records; none of the first records can be read, or all of
-        them lack a column of an optional field or of the negatives; a reader's arrays differ from
+      UserError: a field does not fit the records; none of the first records can be read; all of
+        them lack a column of a field or of the negatives; or a reader's arrays differ from
         `Field.shapes`.
     """
-    first, mistake, read, spec = None, None, False, RecordSpec(fields, labels, negatives)
-    unseen: dict[str, str] = {}
-    untitled: dict[str, str] = {}  # and other columns that may be empty in all of these records
+    first, mistake, is_read = None, None, False
+    spec = RecordSpec(fields, labels, negatives)
+    missing: dict[str, str] = {}  # config key -> column that no record had so far
     for name, reader in fields.items():
         reader.check_files(f"config.fields.{name}", source)
-        for key, column in reader.field.columns().items():
-            (unseen if key == "column" else untitled)[f"config.fields.{name}.{key}"] = column
+        columns = reader.field.columns().items()
+        missing |= {f"config.fields.{name}.{key}": column for key, column in columns}
     if negatives is not None:
-        unseen["config.negatives.column"] = negatives.column
-    for index in range(min(TRIES, len(source))):
+        missing["config.negatives.column"] = negatives.column
+    tries = min(TRIES, len(source))
+    for index in range(tries):
         try:
             with record_at(source.place(index)) as place:
                 record = source[index]
-                found = _drawn(record, index, place, source.name, spec)
-                _alone(spec, found)
-            if not read:
-                _check_shapes(spec, found)
-        except Damaged as problem:
-            first = first or problem
+                example = _draw_example(record, index, place, source.name, spec)
+                _stack_one(spec, example)
+            if not is_read:
+                _check_shapes(spec, example)
+        except Damaged as error:
+            first = first or error
             continue
-        except UserError as problem:  # of the configuration, if it is the same for all records
-            mistake = mistake or problem
+        except UserError as error:  # in the config, if all records raise it
+            mistake = mistake or error
             continue
-        untitled = {key: title for key, title in untitled.items() if title not in record}
-        unseen = {key: name for key, name in unseen.items() if is_absent(record.get(name))}
-        read = True
-        if not unseen and not untitled:
+        is_read = True
+        missing = {key: x for key, x in missing.items() if not _has_column(record, key, x)}
+        if not missing:
             return
-    tried = min(TRIES, len(source))
-    if read:
-        unseen |= untitled
-        key = min(unseen)
-        mine = ", or find negatives with big-retrieval mine"
+    if is_read:
+        key = min(missing)
+        mine = ", or find negatives with big-retrieval mine" if "negatives" in key else ""
         raise UserError(
-            f"{key} {unseen[key]!r} is in none of the first {tried} records of {source.name}; "
-            f"name a column that they have{mine if 'negatives' in key else ''}."
+            f"{key} {missing[key]!r} is in none of the first {tries} records of {source.name}; "
+            f"name a column that they have{mine}."
         )
     if mistake is not None:
         raise mistake
     raise UserError(
-        f"{source.name} has no usable record among its first {tried:,}; the first one: {first}"
-        if tried > 1
+        f"{source.name} has no usable record among its first {tries:,}; the first one: {first}"
+        if tries > 1
         else str(first)
     )
+
+
+def _has_column(record: Record, key: str, column: str) -> bool:
+    """Returns True if a record has a column; titles and boxes may be empty, other values not."""
+    return column in record and not (key.endswith(".column") and is_absent(record[column]))
 
 
 def train_batch(
@@ -117,17 +119,17 @@ def train_batch(
     order: Order,
     batch_size: int,
     rows: np.ndarray,
-    number: int,
+    batch_index: int,
 ) -> Batch:
-    """Returns the rows [b] of batch `number`; see `pipeline.train_batches`."""
-    make = partial(_train_batch, source, spec, order, batch_size, rows, number)
+    """Returns the rows [b] of one batch; see `pipeline.train_batches`."""
+    make = partial(_train_batch, source, spec, order, batch_size, rows, batch_index)
     try:
-        return make(alone=False)
-    except BaseException as problem:
-        if not of_data(problem):
+        return make(stack_each=False)
+    except BaseException as error:
+        if not is_data_error(error):
             raise
-    # All texts are tokenised together. Tokenising them one by one shows which record fails.
-    return make(alone=True)
+    # All texts are tokenized together. Tokenizing them one by one shows which record fails.
+    return make(stack_each=True)
 
 
 def _train_batch(
@@ -136,26 +138,28 @@ def _train_batch(
     order: Order,
     batch_size: int,
     rows: np.ndarray,
-    number: int,
+    batch_index: int,
     *,
-    alone: bool,
+    stack_each: bool,
 ) -> Batch:
     examples: list[TrainingExample] = []
     records = np.empty(len(rows), np.int64)  # [b]
     damaged: list[DamageNote] = []
     for place, row in enumerate(rows.tolist()):
-        epoch, index = order.record(int(number) * batch_size + row)
-        records[place], example, found = _usable(source, epoch, index, order.seed, spec, alone)
+        epoch, index = order.record(int(batch_index) * batch_size + row)
+        records[place], example, skipped = _usable(
+            source, epoch, index, order.seed, spec, stack_each
+        )
         examples.append(example)
-        damaged += found
+        damaged += skipped
     batch: Batch = {
-        name: stack(reader, [each.values.get(name) for each in examples])
+        name: stack(reader, [example.values.get(name) for example in examples])
         for name, reader in spec.fields.items()
     }
     for name, dtype in label_types(spec.labels).items():
-        batch[name] = np.array([each.labels[name] for each in examples], dtype)
+        batch[name] = np.array([example.labels[name] for example in examples], dtype)
     for name in () if spec.contents is None else spec.contents.shapes():
-        batch[name] = np.stack([each.ids[name] for each in examples])
+        batch[name] = np.stack([example.ids[name] for example in examples])
     if spec.negatives is not None:
         batch |= stack_negatives(spec.negatives, spec.fields, [x.negatives for x in examples])
     batch |= {"damaged": damaged} if damaged else {}
@@ -163,30 +167,30 @@ def _train_batch(
 
 
 def _usable(
-    source: RecordSource, epoch: int, index: int, seed: int, spec: RecordSpec, alone: bool
+    source: RecordSource, epoch: int, index: int, seed: int, spec: RecordSpec, stack_each: bool
 ) -> tuple[int, TrainingExample, list[DamageNote]]:
-    """Returns (record, example, damaged records): the record, or one that replaces it."""
+    """Returns (record, example, damaged records), of the record or its first usable replacement."""
     damaged: list[DamageNote] = []
-    for candidate, rng in stand_in(source, seed, epoch, index, TRIES):
+    for candidate, rng in replacements(source, seed, epoch, index, TRIES):
         try:
             with record_at(source.place(candidate)) as place:
                 record = source[candidate]
-                example = _drawn(record, candidate, place, source.name, spec, rng)
-                if alone:
-                    _alone(spec, example)
+                example = _draw_example(record, candidate, place, source.name, spec, rng)
+                if stack_each:
+                    _stack_one(spec, example)
                 return candidate, example, damaged
-        except Damaged as problem:
-            damaged.append(note(candidate, problem))
-        except UserError as problem:  # a column that other records have; see `try_record`
-            damaged.append((candidate, source.place(candidate), str(problem).rstrip(".")))
+        except Damaged as error:
+            damaged.append(note(candidate, error))
+        except UserError as error:  # a column that other records have; see `try_record`
+            damaged.append((candidate, source.place(candidate), str(error).rstrip(".")))
     raise UserError(
-        f"{source.name}: {TRIES} records in a row are damaged, the last problem: {damaged[-1][1]}, "
-        f"{damaged[-1][2]}; mend the data."
+        f"{source.name}: {TRIES} records in a row are damaged, the last one: {damaged[-1][1]}, "
+        f"{damaged[-1][2]}. Repair the data."
     )
 
 
-def _alone(spec: RecordSpec, example: TrainingExample) -> None:
-    """Stacks one example, to see if that works."""
+def _stack_one(spec: RecordSpec, example: TrainingExample) -> None:
+    """Stacks one example, which raises if its values cannot be stacked."""
     for name, value in example.values.items():
         stack(spec.fields[name], [value])
     if spec.negatives is not None:
@@ -203,11 +207,11 @@ def _check_shapes(spec: RecordSpec, example: TrainingExample) -> None:
         if declared != actual:
             raise UserError(
                 f"config.fields.{name}: for one row, {type(reader).__name__}.stack gives {actual}, "
-                f"but {type(reader.field).__name__}.shapes says {declared}; let both be the same."
+                f"but {type(reader.field).__name__}.shapes gives {declared}. Make both equal."
             )
 
 
-def _drawn(
+def _draw_example(
     record: Record,
     index: int,
     place: str,
@@ -215,29 +219,26 @@ def _drawn(
     spec: RecordSpec,
     rng: np.random.Generator | None = None,
 ) -> TrainingExample:
-    """Draws an example of a record.
+    """Draws an example of a record; without `rng`, an arbitrary one.
 
-    Texts are drawn first and each group by name, so that draws do not depend on the order of
-    fields; negatives are drawn last, so that no other draw depends on them.
-
-    Args:
-      rng: random numbers of the record; None for any.
+    Draws do not depend on the order of fields: texts come first, then the other fields, both by
+    name. Negatives come last, so that no other draw depends on them.
     """
     rng = np.random.default_rng(0) if rng is None else rng
-    here = {
+    present = {
         field: reader
         for field, reader in sorted(spec.fields.items())
         if not (reader.field.optional and reader.lacks(record))
     }
     # A field whose `same_input_as` is not read, as in an evaluation, is read by itself.
-    shared = {field: of for field, x in here.items() if (of := x.field.same_input_as) in here}
-    here = {field: reader for field, reader in here.items() if field not in shared}
+    shared = {field: of for field, x in present.items() if (of := x.field.same_input_as) in present}
+    readers = {field: reader for field, reader in present.items() if field not in shared}
     drawing = Drawing(name, place, index, rng)
-    first = {field: x for field, x in here.items() if x.field.draws_first}
+    first = {field: x for field, x in readers.items() if x.field.draws_first}
     values = {field: x.draw(field, record, drawing) for field, x in first.items()}
     drawing.texts |= {x: drawing.texts[of] for x, of in shared.items() if of in drawing.texts}
     labels = read_labels(record, spec.labels, place, drawing.texts)
-    later = {field: x for field, x in here.items() if field not in first}
+    later = {field: x for field, x in readers.items() if field not in first}
     values |= {field: x.draw(field, record, drawing) for field, x in later.items()}
     values |= {field: values[of] for field, of in shared.items()}
     negatives = draw_negatives(record, spec.negatives, place, rng)

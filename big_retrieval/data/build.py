@@ -1,4 +1,4 @@
-"""Sources, tokenizer and field readers of a configuration."""
+"""Sources, tokenizer and field readers of a config."""
 
 import dataclasses
 import itertools
@@ -22,13 +22,13 @@ from big_retrieval.data.text.tokenizers import (
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.data.text.words import learn_words, words_tokenizer
 
-EVALS = "config.evals."  # beginning of the keys of evaluators
-RULES = "config.data.rules"  # key of the version of the readers of files
+EVALS = "config.evals."  # prefix of the keys of evaluators
+RULES = "config.data.rules"  # key for the version of the file readers
 log = logging.getLogger(__name__)
 
 
 def make_reading(loader: Loader, file: Path | None = None) -> Reading:
-    """Returns the settings of the loader; `file` lists damaged records, None only counts them."""
+    """Returns the settings of reading; `file` lists damaged records, None only counts them."""
     damage = Damage(file, loader.max_damaged)
     return Reading(loader.threads, loader.workers, loader.prefetch, damage)
 
@@ -60,29 +60,24 @@ def make_readers(
 
 
 def make_eval_sources(config: Config) -> dict[str, RecordSource]:
-    """Returns evaluator name -> records, of evaluators with records."""
-    parts = config.evals.items()
-    return {name: make_source(part.data) for name, part in parts if part.data is not None}
+    """Returns evaluator name -> records, for evaluators with data."""
+    return {
+        name: make_source(part.data) for name, part in config.evals.items() if part.data is not None
+    }
 
 
 def eval_fingerprints(sources: Mapping[str, RecordSource]) -> dict[str, str]:
-    """Returns the fingerprints of evaluators' data by config key, of sources that have one."""
-    found = {f"{EVALS}{name}.data": x.fingerprint for name, x in sources.items()}
-    return {key: fingerprint for key, fingerprint in found.items() if fingerprint}
+    """Returns config key -> fingerprint, for the data of evaluators that have one."""
+    return {f"{EVALS}{name}.data": x.fingerprint for name, x in sources.items() if x.fingerprint}
 
 
 def has_other_rules(saved: Mapping[str, str]) -> bool:
-    """Returns True if other rules read the files whose fingerprints a checkpoint has."""
+    """Returns True if another version of the file readers computed a checkpoint's fingerprints."""
     return saved.get(RULES, str(VERSION)) != str(VERSION)
 
 
 def warn_of_other_evals(saved: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Warns of evaluators whose data are not those of a checkpoint.
-
-    Args:
-      saved: fingerprints in the checkpoint's meta.json.
-      now: current fingerprints, such as `eval_fingerprints`.
-    """
+    """Warns of evaluators whose data changed; `saved` is from the checkpoint's meta.json."""
     for key in sorted(now):
         if key.startswith(EVALS) and saved.get(key, now[key]) != now[key]:
             reason, remedy = "has changed since the checkpoint was written", "Restore its files"
@@ -90,19 +85,19 @@ def warn_of_other_evals(saved: Mapping[str, str], now: Mapping[str, str]) -> Non
                 reason = "is read by other rules than when the checkpoint was written"
                 remedy = "Use the version of big_retrieval that wrote it"
             log.warning(
-                f"{key} {reason}: its metrics cannot be compared with those of the run. {remedy} "
-                "to compare them."
+                f"{key} {reason}: its metrics cannot be compared with the metrics of the run. "
+                f"{remedy} to compare them."
             )
 
 
 def make_labels(config: Config) -> PairLabels:
     """Returns `config.labels`; unnamed text fields become the only text field of their side."""
-    labels, named = config.labels, {}
+    labels, fields = config.labels, {}
     for side in ("query", "document"):
         texts = config.side(side, "text")
         if not getattr(labels, f"{side}_field") and len(texts) == 1:
-            named[f"{side}_field"] = texts[0]
-    return dataclasses.replace(labels, **named)
+            fields[f"{side}_field"] = texts[0]
+    return dataclasses.replace(labels, **fields)
 
 
 def make_negatives(config: Config) -> NegativeSampling | None:

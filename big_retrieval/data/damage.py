@@ -1,4 +1,4 @@
-"""Damaged records of a run: counted, named in a file, and an error where they are too many."""
+"""Damaged records of a run: counted, listed in a file, and an error if there are too many."""
 
 import json
 import logging
@@ -13,115 +13,113 @@ from big_retrieval.runtime.extras import Extras
 
 log = logging.getLogger(__name__)
 
-NAMED = 3  # records that a command skips and names
-LEAST_READS = 1000  # a share is of so many reads at least: one of the first ten is not yet 10%
-DamageNote = tuple[int, str, str]  # record, place, what is wrong
+NAMED = 3  # skipped records that a command names
+LEAST_READS = 1000  # denominator of the share, at least: one of the first ten reads is not 10%
+DamageNote = tuple[int, str, str]  # record index, location, reason
 
 
 class record_at(reading):
-    """A context in which one record is read: whatever goes wrong there, the record is `Damaged`.
+    """A context that reads one record: any exception in it becomes the `Damaged` of this record.
 
-    Data are untrusted, and libraries that decode them raise anything. So this one place turns every
-    exception into the record's, errors of memory among them: a file can ask for more memory than
-    any machine has. A mistake of ours is not hidden by that: the reason keeps the exception's type,
-    a run does not start where none of the first records can be used (`batches.try_record`), and
-    `Damage` ends a run with too many of them. Interrupts, exits and `UserError`s go through.
+    Data are untrusted, and libraries that decode them raise any type of exception. Errors of memory
+    count, too: a file can request more memory than any machine has. A bug is not hidden, because
+    the reason keeps the type of the exception. A run does not start if none of the first records
+    can be used (`batches.try_record`), and `Damage` ends a run with too many damaged records.
+    Interrupts, exits and `UserError`s pass through.
     """
 
     __slots__ = ()
 
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
-        problem: BaseException | None = exc[1]
-        if isinstance(problem, Damaged) and not problem.place:
-            raise Damaged(self._place, problem.why.rstrip(".")) from problem
-        if problem is not None and of_data(problem):
-            raise Damaged(self._place, f"it cannot be used ({told(problem)})") from problem
+        error: BaseException | None = exc[1]
+        if isinstance(error, Damaged) and not error.place:
+            raise Damaged(self._place, error.why.rstrip(".")) from error
+        if error is not None and is_data_error(error):
+            reason = f"it cannot be used ({format_exception(error)})"
+            raise Damaged(self._place, reason) from error
 
 
-def of_data(problem: BaseException) -> bool:
-    """Whether an exception may come from the data: no `UserError`, interrupt or exit.
+def is_data_error(error: BaseException) -> bool:
+    """Returns True unless an exception is a `UserError`, an interrupt or an exit.
 
-    Rust code that panics, such as a tokenizer's, raises what is no `Exception`.
+    Panics of Rust code, such as in a tokenizer, are not an `Exception`, but count.
     """
-    if isinstance(problem, UserError):
+    if isinstance(error, UserError):
         return False
-    return isinstance(problem, Exception) or type(problem).__name__ == "PanicException"
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def told(problem: BaseException) -> str:
-    """An exception in one line, with its type."""
-    kind, lines = type(problem), str(problem).strip().splitlines()
+def format_exception(error: BaseException) -> str:
+    """Returns the type and the first line of an exception."""
+    kind, lines = type(error), str(error).strip().splitlines()
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     return f"{name}: {lines[0].rstrip('.')[:200]}" if lines else name
 
 
-def first_line(problem: BaseException) -> str:
-    """What an exception of a library says first, without its type."""
-    lines = str(problem).strip().splitlines() or [type(problem).__name__]
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an exception, or its type if it has no text."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].rstrip(".:")[:200]
 
 
 class Damage:
-    """What a process saw of damaged records.
+    """Damaged records that a process read.
 
     Args:
-      file: a JSON object a line, for each record once: record, place, why; None: no file.
-      limit: the share of damaged ones among the records read that is still borne.
-
-    Attributes:
-      count: records that were damaged so far, each once.
+      file: file for a JSON object per damaged record: record, place, why. None for no file.
+      limit: maximum share of damaged records among the records read.
     """
 
     def __init__(self, file: Path | None, limit: float):
         self._file, self._limit = file, limit
-        self._known: set[str] = set()
+        self._places: set[str] = set()
         self._reads = self._damaged = 0
         self._reasons: Counter[str] = Counter()
         self._extras = Extras()  # the count matters more than the names
         for line in file.read_text().splitlines() if file is not None and file.exists() else ():
             try:
-                self._known.add(json.loads(line)["place"])
+                self._places.add(json.loads(line)["place"])
             except (ValueError, KeyError, TypeError):
                 continue  # cut short by a kill
 
     @property
     def count(self) -> int:
-        """Records that were damaged so far, each once; those of an interrupted run too."""
-        return len(self._known)
+        """Number of different damaged records, including the records of an interrupted run."""
+        return len(self._places)
 
     @property
     def file(self) -> Path | None:
-        """Where the damaged records are named."""
+        """File that lists the damaged records."""
         return self._file
 
     def metrics(self) -> dict[str, int]:
-        """`damaged`: the count, where there is any; of this process."""
+        """Returns {"damaged": count} of this process; empty for 0."""
         return {"damaged": self.count} if self.count else {}
 
     def watch(self, batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Takes the note of damaged records out of every batch.
+        """Removes and counts the damaged records of every batch.
 
         Raises:
-          UserError: their share is above the limit.
+          UserError: the share of damaged records is above the limit.
         """
         for batch in batches:
             self.saw(int(batch["valid"].sum()), batch.pop("damaged", ()))
             yield batch
 
     def saw(self, reads: int, damaged: Iterable[DamageNote]) -> None:
-        """Counts records that were read, and those that were damaged among them.
+        """Counts records that were read, and the damaged ones among them.
 
         Raises:
-          UserError: the share of damaged ones is above the limit.
+          UserError: the share of damaged records is above the limit.
         """
         self._reads += reads
         for record, place, why in damaged:
             self._damaged += 1
-            if place in self._known:
+            if place in self._places:
                 continue
-            self._known.add(place)
-            self._reasons[kind_of(why)] += 1
+            self._places.add(place)
+            self._reasons[reason_group(why)] += 1
             if self._file is not None:
                 with self._extras(self._file.name), self._file.open("a") as file:
                     file.write(json.dumps({"record": record, "place": place, "why": why}) + "\n")
@@ -130,50 +128,50 @@ class Damage:
 
     def _summary(self) -> str:
         reasons = "; ".join(f"{count} x {why}" for why, count in self._reasons.most_common(5))
-        named = f"; they are named in {self._file}" if self._file is not None else ""
+        listed = f" See {self._file}." if self._file is not None else ""
         return (
             f"{self._damaged:,} of {self._reads:,} records read were damaged, more than "
-            f"config.loader.max_damaged {self._limit:g} allows ({reasons}){named}: mend them or "
-            "raise the limit."
+            f"config.loader.max_damaged {self._limit:g} allows ({reasons}). Repair them, or raise "
+            f"the limit.{listed}"
         )
 
 
-def kind_of(why: str) -> str:
-    """A reason without its particulars, to be counted."""
+def reason_group(why: str) -> str:
+    """Returns a reason without its details, for counting."""
     return why.split(" (")[0].split(", ")[0][:80]
 
 
-def note(record: int, problem: Damaged) -> DamageNote:
-    """A damaged record as batches carry it."""
-    return record, problem.place, problem.why
+def note(record: int, error: Damaged) -> DamageNote:
+    """Returns a damaged record as batches list it."""
+    return record, error.place, error.why
 
 
 class SkippedRecords:
-    """Counts records that a command cannot use, and names the first ones in warnings.
+    """Counts records that a command cannot use, and warns of the first ones.
 
-    Attributes:
-      last: what is wrong with the last one.
+    Args:
+      label: the records in words, such as "queries".
     """
 
-    def __init__(self, what: str):
-        self._what, self.count = what, 0
-        self.last: Damaged | None = None
+    def __init__(self, label: str):
+        self._label, self.count = label, 0
+        self._last: Damaged | None = None
 
-    def add(self, problem: Damaged) -> None:
-        """Counts one."""
-        self.count, self.last = self.count + 1, problem
+    def add(self, error: Damaged) -> None:
+        """Counts a record."""
+        self.count, self._last = self.count + 1, error
         if self.count <= NAMED:
-            log.warning(f"skipped: {problem}")
+            log.warning(f"skipped: {error}")
 
     def close(self) -> None:
-        """Says how many there were."""
+        """Warns of the number of skipped records."""
         if self.count:
-            log.warning(f"skipped: {self.count:,} of the {self._what}")
+            log.warning(f"skipped: {self.count:,} of the {self._label}")
 
     def check(self, total: int) -> None:
-        """Raises a UserError where all were skipped, so that there is nothing to write."""
+        """Raises a UserError if all records were skipped, so that there is nothing to write."""
         if self.count == total:
             raise UserError(
-                f"none of the {self._what} can be used: mend them, or name other files; the last "
-                f"one: {self.last}"
+                f"none of the {self._label} can be used: mend them, or name other files; the last "
+                f"one: {self._last}"
             )

@@ -1,8 +1,8 @@
-"""Records that share a text or an image: how many there are, and what becomes of them in training.
+"""Records that share a text or an image: their number, and their ids in training.
 
-Such records are right answers of each other. In training they get ids by what they hold
-(`fields/contents.py`), in evaluations a value answers all values that some record holds beside it
-(`evals/positives.py`).
+Such records are positives of each other. In training they get ids by content
+(`fields/contents.py`). In evaluations, a value is relevant to all values that share a record with
+it (`evals/positives.py`).
 """
 
 import logging
@@ -12,28 +12,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from big_retrieval.config import Config, negatives_field
-from big_retrieval.config.labels import PairLabels
-from big_retrieval.data.fields.contents import ContentIds, of_text
+from big_retrieval.data.fields.contents import ContentIds, text_key
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.sources import RecordSource, evenly_spaced, value_of
 from big_retrieval.errors import Damaged, UserError
 
-SIDES = ("query", "document")
 log = logging.getLogger(__name__)
-ALL, SAMPLE = 200_000, 20_000  # records: all of as many are looked at, of more a sample
-IMAGES = 5_000  # images, each read as a whole
-MOST_IDS = 8  # of a row: texts of a record that are compared with those of the others
+ALL, SAMPLE = 200_000, 20_000  # above ALL records, a sample of SAMPLE records is read
+IMAGES = 5_000  # maximum number of images to read, each as a whole
+MOST_IDS = 8  # maximum number of ids per row, for other texts of its record
 OFF = "config.labels.duplicates=False turns this off"
 
 
 @dataclass(frozen=True)
 class FieldContents:
-    """What some records hold of one field.
+    """Values of one field in some records.
 
     Attributes:
       starts: int64 [records + 1]; record r has the values starts[r] .. starts[r + 1] - 1.
-      values: int64 [n], equal for equal contents, from 0.
+      values: int64 [n] from 0, equal for equal contents.
     """
 
     starts: np.ndarray
@@ -41,16 +39,16 @@ class FieldContents:
 
     @property
     def records(self) -> np.ndarray:
-        """The record of each value, int64 [n]."""
+        """Record of each value, int64 [n]."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     @property
     def most(self) -> int:
-        """Values of a record, at most."""
+        """Maximum number of values per record."""
         return int(np.diff(self.starts).max(initial=0))
 
     def shared(self) -> tuple[int, int]:
-        """How many records hold a value that others hold, too, and how many such values."""
+        """Returns the number of records that share a value, and of different shared values."""
         pairs = np.unique(np.stack([self.values, self.records], axis=1), axis=0)  # [m, 2]
         several = np.bincount(pairs[:, 0]) > 1 if len(pairs) else np.zeros(0, bool)
         return len(np.unique(pairs[several[pairs[:, 0]], 1])), int(several.sum())
@@ -59,31 +57,32 @@ class FieldContents:
 def field_contents(
     source: RecordSource, reader: FieldReader, records: Sequence[int]
 ) -> FieldContents | None:
-    """What some records hold of a field; None where none of them says so.
+    """Returns the values of a field in some records; None if no record has a known value.
 
-    A damaged record, and one that lacks the field, has no values.
+    A damaged record, or a record without the field, has no values.
     """
-    numbers: dict[object, int] = {}
+    ids: dict[object, int] = {}
     values: list[int] = []
     starts = np.zeros(len(records) + 1, np.int64)
     for place, record in enumerate(records):
         try:
-            found = reader.contents(source, record)
+            contents = reader.contents(source, record)
         except (Damaged, UserError):  # some records may lack the column
-            found = ()
-        values += [numbers.setdefault(each, len(numbers)) for each in found]
+            contents = ()
+        values += [ids.setdefault(content, len(ids)) for content in contents]
         starts[place + 1] = len(values)
     return FieldContents(starts, np.array(values, np.int64)) if values else None
 
 
 @dataclass(frozen=True)
 class SharedValues:
-    """How many records share values of one field.
+    """Number of records that share values of one field.
 
     Attributes:
-      seen: records that were looked at.
-      records: those that hold a value which others hold, too.
-      values: how many such values there are.
+      seen: records that were read.
+      records: records that share a value with another record.
+      values: different shared values.
+      most: maximum number of values per record.
     """
 
     seen: int
@@ -94,11 +93,12 @@ class SharedValues:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What a look at the records of a source found.
+    """Records of a source that share values.
 
     Attributes:
-      shared: field -> how many share its values; without fields whose contents are not known.
-      negatives: records with a hard negative that equals a document of theirs.
+      records: all records of the source.
+      shared: field -> shared values; without fields whose contents are unknown.
+      negatives: records with a hard negative that equals one of their documents.
     """
 
     records: int
@@ -107,78 +107,74 @@ class Duplicates:
 
     @property
     def any(self) -> bool:
-        """Whether there are some, or may be among records that were not looked at."""
-        found = self.shared.values()
-        return bool(self.negatives) or any(x.records or x.seen < self.records for x in found)
+        """True if records share values, or may do so because only a sample was read."""
+        fields = self.shared.values()
+        return bool(self.negatives) or any(x.records or x.seen < self.records for x in fields)
 
     def sentence(self, name: str) -> str:
-        """The numbers in words; "" where no record shares anything."""
+        """Returns the numbers in words; empty if no record shares anything."""
         parts = [
-            f"{found.records:,} of {found.seen:,} records"
-            + (f" (a sample of {self.records:,})" if found.seen < self.records else "")
-            + f" share their {field} with others ({found.values:,} different)"
-            for field, found in self.shared.items()
-            if found.records
+            f"{x.records:,} of {x.seen:,} records"
+            + (f" (a sample of {self.records:,})" if x.seen < self.records else "")
+            + f" share their {field} with others ({x.values:,} different)"
+            for field, x in self.shared.items()
+            if x.records
         ]
         if self.negatives:
             parts.append(f"{self.negatives:,} have a hard negative that is a document of theirs")
         return f"{name}: {'; '.join(parts)}" if parts else ""
 
 
-def look(
+def count_shared(
     source: RecordSource,
     readers: Mapping[str, FieldReader],
     negatives: tuple[str, str] | None = None,
 ) -> Duplicates:
-    """Looks for records that share values.
-
-    Of more than `ALL` records a sample of `SAMPLE` is looked at, of more than `IMAGES` images a
-    sample of as many.
+    """Counts records that share values; of large sources, in a sample (`ALL`, `IMAGES`).
 
     Args:
-      readers: the fields that are compared: name -> how it is read.
-      negatives: column of hard negatives and the document field that they are read like.
+      readers: the compared fields.
+      negatives: column of hard negatives, and the document field whose reader reads them.
     """
     shared = {}
     for name, reader in readers.items():
         is_image = reader.field.modality == "image"
-        records = _chosen(len(source), IMAGES if is_image else ALL)
-        found = field_contents(source, reader, records)
-        if found is not None:
-            shared[name] = SharedValues(len(records), *found.shared(), found.most)
+        records = _sample(len(source), IMAGES if is_image else ALL)
+        contents = field_contents(source, reader, records)
+        if contents is not None:
+            shared[name] = SharedValues(len(records), *contents.shared(), contents.most)
     count = 0
     if negatives is not None:
-        chosen = _chosen(len(source), ALL)
-        count = _negatives(source, readers[negatives[1]], negatives[0], chosen)
+        column, field = negatives
+        count = _count_negatives(source, readers[field], column, _sample(len(source), ALL))
     return Duplicates(len(source), shared, count)
 
 
-def _chosen(count: int, most: int) -> Sequence[int]:
-    """All records, or of more than `most` a sample, evenly spread."""
-    if count <= most:
+def _sample(count: int, limit: int) -> Sequence[int]:
+    """Returns all record indices; above `limit` records, evenly spaced ones."""
+    if count <= limit:
         return range(count)
-    return evenly_spaced(count, min(most, SAMPLE)).tolist()
+    return evenly_spaced(count, min(limit, SAMPLE)).tolist()
 
 
-def _negatives(
+def _count_negatives(
     source: RecordSource, reader: FieldReader, column: str, records: Sequence[int]
 ) -> int:
-    """Records with a hard negative that equals one of their own documents."""
+    """Counts records with a hard negative that equals one of their documents."""
     titled, count = bool(reader.field.title), 0
     for record in records:
         try:
             value = value_of(source, record, column)
-            listed = read_negatives(value, column, source.place(record))
-            own = set(reader.contents(source, record))
+            negatives = read_negatives(value, column, source.place(record))
+            documents = set(reader.contents(source, record))
         except (Damaged, UserError):
             continue
-        texts = ((x.title, x.text) if titled else x.text for x in listed)
-        count += any(of_text(text) in own for text in texts)
+        count += any(text_key(x.as_text(titled)) in documents for x in negatives)
     return count
 
 
-def compared(config: Config, readers: Mapping[str, FieldReader]) -> dict[str, FieldReader]:
-    """The fields of queries and documents whose contents are compared, each value once."""
+def compared_readers(config: Config, readers: Mapping[str, FieldReader]) -> dict[str, FieldReader]:
+    """Returns the readers of queries and documents whose contents are compared, each value once."""
     return {
         name: reader
         for name, reader in readers.items()
@@ -186,44 +182,34 @@ def compared(config: Config, readers: Mapping[str, FieldReader]) -> dict[str, Fi
     }
 
 
-def by_content(labels: PairLabels) -> bool:
-    """Whether rows get ids by what they hold: it is not off, and no columns of ids are named."""
-    return labels.duplicates and not (labels.query or labels.document)
-
-
 def content_ids(
     config: Config, source: RecordSource, readers: Mapping[str, FieldReader]
 ) -> ContentIds | None:
-    """The ids that training rows get by what they hold; says what was found.
+    """Returns the settings of ids by content for training rows; logs the shared values.
 
-    Returns:
-      None where no records share anything, where `config.labels` names columns of ids, where
-      `config.labels.duplicates` is off, or where all losses keep false negatives: batches are then
-      as they are without ids.
+    None, and batches without ids, if no records share anything, if `config.labels` names columns of
+    ids or turns `duplicates` off, or if all losses keep false negatives.
     """
-    asked = {getattr(loss, "false_negatives", "keep") for loss in config.losses.values()}
-    if not by_content(config.labels) or asked == {"keep"}:
+    labels, name = config.labels, negatives_field(config)
+    policies = {getattr(loss, "false_negatives", "keep") for loss in config.losses.values()}
+    if not labels.duplicates or labels.query or labels.document or policies == {"keep"}:
         return None
-    name = negatives_field(config)
     negatives = (config.negatives.column, name) if name else None
-    found = look(source, compared(config, readers), negatives)
-    if sentence := found.sentence(source.name):
+    duplicates = count_shared(source, compared_readers(config, readers), negatives)
+    if sentence := duplicates.sentence(source.name):
         log.info(f"{sentence}; they are no negatives of each other ({OFF})")
-    if not found.any:
+    if not duplicates.any:
         return None
-    query, document = (tuple(n for n in config.side(side) if n in readers) for side in SIDES)
-    return ContentIds(
-        query,
-        document,
-        _ids_of_row(query, found),
-        _ids_of_row(document, found),
-        name,
-        config.negatives.count if name else 0,
-    )
 
+    def fields_of(side: str) -> tuple[str, ...]:
+        return tuple(field for field in config.side(side) if field in readers)
 
-def _ids_of_row(names: Sequence[str], found: Duplicates) -> int:
-    """How many ids a row has on a side with these fields; several fields have one together."""
-    if len(names) != 1 or names[0] not in found.shared:
-        return 1
-    return max(1, min(found.shared[names[0]].most, MOST_IDS))
+    def ids_per_row(fields: tuple[str, ...]) -> int:
+        """Several fields have one id together."""
+        if len(fields) != 1 or fields[0] not in duplicates.shared:
+            return 1
+        return max(1, min(duplicates.shared[fields[0]].most, MOST_IDS))
+
+    query, document = fields_of("query"), fields_of("document")
+    count = config.negatives.count if name else 0
+    return ContentIds(query, document, ids_per_row(query), ids_per_row(document), name, count)

@@ -1,10 +1,8 @@
-"""What a look at a source tells before anything is trained on it.
+"""Contents of a source, as `big-retrieval data inspect` prints them.
 
-A sample of the records, evenly spread, is read as training would read it; captions are counted over
-all records where the source has them at hand.
+An evenly spaced sample of the records is read as training would read it.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,33 +10,33 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.damage import kind_of, record_at
-from big_retrieval.data.duplicates import look
-from big_retrieval.data.fields.contents import of_text
+from big_retrieval.data.damage import reason_group, record_at
+from big_retrieval.data.duplicates import count_shared
+from big_retrieval.data.fields.contents import text_key
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
-from big_retrieval.data.images.decoding import Encoded, picture
+from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.negatives import NegativeSampling, read_negatives
 from big_retrieval.data.sources import RecordSource, evenly_spaced
 from big_retrieval.errors import Damaged
 
-EXAMPLES = 5  # texts that are printed
+EXAMPLES = 5  # texts to print
 PERCENTILES = (50, 90, 99, 100)
-BINS = 10  # of the scores of judged pairs; fewer different ones are counted one by one
+BINS = 10  # of the scores of judged pairs; fewer different scores are counted one by one
 
 
 @dataclass
 class Sample:
-    """What the sampled records hold.
+    """Contents of the sampled records.
 
     Attributes:
-      damaged: what is wrong -> how many.
-      lacking: optional field -> records without it.
-      texts: usable texts of each record and text column.
-      negatives: how many hard negatives each record has, where the configuration asks for some.
-      duplicates: images whose content an earlier one had.
+      damaged: reason -> number of records.
+      lacking: optional field -> number of records without it.
+      texts: text field -> usable texts of each record.
+      sizes: height and width of each image.
+      negatives: number of hard negatives of each record, if the config samples negatives.
     """
 
     read: int = 0
@@ -47,94 +45,83 @@ class Sample:
     texts: dict[str, list[tuple[Text, ...]]] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     negatives: list[int] = field(default_factory=list)
-    duplicates: int = 0
     examples: list[str] = field(default_factory=list)
 
 
-def present(
+def available_fields(
     source: RecordSource, readers: Mapping[str, FieldReader], tries: int
 ) -> dict[str, FieldReader]:
-    """The fields that a source's records have; all of them where no record can be read.
-
-    Args:
-      tries: from how many records, the first that can be read decides.
-    """
+    """Returns the fields whose columns the first readable of `tries` records has; else all."""
     for index in evenly_spaced(len(source), tries).tolist():
         try:
             with record_at(source.place(index)):
-                columns = source[index].keys()
+                columns = {None, *source[index]}
         except Damaged:
             continue
-        found = {
-            name: each
-            for name, each in readers.items()
-            if each.field.columns().get("column") in {None, *columns}
+        available = {
+            name: reader
+            for name, reader in readers.items()
+            if reader.field.columns().get("column") in columns
         }
-        return found or dict(readers)
+        return available or dict(readers)
     return dict(readers)
 
 
-def take(
+def sample_records(
     source: RecordSource,
     readers: Mapping[str, FieldReader],
     limit: int,
     negatives: NegativeSampling | None = None,
 ) -> Sample:
-    """Reads up to `limit` records, evenly spread over the source, with their hard negatives."""
-    found, seen = Sample(), set()
+    """Reads at most `limit` records, evenly spaced over the source, with their hard negatives."""
+    sample = Sample()
     indices = evenly_spaced(len(source), limit).tolist()
     shown = set(evenly_spaced(len(indices), EXAMPLES).tolist())
     for number, index in enumerate(indices):
-        found.read += 1
+        sample.read += 1
         try:
             with record_at(source.place(index)) as place:
-                _look(source, index, readers, found, seen, number in shown)
+                _add_record(sample, source, index, readers, number in shown)
                 if negatives is not None:
                     value = source[index].get(negatives.column)
-                    found.negatives.append(len(read_negatives(value, negatives.column, place)))
-        except Damaged as problem:
-            found.damaged[kind_of(problem.why)] += 1
-    return found
+                    sample.negatives.append(len(read_negatives(value, negatives.column, place)))
+        except Damaged as error:
+            sample.damaged[reason_group(error.why)] += 1
+    return sample
 
 
-def _look(
+def _add_record(
+    sample: Sample,
     source: RecordSource,
     index: int,
     readers: Mapping[str, FieldReader],
-    found: Sample,
-    seen: set[bytes],
     show: bool,
 ) -> None:
-    """Adds one record to what was found."""
-    record, said = source[index], ()
+    record, example = source[index], ()
     for name, reader in sorted(readers.items()):
         if reader.field.optional and reader.lacks(record):
-            found.lacking[name] += 1
-            continue
-        if reader.field.modality == "text":
+            sample.lacking[name] += 1
+        elif reader.field.modality == "text":
             texts = source_texts(source, index, reader)
-            found.texts.setdefault(name, []).append(texts)
-            said = said or texts
-            continue
-        if reader.field.modality != "image":
-            reader.value(source, index, 0)  # to see whether it can be read
-            continue
-        value = record.get(reader.field.column)
-        pixels = picture(value, source.name)
-        data = value.data if isinstance(value, Encoded) else pixels.tobytes()
-        digest = hashlib.blake2b(data, digest_size=16).digest()
-        found.duplicates += digest in seen
-        seen.add(digest)
-        found.sizes.append(pixels.shape[:2])
+            sample.texts.setdefault(name, []).append(texts)
+            example = example or texts
+        elif reader.field.modality == "image":
+            pixels = picture(record.get(reader.field.column), source.name)
+            sample.sizes.append(pixels.shape[:2])
+        else:
+            reader.value(source, index, 0)  # raises if it cannot be read
     if show:
-        words = (said[0],) if said and isinstance(said[0], str) else said[0] if said else ()
-        found.examples.append(" · ".join(filter(None, words)))
+        text = example[0] if example else ""
+        words = (text,) if isinstance(text, str) else text
+        sample.examples.append(" · ".join(filter(None, words)))
 
 
-def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: Sample) -> list[str]:
-    """Lines about records, images and texts."""
-    whole = "all" if sample.read == len(source) else f"{sample.read:,} of them, evenly spread"
-    lines = [f"records     {len(source):,} in {source.name}; looked at: {whole}"]
+def format_inspection(
+    source: RecordSource, readers: Mapping[str, FieldReader], sample: Sample
+) -> list[str]:
+    """Returns lines about records, images and texts."""
+    share = "all" if sample.read == len(source) else f"{sample.read:,} of them, evenly spread"
+    lines = [f"records     {len(source):,} in {source.name}; looked at: {share}"]
     if isinstance(source, MixedSource):
         for name, share in source.shares.items():
             size = len(source.parts[name])
@@ -143,7 +130,7 @@ def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: S
                 f"  part      {name}: {size:,} records, {share:.1%} of the examples, "
                 f"{passes:.2f} passes an epoch"
             )
-    lines += describe_qrels(source)
+    lines += format_qrels(source)
     bad = sum(sample.damaged.values())
     reasons = "; ".join(f"{n} x {why}" for why, n in sample.damaged.most_common(8))
     lines.append(
@@ -158,36 +145,35 @@ def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: S
         low, middle, high = (np.percentile(sides, q, axis=0).astype(int) for q in (0, 50, 100))
         lines.append(
             f"images      height x width: smallest {low[0]} x {low[1]}, median {middle[0]} x "
-            f"{middle[1]}, largest {high[0]} x {high[1]}; {sample.duplicates} duplicates"
+            f"{middle[1]}, largest {high[0]} x {high[1]}"
         )
     for name, texts in sorted(sample.texts.items()):
-        lines += _describe_texts(name, readers[name], texts)
+        lines += _format_texts(name, readers[name], texts)
     return lines
 
 
-def describe_shared(source: RecordSource, readers: Mapping[str, FieldReader]) -> list[str]:
-    """Lines about records that share texts or images, over all records where they are not many."""
+def format_shared(source: RecordSource, readers: Mapping[str, FieldReader]) -> list[str]:
+    """Returns lines about records that share texts or images."""
     count = len(source)
     return [
-        f"shared      {name}: {found.records:,} of {found.seen:,} records have one that others "
-        f"have, too ({found.values:,} different)"
-        + (f"; looked at: a sample of {count:,}" if found.seen < count else "")
-        for name, found in sorted(look(source, readers).shared.items())
-        if found.records
+        f"shared      {name}: {x.records:,} of {x.seen:,} records have one that others "
+        f"have, too ({x.values:,} different)"
+        + (f"; looked at: a sample of {count:,}" if x.seen < count else "")
+        for name, x in sorted(count_shared(source, readers).shared.items())
+        if x.records
     ]
 
 
-def describe_qrels(source: RecordSource) -> list[str]:
-    """Lines about the qrels of a source, or of those of a mixture's parts that have some."""
+def format_qrels(source: RecordSource) -> list[str]:
+    """Returns lines about the qrels of a source, or of the parts of a mixture."""
     if isinstance(source, MixedSource):
-        return [line for part in source.parts.values() for line in describe_qrels(part)]
+        return [line for part in source.parts.values() for line in format_qrels(part)]
     if not isinstance(source, GradedPairs):
         return []
-    found, documents = source.qrels, len(source.documents)
-    counts, judged = found.counts(), len(np.unique(found.document))
-    score = found.score
+    qrels, documents = source.qrels, len(source.documents)
+    counts, judged, score = qrels.counts(), len(np.unique(qrels.document)), qrels.score
     return [
-        f"judged      {len(found):,} pairs of {len(source.queries):,} queries and {documents:,} "
+        f"judged      {len(qrels):,} pairs of {len(source.queries):,} queries and {documents:,} "
         f"documents ({judged:,} of them judged); {counts.mean():.1f} a query, {counts.min():,} to "
         f"{counts.max():,}",
         f"  scores    {score.min():g} to {score.max():g}, median {np.median(score):g}; "
@@ -197,7 +183,7 @@ def describe_qrels(source: RecordSource) -> list[str]:
 
 
 def histogram(score: np.ndarray) -> str:
-    """How many scores [n] there are of each value, or in each tenth between the extremes."""
+    """Returns the number of scores [n] per value, or in each tenth of their range."""
     values, counts = np.unique(score, return_counts=True)
     if len(values) <= BINS:
         return ", ".join(f"{v:g}: {n:,}" for v, n in zip(values, counts, strict=True))
@@ -205,22 +191,21 @@ def histogram(score: np.ndarray) -> str:
     return ", ".join(f"to {e:g}: {n:,}" for e, n in zip(edges[1:], counts, strict=True))
 
 
-def _describe_texts(name: str, reader: Any, texts: list[tuple[Text, ...]]) -> list[str]:
-    """Lines about one text field: how many, how long, how often the same."""
+def _format_texts(name: str, reader: Any, texts: list[tuple[Text, ...]]) -> list[str]:
     flat = [text for several in texts for text in several]
-    duplicates = len(flat) - len(set(map(of_text, flat)))
-    common = Counter(flat).most_common(1)[0]
+    duplicates = len(flat) - len(set(map(text_key, flat)))
+    text, count = Counter(flat).most_common(1)[0]
     lines = [
         f"{name:<11} {len(flat) / len(texts):.2f} a record, {duplicates} duplicates"
-        + (f", most often {common[0]!r:.60} ({common[1]} x)" if common[1] > 1 else "")
+        + (f", most often {text!r:.60} ({count} x)" if count > 1 else "")
     ]
     if reader.tokenizer is None:
         return lines
     length = reader.field.length
-    whole = replace(reader, field=replace(reader.field, length=max(length, 2048)))
-    parts = (flat[at : at + 256] for at in range(0, len(flat), 256))
-    counts = np.concatenate([whole.stack(part)["mask"].sum(1) for part in parts])
-    at = ", ".join(f"{q}% {int(np.percentile(counts, q))}" for q in PERCENTILES)
-    cut = float(np.mean(counts > length))
-    lines.append(f"  tokens    {at}; the context has {length}, so {cut:.1%} are cut")
+    uncut = replace(reader, field=replace(reader.field, length=max(length, 2048)))
+    chunks = (flat[start : start + 256] for start in range(0, len(flat), 256))
+    tokens = np.concatenate([uncut.stack(chunk)["mask"].sum(1) for chunk in chunks])
+    shown = ", ".join(f"{q}% {int(np.percentile(tokens, q))}" for q in PERCENTILES)
+    cut = float(np.mean(tokens > length))
+    lines.append(f"  tokens    {shown}; the context has {length}, so {cut:.1%} are cut")
     return lines

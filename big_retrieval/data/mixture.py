@@ -30,7 +30,8 @@ class MixturePart:
     """One source of a mixture."""
 
     source: Source = field(default_factory=Pairs)
-    weight: Positive | None = None  # share of the examples; None in all parts: by their records
+    # share of the examples, in any unit; None in all parts for their numbers of records
+    weight: Positive | None = None
 
 
 @register("source")
@@ -66,8 +67,7 @@ class MixedSource(RecordSource):
     """The records of several sources, one source after the other.
 
     Args:
-      parts: name -> source.
-      weights: share of the examples of each part, in any unit; None in all parts for their sizes.
+      weights: share of the examples per part, in any unit; None in all parts for their sizes.
     """
 
     def __init__(self, parts: Mapping[str, RecordSource], weights: Mapping[str, float | None]):
@@ -121,7 +121,7 @@ class MixedSource(RecordSource):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the parts that have one; "" if none has."""
+        """Digest of the parts' fingerprints; empty if no part has one."""
         parts = [source.fingerprint for source in self._sources]
         return digest_of(parts) if any(parts) else ""
 
@@ -133,10 +133,9 @@ class MixedSource(RecordSource):
 
 
 class MixedOrder(Order):
-    """The order of a mixture: each part is shuffled separately and repeated as needed.
+    """Order of a mixture: each part is shuffled separately and repeated as needed.
 
-    A fixed pattern by the shares maps positions to parts, so that every stretch of positions has
-    the shares, and position -> record stays a pure function of the seed.
+    A fixed pattern maps positions to parts, so that the shares hold in every stretch of positions.
     """
 
     def __init__(self, mixture: MixedSource, seed: int):
@@ -144,9 +143,9 @@ class MixedOrder(Order):
 
         super().__init__(len(mixture), seed)
         parts, start = [], 0
-        for number, source in enumerate(mixture.parts.values()):
+        for part, source in enumerate(mixture.parts.values()):
             length = len(source)
-            records = grain.MapDataset.range(start, start + length).seed(seed + number)
+            records = grain.MapDataset.range(start, start + length).seed(seed + part)
             parts.append(records.shuffle().repeat().map_with_index(_WithEpoch(length)))
             start += length
         self._mixed = grain.MapDataset.mix(parts, list(mixture.shares.values()))
@@ -163,13 +162,11 @@ class _WithEpoch:
     def __init__(self, length: int):
         self._length = length
 
-    def __call__(self, place: int, record: int) -> tuple[int, int]:
-        return place // self._length, record
+    def __call__(self, position: int, record: int) -> tuple[int, int]:
+        return position // self._length, record
 
 
-def _shared(
-    tables: list[Mapping[str, tuple[str, ...]]],
-) -> Mapping[str, tuple[str, ...]]:
+def _shared(tables: list[Mapping[str, tuple[str, ...]]]) -> Mapping[str, tuple[str, ...]]:
     """Returns the entries that are equal in all parts; indices of other classes would differ."""
     first = tables[0]
     return {key: names for key, names in first.items() if all(t.get(key) == names for t in tables)}

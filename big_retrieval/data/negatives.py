@@ -1,4 +1,4 @@
-"""Hard negatives: further documents that a record brings along, K of them drawn for its pair."""
+"""Hard negatives: further documents of a record, of which training draws K."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,14 @@ from big_retrieval.data.fields.texts import Text
 from big_retrieval.data.sources import Record, as_utf8, is_absent
 from big_retrieval.errors import Damaged
 
-POOL = "pool"  # key of an item
-
 
 @dataclass(frozen=True)
 class NegativeSampling:
-    """The further documents that every training pair brings.
+    """Settings of drawing hard negatives.
 
     Attributes:
-      field: the document field that they are read like.
+      field: document field whose reader reads them.
+      count: K.
     """
 
     field: str
@@ -29,50 +28,44 @@ class NegativeSampling:
 
 @dataclass(frozen=True)
 class Negative:
-    """One document of a record's list.
-
-    Attributes:
-      pool: items of a lower pool are taken before those of a higher one.
-    """
+    """A document in a record's list; lower pools are drawn before higher ones."""
 
     title: str
     text: str
     pool: int = 0
 
+    def as_text(self, titled: bool) -> Text:
+        """Returns title and text, or the text alone."""
+        return (self.title, self.text) if titled else self.text
+
 
 def draw_negatives(
     record: Record, sampling: NegativeSampling | None, place: str, rng: np.random.Generator
 ) -> list[Negative]:
-    """Draws K of a record's negatives without replacement, lower pools first.
-
-    Args:
-      sampling: K and the column; None draws nothing.
-
-    Returns:
-      K documents, or fewer where the record has no more.
+    """Draws at most K of a record's negatives without replacement, lower pools first.
 
     Raises:
-      Damaged: the column holds something else than a list of documents.
+      Damaged: the column contains something else than a list of documents.
     """
     if sampling is None:
         return []
-    items = read_negatives(record.get(sampling.column), sampling.column, place)
-    chosen: list[Negative] = []
-    for pool in sorted({item.pool for item in items}):
-        mine = [item for item in items if item.pool == pool]
-        order = rng.permutation(len(mine))[: sampling.count - len(chosen)]
-        chosen += [mine[number] for number in order.tolist()]
-    return chosen
+    negatives = read_negatives(record.get(sampling.column), sampling.column, place)
+    drawn: list[Negative] = []
+    for pool in sorted({negative.pool for negative in negatives}):
+        members = [negative for negative in negatives if negative.pool == pool]
+        order = rng.permutation(len(members))[: sampling.count - len(drawn)]
+        drawn += [members[index] for index in order.tolist()]
+    return drawn
 
 
 def read_negatives(value: Any, column: str, place: str) -> list[Negative]:
-    """The negatives of a record, without those that say nothing.
+    """Returns the negatives of a record, without empty texts.
 
     Args:
-      value: a list of texts, or of {"title": ..., "text": ..., "pool": 0}; one text; or nothing.
+      value: a list of texts or of {"title": ..., "text": ..., "pool": 0}, one text, or None.
 
     Raises:
-      Damaged: it is something else.
+      Damaged: the value is something else.
     """
     if is_absent(value):
         return []
@@ -80,16 +73,16 @@ def read_negatives(value: Any, column: str, place: str) -> list[Negative]:
     items = [items] if isinstance(items, str | bytes | Mapping) else items
     if not isinstance(items, list | tuple):
         raise Damaged(place, f"{column!r} is {value!r:.80}, not a list of documents")
-    found = [_read(item, column, place) for item in items]
-    return [item for item in found if item.text.strip()]
+    negatives = [_read(item, column, place) for item in items]
+    return [negative for negative in negatives if negative.text.strip()]
 
 
 def _read(item: Any, column: str, place: str) -> Negative:
     fields = item if isinstance(item, Mapping) else {"text": item}
-    title, text, pool = fields.get("title"), fields.get("text"), fields.get(POOL, 0)
-    for each in (title, text):
-        if each is not None and not isinstance(each, str | bytes):
-            raise Damaged(place, f"{column!r} has {each!r:.80}, not a text")
+    title, text, pool = fields.get("title"), fields.get("text"), fields.get("pool", 0)
+    for part in (title, text):
+        if part is not None and not isinstance(part, str | bytes):
+            raise Damaged(place, f"{column!r} has {part!r:.80}, not a text")
     if "text" not in fields or not isinstance(pool, int):
         raise Damaged(place, f'{column!r} has {item!r:.80}, not {{"title": ..., "text": ...}}')
     return Negative(as_utf8(title or ""), as_utf8(text or ""), pool)
@@ -100,22 +93,19 @@ def stack_negatives(
     fields: Mapping[str, FieldReader],
     values: Sequence[Sequence[Negative]],
 ) -> dict[str, Any]:
-    """The negatives of n records as arrays of a batch; their titles count where the field has some.
+    """Returns the negatives of n records as arrays of a batch, with titles if the field has some.
 
     Args:
-      sampling: K, and the field.
-      values: the negatives of each record, K at most.
+      values: at most K negatives per record.
 
     Returns:
-      `negatives`: {field: {ids int32 [n, K, L], mask bool [n, K, L]}}, empty texts where a record
-      has fewer; and `negatives_valid` bool [n, K], False for these.
+      `negatives`: {field: {ids int32 [n, K, L], mask bool [n, K, L]}}, filled up with empty texts;
+      and `negatives_valid` bool [n, K], False for these.
     """
     count, reader = sampling.count, fields[sampling.field]
-    padded = [[*found, *[None] * (count - len(found))] for found in values]
-    flat: list[Text | None] = []
-    for item in (item for row in padded for item in row):
-        flat.append(item and ((item.title, item.text) if reader.field.title else item.text))
-    arrays = reader.stack(flat)  # [n * K, L]
+    padded = [[*negatives, *[None] * (count - len(negatives))] for negatives in values]
+    titled = bool(reader.field.title)
+    arrays = reader.stack([x and x.as_text(titled) for row in padded for x in row])  # [n * K, L]
     shaped = {name: x.reshape(len(values), count, -1) for name, x in arrays.items()}
-    present = np.array([[item is not None for item in row] for row in padded], bool)
+    present = np.array([[x is not None for x in row] for row in padded], bool)
     return {"negatives": {sampling.field: shaped}, "negatives_valid": present}

@@ -1,4 +1,4 @@
-"""Which record comes at which position, and its random numbers: pure functions of integers."""
+"""Order of the records, and random numbers per record: pure functions of integers."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 class Order:
-    """Which record each position of a run is: another global shuffle in every epoch.
-
-    Raises:
-      UserError: no records or a negative seed.
-    """
+    """Maps each position of a run to a record: another global shuffle in every epoch."""
 
     def __init__(self, length: int, seed: int):
         import grain  # takes a second, which reading a config would pay
@@ -27,44 +23,44 @@ class Order:
         if seed < 0:
             raise UserError(f"seed {seed} is negative; use 0 or more.")
         self.length, self.seed = length, seed
-        # repeat() gives every epoch another shuffle; a position is looked up without those before.
+        # repeat() gives every epoch another shuffle; positions are looked up independently.
         self._shuffled = grain.MapDataset.range(length).seed(seed).shuffle().repeat()
 
     def record(self, position: int) -> tuple[int, int]:
-        """(epoch, record index) of a position; epoch = position // length."""
+        """Returns (epoch, record index) of a position; epoch = position // length."""
         return position // self.length, int(cast(int, self._shuffled[position]))
 
     def ids(self, start: int, count: int) -> list[int]:
-        """The record indices of positions start .. start + count - 1."""
+        """Returns the record indices of positions start .. start + count - 1."""
         return [self.record(position)[1] for position in range(start, start + count)]
 
     def digest(self, start: int, count: int) -> str:
-        """Twelve hex digits over `ids(start, count)`: whether two runs read the same records."""
+        """Returns twelve hex digits, equal if two runs read the same `ids(start, count)`."""
         return hashlib.sha256(np.array(self.ids(start, count), "<i8").tobytes()).hexdigest()[:12]
 
 
 def example_rng(seed: int, epoch: int, index: int, use: int = 0) -> np.random.Generator:
-    """The random numbers of one record in one epoch: Philox keyed by the three numbers.
+    """Returns the random numbers of one record in one epoch: Philox keyed by these integers.
 
     Streams never overlap: the index and the use are the highest words of the 256-bit counter.
 
     Args:
-      use: 0 for its example; others are further streams of the same record.
+      use: 0 for the example of the record; other values give further streams.
     """
     key = np.array([seed, epoch], np.uint64)
     counter = np.array([0, 0, use, index], np.uint64)
     return np.random.Generator(np.random.Philox(counter=counter, key=key))
 
 
-def stand_in(
+def replacements(
     source: "RecordSource", seed: int, epoch: int, index: int, tries: int
 ) -> Iterator[tuple[int, np.random.Generator]]:
-    """A record, then others of the same source that may take its place, with their random numbers.
+    """Yields a record, then others of the source that may replace it, with their random numbers.
 
-    All follows from the four numbers and which records are damaged, so that nothing else moves.
+    They depend on the arguments alone, so that a damaged record changes no other example.
     """
     yield index, example_rng(seed, epoch, index)
-    # A stream apart, which first says the stand-in and then what is drawn of that record.
+    # A separate stream: it selects the replacement, then draws from the selected record.
     rng = example_rng(seed, epoch, index, use=1)
     start, stop = source.span(index)
     for _ in range(tries - 1):

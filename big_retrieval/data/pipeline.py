@@ -1,9 +1,9 @@
-"""From records to batches. Everything follows from indices.
+"""From records to batches, as pure functions of indices.
 
-Position p of a run is a record: `Order.record(p)` is a pure function of (seed, p), batch k is made
-of positions k * B .. (k + 1) * B - 1, and all draws of an example come from (seed, epoch, record).
-So batches do not depend on processes, threads or worker processes, and a run resumes anywhere
-without any state but its step. Grain shuffles, reads ahead and runs the worker processes.
+Batch k contains the positions k * B .. (k + 1) * B - 1 of a run. `Order.record(p)`, the record at
+position p, is a pure function of (seed, p). All draws of an example come from (seed, epoch,
+record). So batches do not depend on processes, threads or worker processes, and a run resumes
+anywhere with its step as the only state. Grain shuffles, prefetches and runs the worker processes.
 """
 
 import contextlib
@@ -26,13 +26,7 @@ import numpy as np
 from absl import flags
 
 from big_retrieval.config import PairLabels, registry
-from big_retrieval.data.batches import (
-    NO_LABELS,
-    Batch,
-    FieldReader,
-    RecordSpec,
-    train_batch,
-)
+from big_retrieval.data.batches import NO_LABELS, Batch, FieldReader, RecordSpec, train_batch
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.eval_batches import eval_batch, eval_items
 from big_retrieval.data.fields.contents import ContentIds
@@ -44,19 +38,19 @@ from big_retrieval.runtime import activity as notes
 from big_retrieval.runtime import messages, screen
 
 log = logging.getLogger(__name__)
-DEAD = "Worker process was terminated unexpectedly"  # what grain says
-REPLACED = 3  # workers that may end in a row, without a batch in between
+DEAD = "Worker process was terminated unexpectedly"  # grain's message
+REPLACED = 3  # maximum number of workers that end in a row, without a batch in between
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What makes batches ahead of time, and who counts the damaged records in them.
+    """Settings of reading batches.
 
     Attributes:
-      threads: threads that make batches, in each process; 0: none, made when asked for.
-      workers: processes that make batches; 0: threads of this one.
-      prefetch: batches made ahead, in each process.
-      damage: counts damaged records; None: the first one is an error.
+      threads: threads per process that build batches; 0 builds a batch when it is requested.
+      workers: processes that build batches; 0 for threads of this process.
+      prefetch: batches to build ahead, per process.
+      damage: counter of damaged records; None raises at the first one.
     """
 
     threads: int = 2
@@ -65,9 +59,9 @@ class Reading:
     damage: Damage | None = None
 
     def batches(self, make: Callable[[int], Batch], start: int, stop: int) -> Iterator[Batch]:
-        """make(start), ..., make(stop - 1), in order."""
+        """Yields make(start), ..., make(stop - 1) in order."""
         batches = _iterate(make, start, stop, self)
-        return _unharmed(batches) if self.damage is None else self.damage.watch(batches)
+        return _raise_damaged(batches) if self.damage is None else self.damage.watch(batches)
 
 
 def train_batches(
@@ -84,34 +78,28 @@ def train_batches(
     contents: ContentIds | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
-    """This process's rows of the training batches start_batch .. stop_batch - 1.
+    """Yields rows of the training batches start_batch .. stop_batch - 1.
 
-    Of every record one text per text field is drawn; images get a random resized crop and are
-    mirrored with probability `flip`, unless a drawn text has a word that this makes untrue. Another
-    record, drawn from the damaged one's own random numbers, stands in for one that cannot be used.
+    Each text field gets one drawn text of the record. Images get a random resized crop and are
+    mirrored with probability `flip`, unless a drawn text has a word that this makes untrue. A
+    damaged record is replaced by another record, drawn with the random numbers of the first.
 
     Args:
-      batch_size: B, of the global batch.
-      rows: which of the B rows to load, [b].
-      start_batch: the first batch; batch k begins at position k * B.
-      stop_batch: behind the last batch.
-      labels: which columns say what a pair is and how much it counts.
-      negatives: the further documents that every pair brings; None: none.
-      contents: which ids rows get by what they hold; None: none.
-      reading: by what, and who counts damaged records.
+      batch_size: B of the global batch.
+      rows: indices of the rows to load, among the B rows, [b].
+      labels: columns of ids and scores.
+      contents: settings of ids by content; None for no ids.
 
     Yields:
-      Field name -> arrays as `FieldReader` says, `record` int64 [b] (record index) and `valid` bool
-      [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b];
-      with negatives what `negatives.stack_negatives` says; with contents what `ContentIds.shapes`
-      says.
+      Field name -> arrays of `FieldReader.stack`, `record` int64 [b] (record index) and `valid`
+      bool [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b];
+      with negatives the arrays of `stack_negatives`; with contents those of `ContentIds.shapes`.
 
     Raises:
-      UserError: a field does not fit the records, or too many are damaged. What the source raises
-        besides comes through as it is.
+      UserError: a field does not fit the records, or too many records are damaged.
     """
-    wanted = RecordSpec(dict(fields), labels, negatives, contents)
-    make = partial(train_batch, source, wanted, order, batch_size, np.asarray(rows))
+    spec = RecordSpec(dict(fields), labels, negatives, contents)
+    make = partial(train_batch, source, spec, order, batch_size, np.asarray(rows))
     return (reading or Reading()).batches(make, start_batch, stop_batch)
 
 
@@ -125,20 +113,19 @@ def eval_batches(
     items: np.ndarray | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
-    """One field of all records, in order and as it is: every image, or every text, once.
+    """Yields every image or every text of one field once, in order.
 
-    Images are resized and cropped centrally. The last batch is filled up with black images or empty
-    texts, and `valid` False. A damaged image is black too: it is there, and nothing finds it.
+    Images are resized and cropped at the center. Black images or empty texts with `valid` False
+    fill up the last batch. A damaged image is a black one with `valid` True.
 
     Args:
-      batch_size: B, of the global batch.
-      rows: which of the B rows to load, [b]; None: all.
-      items: from `eval_items`, if they are already computed.
-      reading: by what, and who counts damaged records.
+      batch_size: B of the global batch.
+      rows: indices of the rows to load, among the B rows, [b]; None for all.
+      items: result of `eval_items`, if it is already computed.
 
     Yields:
-      {field: arrays}, `record` int64 [b] (the record that the image or text belongs to, -1 where
-      there is none) and `valid` bool [b].
+      {field: arrays}, `record` int64 [b] (record index, -1 for filled-up rows) and `valid` bool
+      [b].
     """
     reader = fields[field]
     rows = np.arange(batch_size) if rows is None else np.asarray(rows)
@@ -147,8 +134,7 @@ def eval_batches(
     return (reading or Reading()).batches(make, 0, -(-len(items) // batch_size))
 
 
-def _unharmed(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Raises at the first damaged record."""
+def _raise_damaged(batches: Iterator[Batch]) -> Iterator[Batch]:
     for batch in batches:
         for _, place, why in batch.get("damaged", ()):
             raise Damaged(place, why)
@@ -156,7 +142,7 @@ def _unharmed(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 class Timed:
-    """An iterator that measures how long its user waits in next()."""
+    """An iterator that measures the seconds that its user waits in next()."""
 
     def __init__(self, batches: Iterator[Batch]):
         self._batches = batches
@@ -174,12 +160,12 @@ class Timed:
             self.seconds += time.perf_counter() - start
 
     def lap(self) -> float:
-        """Seconds waited since the last call of `lap`."""
+        """Returns the seconds waited since the last call."""
         waited, self._lap = self.seconds - self._lap, self.seconds
         return waited
 
     def close(self) -> None:
-        """Stops reading ahead."""
+        """Stops prefetching."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()
@@ -188,10 +174,9 @@ class Timed:
 def _iterate(
     make: Callable[[int], Batch], start: int, stop: int, reading: Reading
 ) -> Iterator[Batch]:
-    """make(start), ..., make(stop - 1), in order and ahead of time.
+    """Yields make(start), ..., make(stop - 1) in order and ahead of time.
 
-    A worker process that is killed is replaced: a batch is a function of its number, so that new
-    workers go on with the first one that was not delivered, and the order stays as it was.
+    New workers replace a killed one, and continue with the first batch that was not delivered.
     """
     deaths = 0
     while start < stop:
@@ -202,45 +187,44 @@ def _iterate(
                     yield batch
                     start, deaths = start + 1, 0
                 return
-            except RuntimeError as problem:
-                if DEAD not in str(problem):
+            except RuntimeError as error:
+                if DEAD not in str(error):
                     raise
                 deaths += 1
-                _tell_of_death(str(problem), _last_words(folder), start, deaths)
+                _report_death(str(error), _last_places(folder), start, deaths)
             finally:
                 iterator.close()
                 if reading.workers:
-                    # The last batch is in shared memory, and grain's frames hold it in a cycle with
-                    # their StopIteration; at the end of the process it cannot be freed any more.
+                    # The last batch is in shared memory, in a reference cycle of grain's frames
+                    # and their StopIteration; at the end of the process it is too late to free it.
                     gc.collect()
 
 
-def _last_words(folder: Path | None) -> str:
-    """What the workers that are gone were reading, as a part of a sentence; "" if unknown."""
+def _last_places(folder: Path | None) -> str:
+    """Returns " while it read ..." with the records that dead workers were reading, if known."""
     alive = {str(child.pid) for child in multiprocessing.active_children()}
     try:
-        known = sorted(folder.iterdir()) if folder is not None else []
-    except OSError:  # whoever cleans up /tmp has removed the folder
-        known = []
-    gone = [path for path in known if path.name not in alive]
-    places = [note.place for path in gone for note in notes.published(path)]
+        files = sorted(folder.iterdir()) if folder is not None else []
+    except OSError:  # a clean-up of /tmp has removed the folder
+        files = []
+    dead = [path for path in files if path.name not in alive]
+    places = [note.place for path in dead for note in notes.published(path)]
     return f" while it read {' or '.join(places[:4])}" if places else ""
 
 
-def _tell_of_death(problem: str, place: str, batch: int, deaths: int) -> None:
-    """Warns of a worker that ended."""
-    found = re.search(r"exit code (-?\d+)", problem)
-    code = int(found[1]) if found else 0
+def _report_death(reason: str, place: str, batch: int, deaths: int) -> None:
+    match = re.search(r"exit code (-?\d+)", reason)
+    code = int(match[1]) if match else 0
     with contextlib.suppress(ValueError):
         code = signal.Signals(-code).name if code < 0 else code
-    what = f"a data worker was ended ({code}){place}"
+    message = f"a data worker died ({code}){place}"
     if deaths > REPLACED:
         raise UserError(
-            f"{what}, and so were {deaths - 1} before it: the machine has too little memory for "
-            "config.loader.workers and config.loader.prefetch, which can be lowered, or a decoder "
-            "crashes on that record, which can be left out."
+            f"{message}, and so did {deaths - 1} before it. If memory is short, lower "
+            "config.loader.workers and config.loader.prefetch. If a decoder crashes on that "
+            "record, remove the record."
         )
-    log.warning(f"{what}; new workers go on with batch {batch:,}")
+    log.warning(f"{message}; new workers continue with batch {batch:,}")
 
 
 def _ahead(
@@ -250,14 +234,13 @@ def _ahead(
     reading: Reading,
     folder: Path | None,
 ) -> Any:
-    """Grain's iterator over make(start), ..., make(stop - 1)."""
+    """Returns grain's iterator over make(start), ..., make(stop - 1)."""
     threads = reading.threads
-    # Grain uses no more threads than its buffer has places.
-    size = max(reading.prefetch, threads, 1)
-    ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=size)
-    batches = grain.MapDataset.range(start, stop).map(make).to_iter_dataset(ahead)
+    size = max(reading.prefetch, threads, 1)  # grain uses at most this many threads
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=size)
+    batches = grain.MapDataset.range(start, stop).map(make).to_iter_dataset(options)
     if reading.workers:
-        if not flags.FLAGS.is_parsed():  # grain hands the flags on to its workers
+        if not flags.FLAGS.is_parsed():  # grain passes the flags to its workers
             flags.FLAGS.mark_as_parsed()
         batches = batches.mp_prefetch(
             grain.MultiprocessingOptions(num_workers=reading.workers, per_worker_buffer_size=1),
@@ -273,11 +256,11 @@ def _begin_worker(
     worker: int,
     workers: int,
 ) -> None:
-    """Makes a worker process say what it reads, and end when the run's process is gone."""
-    registry.make_importable(modules)  # of users' sources and fields
-    screen.guard(log=True)  # a warning that nobody can read is no damage of a record
+    """Sets up a worker process: it publishes what it reads, and ends with the run's process."""
+    registry.make_importable(modules)  # modules of custom sources and fields
+    screen.guard(log=True)  # a warning that cannot be printed does not damage a record
     messages.show(**shown)
-    with contextlib.suppress(OSError):  # no room: then its notes stay unknown
+    with contextlib.suppress(OSError):  # on a full disk, its notes stay unknown
         if folder is not None:
             notes.publish(folder / str(os.getpid()))
     parent = multiprocessing.parent_process()

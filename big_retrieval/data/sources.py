@@ -2,7 +2,7 @@
 
 A record is a dict from column name to value: an image as uint8 [H, W, 3] or `decoding.Encoded`, one
 text as str, several as a tuple of str, numbers as int or float. Several threads and (pickled)
-processes read a source by index, so that `source[i]` must be a pure function of `i`.
+processes read a source by index, so `source[i]` must be a pure function of `i`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ class RecordSource:
 
     Attributes:
       name: short name for logs and record ids.
-      classes: label column -> names of its classes; the column holds indices into them.
-      prompts: label column -> prompts, in which {} stands for a class name.
+      classes: label column -> names of its classes; the column contains indices into them.
+      prompts: label column -> prompts with {} for the class name.
     """
 
     name: str
@@ -46,11 +46,7 @@ class RecordSource:
         raise NotImplementedError
 
     def __getitem__(self, index: int) -> Record:
-        """Returns record `index`, 0 <= index < len; called from several threads.
-
-        Raises:
-          Damaged: this record cannot be used.
-        """
+        """Returns record `index`; raises `Damaged` if it cannot be used. Threads call this."""
         raise NotImplementedError
 
     def check_index(self, index: int) -> None:
@@ -63,35 +59,25 @@ class RecordSource:
         return f"{self.name}, record {index}"
 
     def value(self, index: int, column: str) -> Any:
-        """Returns one value of a record, if possible without reading its images.
-
-        Raises:
-          UserError: there is no such column.
-        """
+        """Returns one value of a record, if possible without reading its images."""
         return column_of(self[index], column, self.name)
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """Returns the texts of one record.
-
-        Raises:
-          Damaged: it has none.
-          UserError: there is no such column.
-        """
+        """Returns the texts of one record; raises `Damaged` if it has none."""
         return as_texts(self.value(index, column), column, self.place(index))
 
     def title(self, index: int, column: str) -> Any:
-        """Returns the title, or the titles, of one record; None if it lacks the column."""
+        """Returns the title or titles of one record; None for a damaged record."""
         try:
             return value_of(self, index, column)
         except Damaged:
             return None
 
     def cell(self, index: int, column: str) -> Any:
-        """Returns the image of a record as its file stores it: a path, bytes or pixels.
+        """Returns the path, bytes or pixels of a record's image; None if unsupported.
 
-        Opens no image file. Returns None if the source does not support it.
+        Opens no image file.
         """
-        del index, column
         return None
 
     def captions(self) -> Iterator[str]:
@@ -99,8 +85,7 @@ class RecordSource:
         return iter(())
 
     def span(self, index: int) -> tuple[int, int]:
-        """Returns the range of records, one of which may replace a damaged one."""
-        del index
+        """Returns the range (start, stop) of records that may replace a damaged record."""
         return 0, len(self)
 
     def order(self, seed: int) -> Order:
@@ -113,7 +98,7 @@ class TextRecords(RecordSource):
 
     Args:
       texts: record i is {column: (texts[i],)}.
-      titles: titles of the texts, returned for any column; empty for none.
+      titles: one per text, the same for any column; empty for no titles.
     """
 
     def __init__(
@@ -134,11 +119,10 @@ class TextRecords(RecordSource):
         return {self._column: (self._texts[index],)}
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """Returns the text of one record, even if it is empty: n texts give n results."""
+        """Returns the text of one record, even an empty text: n texts give n results."""
         return (as_utf8(self._texts[index]),)
 
     def title(self, index: int, column: str) -> str:
-        """Returns the title of one record; empty for none."""
         return self._titles[index] if self._titles else ""
 
     def captions(self) -> Iterator[str]:
@@ -146,12 +130,7 @@ class TextRecords(RecordSource):
 
 
 def make_source(config: "Source") -> RecordSource:
-    """Opens a source of records.
-
-    Raises:
-      UserError: its files are missing (the message says how to get them), or a user's source
-        builds something else.
-    """
+    """Opens a source of records; raises a UserError if files are missing."""
     source = config.build()
     if not isinstance(source, RecordSource):
         raise UserError(
@@ -162,14 +141,10 @@ def make_source(config: "Source") -> RecordSource:
 
 
 def column_of(record: Record, column: str, source: str) -> Any:
-    """Returns the value of a column.
-
-    Raises:
-      UserError: the record has no such column.
-    """
+    """Returns the value of a column; raises a UserError if the record has no such column."""
     if column not in record:
-        known = ", ".join(sorted(record))
-        raise UserError(f"{source}: records have no column {column!r}; they have {known}.")
+        columns = ", ".join(sorted(record))
+        raise UserError(f"{source}: records have no column {column!r}; they have {columns}.")
     return record[column]
 
 
@@ -183,10 +158,7 @@ def is_absent(value: Any) -> bool:
 
 
 def as_texts(value: Any, column: str, place: str) -> tuple[str, ...]:
-    """Returns one or several texts as a tuple, without empty ones.
-
-    Args:
-      value: a text or a sequence of texts; bytes are UTF-8.
+    """Returns one or several texts (bytes are UTF-8) as a tuple, without empty texts.
 
     Raises:
       Damaged: the value is something else, or all texts are empty.
@@ -231,11 +203,8 @@ def cell_of(source: RecordSource, index: int, column: str) -> Any:
 
 
 def evenly_spaced(count: int, most: int) -> np.ndarray:
-    """Returns at most `most` indices below `count`, evenly spaced from 0 to the last.
+    """Returns min(count, most) ascending indices, int64, evenly spaced from 0 to count - 1.
 
-    Runs store digests of these records, so that other indices would make them invalid.
-
-    Returns:
-      int64 [min(count, most)], ascending.
+    Runs store digests of the records at these indices, so the indices must never change.
     """
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))

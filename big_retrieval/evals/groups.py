@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.fields.contents import of_text
+from big_retrieval.data.fields.contents import text_key
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.sources import RecordSource, value_of
@@ -149,5 +149,5 @@ def distinct(source: RecordSource, reader: FieldReader, groups: np.ndarray) -> n
     for record, index in eval_items(source, reader).tolist():
         if record != last:
             last, texts = record, source_texts(source, record, reader)
-        first.setdefault((int(groups[record]), of_text(texts[index])), (record, index))
+        first.setdefault((int(groups[record]), text_key(texts[index])), (record, index))
     return np.array(list(first.values()), np.int64).reshape(-1, 2)

@@ -14,12 +14,12 @@ SYMBOL = r"[^\p{Z}\p{C}]"  # any other visible character
 
 @dataclass(frozen=True)
 class QueryResults:
-    """Ranking of a query; all numbers are indices in the `Task`.
+    """Ranking of a query; all documents are indices in the `Task`.
 
     Attributes:
-      documents: indices, best first, [n].
-      scores: their scores, [n].
-      right: indices of the relevant documents of this query and of other queries with its text.
+      documents: documents [n], best first.
+      scores: scores of the documents [n].
+      right: relevant documents of this query and of other queries with its text.
       best_right: best score of a relevant document; NaN if unknown.
     """
 
@@ -45,45 +45,46 @@ def choose(
     text_of: Callable[[int], str],
     answers: Sequence[str],
     dropped: Counter[str],
-    itself: Callable[[int], bool] = lambda number: False,
+    itself: Callable[[int], bool] = lambda document: False,
 ) -> list[Chosen]:
     """Returns the hard negatives of a query, best first.
 
-    It leaves out relevant documents, the query itself, documents with the text of a relevant
-    document or of an earlier negative, documents whose scores are too high, and documents that
-    contain an answer (as DPR's evaluation decides).
+    Leaves out relevant documents, the query itself, documents with the text of a relevant document
+    or of an earlier negative, documents whose scores are too high, and documents that contain an
+    answer (as DPR's evaluation decides).
 
     Args:
       text_of: title and text of a document.
-      answers: known answers to the query.
       dropped: counts the documents left out, by reason.
       itself: returns True if a document is the query.
     """
     limit = ceiling(results.best_right, options)
-    known = {_key(text_of(number)) for number in results.right}
+    keys = {_key(text_of(document)) for document in results.right}
     answer_words = [words_of(answer) for answer in answers]
     chosen: list[Chosen] = []
     candidates = 0  # to skip the first ones
-    for rank, (number, score) in enumerate(zip(results.documents, results.scores, strict=True), 1):
+    for rank, (document, score) in enumerate(
+        zip(results.documents, results.scores, strict=True), 1
+    ):
         if options.count and len(chosen) == options.count and not options.draw:
             break
-        if number in results.right or itself(number):
-            dropped["right" if number in results.right else "the query itself"] += 1
+        if document in results.right or itself(document):
+            dropped["right" if document in results.right else "the query itself"] += 1
             continue
         candidates += 1
-        text = text_of(number)
+        text = text_of(document)
         reason = (
             "first ranks" if candidates <= options.skip
             else "score too near" if not score <= limit
-            else "same text" if _key(text) in known
+            else "same text" if _key(text) in keys
             else "answer inside" if has_answer(text, answer_words)
             else ""
         )  # fmt: skip
         if reason:
             dropped[reason] += 1
             continue
-        known.add(_key(text))
-        chosen.append(Chosen(number, score, rank))
+        keys.add(_key(text))
+        chosen.append(Chosen(document, score, rank))
     if not options.draw or not options.count or len(chosen) <= options.count:
         return chosen
     rng = np.random.default_rng([options.seed, results.query])
@@ -112,14 +113,12 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def has_answer(text: str, answers: Sequence[tuple[str, ...]]) -> bool:
-    """Returns True if a text contains all words (`words_of`) of an answer in a row.
+    """Returns True if a text contains the words (`words_of`) of an answer in a row.
 
-    An answer without words is in no text.
+    Answers without words do not count.
     """
     answers = [answer for answer in answers if answer]
-    if not answers:
-        return False
-    words = words_of(text)
+    words = words_of(text) if answers else ()
     indices: dict[str, list[int]] = {}
     for index, word in enumerate(words):
         indices.setdefault(word, []).append(index)

@@ -1,4 +1,4 @@
-"""Mines hard negatives into a file; a stopped command resumes when it is repeated."""
+"""Mines hard negatives into a file; repeating a stopped command resumes it."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import progress_bar
 
 log = logging.getLogger(__name__)
-QUERIES = 1024  # searched at a time
+QUERIES = 1024  # queries per search
 
 
 def mine(
@@ -32,29 +32,28 @@ def mine(
     depth: int,
     out: Path,
 ) -> None:
-    """Writes the hard negatives of every query that has a relevant document.
+    """Writes the hard negatives of every query that has a relevant document, in DPR's form.
 
     Args:
       depth: number of documents to search for each query.
-      out: the file, in DPR's form.
     """
     queries = np.array([n for n, right in enumerate(task.right) if right], np.int64)
     log.info(f"{len(queries):,} queries, {len(task.documents):,} documents")
-    determines = {
+    settings = {
         "searcher": searcher.fingerprint,
         "config": schema.to_plain(config),
         "data": data_fingerprints(task),
         "depth": depth,
         **dataclasses.asdict(options),
     }
-    with AppendedFile(out, determines) as file:
-        done = int(file.noted.get("queries", 0))
+    with AppendedFile(out, settings) as file:
+        finished = int(file.noted.get("queries", 0))
         counts = Counter({int(n): times for n, times in file.noted.get("counts", {}).items()})
         dropped = Counter[str](file.noted.get("dropped", {}))
-        if done:
-            log.info(f"resuming after the {done:,} queries in {out}.partial")
-        with progress_bar("queries", len(queries) - done) as progress:
-            for start in range(done, len(queries), QUERIES):
+        if finished:
+            log.info(f"resuming after the {finished:,} queries in {out}.partial")
+        with progress_bar("queries", len(queries) - finished) as progress:
+            for start in range(finished, len(queries), QUERIES):
                 part = queries[start : start + QUERIES]
                 rows = [*_rows(task, searcher, part, options, depth, dropped)]
                 counts.update(len(row["hard_negative_ctxs"]) for row in rows)
@@ -71,11 +70,11 @@ def mine(
     if dropped:
         reasons = (f"{times:,} x {reason}" for reason, times in dropped.most_common())
         log.info(f"skipped: {'; '.join(reasons)}")
-    log.info(f"written to {out}; to train on it: {' '.join(training(config, out))}")
+    log.info(f"written to {out}; to train on it: {' '.join(training_flags(config, out))}")
 
 
-def training(config: Config, out: Path) -> list[str]:
-    """Returns the flags that make a config train on the written file."""
+def training_flags(config: Config, out: Path) -> list[str]:
+    """Returns the flags with which a config trains on the written file."""
     keys = ["data.type=dpr", f"data.path={out}", f"negatives.count={config.negatives.count or 1}"]
     for name, field in config.encoded.items():
         column = "query" if field.side == "query" else "text"
@@ -93,27 +92,27 @@ def _rows(
     depth: int,
     dropped: Counter[str],
 ) -> Iterator[dict[str, Any]]:
-    """Yields the rows of queries in DPR's form; counts what is left out, by reason."""
+    """Yields the rows of queries in DPR's form; counts what it leaves out, by reason."""
     documents, scores, best_right = searcher.search(queries, min(depth, len(task.documents)))
-    for index, number in enumerate(queries.tolist()):
-        question, answers = task.question(number), task.answers(number)
+    for row, query in enumerate(queries.tolist()):
+        question, answers = task.question(query), task.answers(query)
         if not question:
             dropped["query without a text"] += 1
             continue
-        present = documents[index] >= 0
+        is_present = documents[row] >= 0
         results = QueryResults(
-            number,
-            documents[index][present].tolist(),
-            scores[index][present].tolist(),
-            task.right_of_text[number],
-            float(best_right[index]),
+            query,
+            documents[row][is_present].tolist(),
+            scores[row][is_present].tolist(),
+            task.right_of_text[query],
+            float(best_right[row]),
         )
-        itself = functools.partial(task.itself, number)
+        itself = functools.partial(task.itself, query)
         chosen = choose(results, options, task.whole_text, answers, dropped, itself)
         yield {
             "question": question,
             "answers": list(answers),
-            "positive_ctxs": [_passage(task, document) for document in task.right[number]],
+            "positive_ctxs": [_passage(task, document) for document in task.right[query]],
             "negative_ctxs": [],
             "hard_negative_ctxs": [
                 {**_passage(task, hit.document), "score": round(hit.score, 6), "rank": hit.rank}

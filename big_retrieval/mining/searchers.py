@@ -22,8 +22,8 @@ from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.mining.task import Task, make_task
 
-PAIRS = 4096  # scored at a time
-CHUNK = 256  # queries that are scored against all documents at a time
+PAIRS = 4096  # pairs to score at a time
+CHUNK = 256  # queries to score with all documents at a time
 
 
 class CandidateSearcher(Protocol):
@@ -36,16 +36,13 @@ class CandidateSearcher(Protocol):
     fingerprint: str
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the best documents of queries, best first.
+        """Returns the best documents of queries [q], best first.
 
-        Args:
-          queries: query indices [q].
-          depth: maximum number of documents per query.
+        BM25 and lexical models return only documents that share a word with the query.
 
         Returns:
-          Document indices [q, depth], -1 after the last one (BM25 and lexical models return only
-          documents that share a word with the query); their scores [q, depth]; and the best score
-          of each query's relevant documents [q], NaN if none has a score.
+          Document indices [q, depth], -1 after the last document; their scores [q, depth]; and the
+          best score of each query's relevant documents [q], NaN if unknown.
         """
         ...
 
@@ -60,7 +57,7 @@ class WordSearcher:
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         texts = side_texts(self._task.queries, self._columns["query"], queries)
-        right = [self._task.right[number] for number in queries.tolist()]
+        right = [self._task.right[query] for query in queries.tolist()]
         return self._index.search(texts, depth, right)
 
 
@@ -81,51 +78,50 @@ class ModelSearcher:
         self.fingerprint = params_sha256(weights)
         source_encoder = SourceEncoder(encoder, weights, reading)
 
-        def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:
-            weighting = {n: f.weight for n, f in config.fields.items() if f.side == name}
-            found = source_encoder.encode_fields(source, {n: readers[n] for n in weighting})
-            fields = average(
-                self._topology, found.embeddings, weighting, found.present, overwrite=True
+        def encode(side: str, source: Any) -> tuple[Embeddings, np.ndarray]:
+            weights = {n: f.weight for n, f in config.fields.items() if f.side == side}
+            fields = source_encoder.encode_fields(source, {n: readers[n] for n in weights})
+            embeddings = average(
+                self._topology, fields.embeddings, weights, fields.present, overwrite=True
             )
-            return fields, found.any(weighting)
+            return embeddings, fields.any(weights)
 
-        self._queries, self._has_query = side("query", task.queries)
-        self._documents, self._has_document = side("document", task.documents)
+        self._queries, self._has_query = encode("query", task.queries)
+        self._documents, self._has_document = encode("document", task.documents)
         self._present = np.flatnonzero(self._has_document)
-        # Once: laying them out takes longer than searching for some queries.
+        # Created once: laying out the documents takes longer than searching for some queries.
         is_complete = len(self._present) == len(task.documents)
         findable = self._documents if is_complete else self._documents[self._present]
         score = self._topology.score
         self._scorer = DocumentScorer(findable, score=score, encoder=encoder, chunk=CHUNK)
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        found, scores = self._scorer.best(self._queries[queries], depth)
-        present = self._has_query[queries][:, None]  # [q, 1]
+        hits, scores = self._scorer.best(self._queries[queries], depth)
+        is_hit = self._has_query[queries][:, None]  # [q, 1]
         if scipy.sparse.issparse(self._queries):
-            present = present & (scores > 0)  # documents that share a word with the query
-        found = np.where(present, self._present[found], -1)
-        return found, scores, self._right(queries)
+            is_hit = is_hit & (scores > 0)  # documents that share a word with the query
+        return np.where(is_hit, self._present[hits], -1), scores, self._right(queries)
 
     def _right(self, queries: np.ndarray) -> np.ndarray:
         """Returns the best score of the relevant documents of queries [q]."""
         pairs = np.array(
             [
-                (place, document)
-                for place, number in enumerate(queries.tolist())
-                for document in self._task.right[number]
+                (row, document)
+                for row, query in enumerate(queries.tolist())
+                for document in self._task.right[query]
                 if self._has_document[document]
             ],
             np.int64,
         ).reshape(-1, 2)
         out = np.full(len(queries), np.nan)
         for start in range(0, len(pairs), PAIRS):
-            places, documents = pairs[start : start + PAIRS].T
-            a, b = self._queries[queries[places]], self._documents[documents]
-            if scipy.sparse.issparse(a):  # of lexical fields
+            rows, documents = pairs[start : start + PAIRS].T
+            a, b = self._queries[queries[rows]], self._documents[documents]
+            if scipy.sparse.issparse(a):  # lexical fields
                 scores = a.multiply(b).sum(axis=1)
             else:
                 scores = self._topology.paired(jnp.asarray(a), jnp.asarray(b))
-            np.fmax.at(out, places, np.asarray(scores, np.float64))
+            np.fmax.at(out, rows, np.asarray(scores, np.float64))
         return out
 
 

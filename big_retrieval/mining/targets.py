@@ -1,7 +1,7 @@
 """Targets of losses: a vector for every caption of a data set, such as from a sentence encoder.
 
-The .npy file has float32 [captions, D], in the order of the records and of the captions in each.
-The file `.texts.json` next to it has the number and the hash of the captions, which training
+The .npy file contains float32 [captions, D], in the order of the records and of their captions. The
+file `.texts.json` next to it contains the number and the hash of the captions, which training
 compares with its captions (`data.fields.arrays`).
 """
 
@@ -27,6 +27,7 @@ from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.io.appended import AppendedFile
 from big_retrieval.io.npy import header
 from big_retrieval.io.regular import read_text
+from big_retrieval.mining.task import as_one
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import progress_bar
 
@@ -34,26 +35,22 @@ if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
 log = logging.getLogger(__name__)
-CHUNK = 1024  # captions per chunk; a killed process continues after its last chunk
+CHUNK = 1024  # captions per chunk; a restarted process continues after the last chunk
 Rows = Callable[[int, int], np.ndarray]  # (start, stop) of captions -> [stop - start, D]
 
 
 def captions_of_files(patterns: str, column: str) -> list[Text]:
-    """Reads all captions of files, in order.
+    """Reads a column of texts, or of lists of texts, of files.
 
     Args:
       patterns: paths, glob patterns or {00..99} ranges, separated by commas.
-      column: column with a text or a list of texts.
     """
     table, _ = open_files.table_of(open_files.files_of_flag("data", patterns))
     return _captions(Records(table, image=(), text=column), TextField(column=TEXT))
 
 
 def captions_of_config(config: Config, field: str) -> list[Text]:
-    """Reads all captions of a text field from a config's training records, in their order.
-
-    Files of the config's targets may be missing.
-    """
+    """Reads the captions of a text field from the training records; target files may be missing."""
     errors = itertools.chain(
         out_of_range(config.data, "config.data"), config.data.check("config.data")
     )
@@ -71,40 +68,33 @@ def _captions(source: Any, field: Any) -> list[Text]:
     return texts
 
 
-def text_field(config: Config, wanted: str = "") -> str:
-    """Returns the text field of the targets.
+def text_field(config: Config, name: str = "") -> str:
+    """Returns the text field of the targets in the config of the run to train.
 
     Args:
-      config: config of the run to train.
-      wanted: name of the field; "" for the field that a target is aligned with, or the only one.
+      name: the field; empty for the field that a target is aligned with, or the only text field.
     """
-    texts = [name for name, part in config.fields.items() if part.modality == "text"]
-    if wanted in texts:
-        return wanted
-    if wanted:
-        choices = ", ".join(texts) or "none"
-        raise UserError(f"--field is {wanted!r}. Text fields of the config: {choices}.")
-    aligned = {getattr(part, "aligned_with", "") for part in config.fields.values()} & set(texts)
-    for names in (list(aligned), texts):
+    texts = [key for key, field in config.fields.items() if field.modality == "text"]
+    aligned = {getattr(field, "aligned_with", "") for field in config.fields.values()} & set(texts)
+    if name in texts:
+        return name
+    for names in () if name else (list(aligned), texts):
         if len(names) == 1:
             return names[0]
-    raise UserError(f"Add --field. Text fields of the config: {', '.join(texts) or 'none'}.")
+    mistake = f"--field is {name!r}" if name else "Add --field"
+    raise UserError(f"{mistake}. Text fields of the config: {', '.join(texts) or 'none'}.")
 
 
 def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, name: str) -> int:
-    """Writes a model's embeddings of captions; continues where a killed process stopped.
+    """Writes a sentence encoder's embeddings of captions, class tokens concatenated; returns D.
 
-    The class tokens of a caption are concatenated. The batches do not depend on interruptions, so
-    that the file is bit-identical on the same devices.
+    A restarted process continues. The batches do not depend on interruptions, so the file is
+    bit-identical on the same devices.
 
     Args:
-      model: a sentence encoder.
-      field: its text field.
-      out: the .npy file.
+      field: text field of the model.
+      out: .npy file to write.
       name: name of the model, for messages.
-
-    Returns:
-      D.
     """
     if model.encoder.terms(field) is not None:
         raise UserError(
@@ -119,7 +109,7 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
 
     config, sha256 = model.config, params_sha256(model.weights)
     part = config.fields[field]
-    determines = {
+    settings = {
         "parameters": sha256,
         "field": schema.to_plain(part),
         "tower": schema.to_plain(config.towers[part.tower]),
@@ -127,20 +117,17 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
         "tokenizer": hashlib.sha256(model.tokenizer.to_json().encode()).hexdigest(),
         "batch_size": model.encoder.batch_size,
     }
-    return _write(out, texts, rows, determines, {"encoder": name, "params_sha256": sha256})
+    return _write(out, texts, rows, settings, {"encoder": name, "params_sha256": sha256})
 
 
 def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
-    """Copies vectors from another program after checking that they belong to the captions.
+    """Copies another program's vectors after checking that they belong to the data; returns D.
 
     Args:
-      vectors: an .npy file with floats [captions, D].
-      captions: a UTF-8 text file with the captions of the vectors, one per line.
-      texts: the captions of the data.
-      out: the .npy file.
-
-    Returns:
-      D.
+      vectors: .npy file with floats [captions, D].
+      captions: UTF-8 text file with the captions of the vectors, one per line.
+      texts: captions of the data.
+      out: .npy file to write.
     """
     if Path(vectors).resolve() == out.resolve():
         raise UserError(f"--vectors and --out are both {vectors}. Choose another --out.")
@@ -164,14 +151,14 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
                 f"{label} has {count:,} rows, but the data have {len(texts):,} captions. Create it "
                 "from all captions of all records, in their order."
             )
-    for number, (line, text) in enumerate(zip(lines, texts, strict=True), 1):
+    for index, (line, text) in enumerate(zip(lines, texts, strict=True), 1):
         if line.split() != as_one(text).split():  # a caption may contain a line feed
             raise UserError(
-                f"--captions {captions}, line {number}, is {line!r:.80}, but this caption of "
+                f"--captions {captions}, line {index}, is {line!r:.80}, but this caption of "
                 f"the data is {as_one(text)!r:.80}. Sort the vectors in the order of the data."
             )
     stat = Path(vectors).stat()
-    determines = {
+    settings = {
         "vectors": str(Path(vectors).absolute()),
         "bytes": stat.st_size,
         "changed": stat.st_mtime_ns,
@@ -180,29 +167,29 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
     def rows(start: int, stop: int) -> np.ndarray:
         return open_store(vectors)[start:stop]
 
-    return _write(out, texts, rows, determines, {"vectors": vectors})
+    return _write(out, texts, rows, settings, {"vectors": vectors})
 
 
 def _write(
     out: Path,
     texts: Sequence[Text],
     rows: Rows,
-    determines: Mapping[str, Any],
+    settings: Mapping[str, Any],
     origin: Mapping[str, Any],
 ) -> int:
     """Writes float32 rows chunk by chunk, then the hash of their texts; returns D.
 
     Args:
-      determines: values that must be equal to continue a killed process.
+      settings: values that must be equal to continue.
       origin: values to store with the hash; messages show the first one.
     """
-    settings = {**determines, "texts": texts_sha256(texts), "count": len(texts), "chunk": CHUNK}
+    settings = {**settings, "texts": texts_sha256(texts), "count": len(texts), "chunk": CHUNK}
     with AppendedFile(out, settings) as file:
-        done = int(file.noted.get("captions", 0))
-        if done:
-            log.info(f"resuming after the {done:,} captions in {out}.partial")
-        progress = progress_bar("captions", len(texts) - done)
-        for start in range(done, len(texts), CHUNK):
+        finished = int(file.noted.get("captions", 0))
+        if finished:
+            log.info(f"resuming after the {finished:,} captions in {out}.partial")
+        progress = progress_bar("captions", len(texts) - finished)
+        for start in range(finished, len(texts), CHUNK):
             stop = min(start + CHUNK, len(texts))
             vectors = np.ascontiguousarray(rows(start, stop), "<f4")  # [stop - start, D]
             is_bad = ~np.isfinite(vectors).all(axis=1)
@@ -224,12 +211,7 @@ def _write(
         return int(file.noted["width"])
 
 
-def as_one(text: Text) -> str:
-    """Joins a text and its title, if any."""
-    return text if isinstance(text, str) else " ".join(filter(None, text))
-
-
-def training(config: Config | None, field: str, out: Path, width: int) -> str:
+def training_flags(config: Config | None, field: str, out: Path, width: int) -> str:
     """Returns the flags, or the line of a config file, with which training reads the targets.
 
     Args:
@@ -237,15 +219,15 @@ def training(config: Config | None, field: str, out: Path, width: int) -> str:
       field: text field of the targets.
       width: D.
     """
-    parts = {} if config is None else config.fields
-    targets = [name for name, part in parts.items() if getattr(part, "aligned_with", "") == field]
+    fields = {} if config is None else config.fields
+    targets = [name for name, x in fields.items() if getattr(x, "aligned_with", "") == field]
     if len(targets) != 1:
         return (
             f"c.fields.target = recipe.entry(config.ArrayField(), shape=({width},), "
             f"aligned_with={field!r}, file={str(out)!r})"
         )
-    path, part = f"--config.fields.{targets[0]}", parts[targets[0]]
+    path, target = f"--config.fields.{targets[0]}", fields[targets[0]]
     flags = [f"{path}.file={out}", f"{path}.shape=({width},)"]
-    flags += [f"{path}.generated=False"] if getattr(part, "generated", False) else []
-    flags += [f"{path}.column="] if part.column else []
+    flags += [f"{path}.generated=False"] if getattr(target, "generated", False) else []
+    flags += [f"{path}.column="] if target.column else []
     return " ".join(map(shlex.quote, flags))

@@ -14,9 +14,9 @@ import numpy as np
 from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.config.sources import Source
 from big_retrieval.data.build import make_readers, make_source
-from big_retrieval.data.fields.contents import of_text
+from big_retrieval.data.fields.contents import text_key
 from big_retrieval.data.fields.reader import FieldReader
-from big_retrieval.data.fields.texts import source_texts
+from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.views import renamed
@@ -35,15 +35,13 @@ NEGATIVES, ANSWERS = "negatives", "answers"  # columns
 
 @dataclass(frozen=True)
 class Task:
-    """Queries and documents.
+    """Queries and documents, by index.
 
     Attributes:
-      queries: a record per query.
-      documents: a record per document.
-      right: document indices of the relevant documents of each query, best first.
+      right: relevant documents of each query, best first.
       query: reader of the queries' texts.
       document: reader of the documents' texts.
-      judged: a query and a document with one id are the same, as in BEIR's ArguAna.
+      judged: True if a query and a document with one id are the same, as in BEIR's ArguAna.
     """
 
     queries: RecordSource
@@ -53,38 +51,37 @@ class Task:
     document: FieldReader
     judged: bool = False
 
-    def text(self, number: int) -> tuple[str, str]:
+    def text(self, document: int) -> tuple[str, str]:
         """Returns title and text of a document; empty if missing."""
         try:
-            found = source_texts(self.documents, number, self.document)[0]
+            text = source_texts(self.documents, document, self.document)[0]
         except Damaged:
             return "", ""
-        return ("", found) if isinstance(found, str) else found
+        return ("", text) if isinstance(text, str) else text
 
-    def whole_text(self, number: int) -> str:
+    def whole_text(self, document: int) -> str:
         """Returns title and text of a document, joined."""
-        return " ".join(self.text(number))
+        return " ".join(self.text(document))
 
-    def question(self, number: int) -> str:
+    def question(self, query: int) -> str:
         """Returns the text of a query, with its title if it has one; empty if missing."""
         try:
-            found = source_texts(self.queries, number, self.query)[0]
+            return as_one(source_texts(self.queries, query, self.query)[0])
         except Damaged:
             return ""
-        return found if isinstance(found, str) else " ".join(filter(None, found))
 
-    def answers(self, number: int) -> tuple[str, ...]:
+    def answers(self, query: int) -> tuple[str, ...]:
         """Returns the known answers to a query."""
-        return _answers(self.queries, number)
+        return _answers(self.queries, query)
 
-    def document_id(self, number: int) -> str:
+    def document_id(self, document: int) -> str:
         """Returns the id of a document."""
-        return id_of(self.documents, number)
+        return id_of(self.documents, document)
 
     def itself(self, query: int, document: int) -> bool:
         """Returns True if a document has the query's text, or in judged data its id."""
-        known = all(hasattr(source, "id") for source in (self.queries, self.documents))
-        if self.judged and known and id_of(self.queries, query) == self.document_id(document):
+        has_ids = all(hasattr(source, "id") for source in (self.queries, self.documents))
+        if self.judged and has_ids and id_of(self.queries, query) == self.document_id(document):
             return True
         texts = self.question(query), self.text(document)[1], self.whole_text(document)
         question, *keys = (normalize_text(text, ignore_case=True) for text in texts)
@@ -95,8 +92,8 @@ class Task:
         """Relevant documents of each query and of all other queries with its text."""
         by_text: defaultdict[str, set[int]] = defaultdict(set)
         keys = []
-        for number, right in enumerate(self.right):
-            keys.append(normalize_text(self.question(number), ignore_case=True))
+        for query, right in enumerate(self.right):
+            keys.append(normalize_text(self.question(query), ignore_case=True))
             by_text[keys[-1]].update(right)
         return [by_text[key] for key in keys]
 
@@ -106,7 +103,7 @@ def source_of_path(path: str, split: str, duplicates: DuplicatePolicy) -> Source
 
     Args:
       split: split of BEIR's qrels.
-      duplicates: how BEIR's pairs that are judged twice are handled.
+      duplicates: policy for pairs that BEIR's qrels judge twice.
     """
     if Path(path).is_dir():
         return Beir(path=path, split=split, min_relevance=1, duplicates=duplicates)
@@ -114,7 +111,7 @@ def source_of_path(path: str, split: str, duplicates: DuplicatePolicy) -> Source
 
 
 def config_of_texts(data: Source) -> Config:
-    """Returns a config for data of `source_of_path`: the fields query, and title and text."""
+    """Returns a config for data of `source_of_path`: a query field and a document field."""
     titled = not isinstance(data, Beir) or has_titles(Path(data.path))
     document = TextField(side="document", column="text", title="title" if titled else "")
     fields: Any = {"query": TextField(column="query"), "document": document}
@@ -125,12 +122,9 @@ def make_task(config: Config, data: Source, tokenizer: Any, documents: str | Non
     """Returns the task of some data.
 
     Args:
-      config: its first text field of each side is written to the file.
-      tokenizer: None if texts are only read.
-      documents: file with more documents, for pairs that nobody judged; None or "" for none.
-
-    Raises:
-      UserError: data are missing, or a side has no text field.
+      config: config whose first text field of each side is written to the file.
+      tokenizer: None to only read texts.
+      documents: file with more documents, for data without qrels; None or empty for no file.
     """
     readers = make_readers(config, tokenizer)
     texts: list[FieldReader] = []
@@ -167,33 +161,34 @@ def pairs_task(
     document: FieldReader,
     collection: Collection | None = None,
 ) -> Task:
-    """Returns the task of other sources: a query's relevant documents are those of its records.
+    """Returns the task of data without qrels: the documents of a query's records are relevant.
 
-    Queries with the same text are one. The documents are those of a collection, and those of all
-    records (positives and negatives) that are not in it, each text once.
+    Queries with the same text are one query. The documents are the collection, followed by the
+    other documents of the records (positives and negatives), each text once.
     """
-    read = _Reading(query, document)
+    pairs = _DistinctTexts(query, document)
     for index in range(len(source)):
-        read.add(source, index)
-    if not read.queries:
+        pairs.add(source, index)
+    if not pairs.queries:
         raise UserError(f"{source.name} has no record with a query and a document.")
-    places = read.places(collection)
+    rows = pairs.rows_in(collection)
     first = 0 if collection is None else len(collection)
-    own = [text for text, place in zip(read.texts, places, strict=True) if place >= first]
+    new = [text for text, row in zip(pairs.texts, rows, strict=True) if row >= first]
     column = document.field.title
-    rows = [
-        {document.field.column: text} | ({column: title} if column else {}) for title, text in own
-    ]
     return Task(
-        Records(Rows(read.queries, "queries"), image=(), text=""),
-        Documents(collection, document, rows),
-        [[places[number] for number in found] for found in read.right],
+        Records(Rows(pairs.queries, "queries"), image=(), text=""),
+        Documents(
+            collection,
+            document,
+            [{document.field.column: x} | ({column: title} if column else {}) for title, x in new],
+        ),
+        [[rows[text] for text in right] for right in pairs.right],
         query,
         document,
     )
 
 
-class _Reading:
+class _DistinctTexts:
     """Distinct queries and documents of records.
 
     Attributes:
@@ -207,62 +202,65 @@ class _Reading:
         self.queries: list[dict[str, Any]] = []
         self.right: list[dict[int, None]] = []
         self.texts: list[tuple[str, str]] = []
-        self._numbers: dict[Hashable, int] = {}
-        self._queries: dict[str, int] = {}
+        self._text_indices: dict[Hashable, int] = {}
+        self._query_indices: dict[str, int] = {}
 
     def add(self, source: RecordSource, index: int) -> None:
-        """Reads a record; a damaged one adds nothing."""
+        """Adds the texts of a record, unless it is damaged."""
         try:
-            query = source_texts(source, index, self._query)[0]
+            question = as_one(source_texts(source, index, self._query)[0])
             texts = source_texts(source, index, self._document)
-            others = read_negatives(_perhaps(source, index, NEGATIVES), NEGATIVES, "")
+            negatives = read_negatives(_value_or_none(source, index, NEGATIVES), NEGATIVES, "")
         except Damaged:
             return
-        question = query if isinstance(query, str) else " ".join(filter(None, query))
-        number = self._queries.setdefault(normalize_text(question), len(self.queries))
-        if number == len(self.queries):
-            row = {self._query.field.column: question, ANSWERS: [], "id": str(number)}
+        query = self._query_indices.setdefault(normalize_text(question), len(self.queries))
+        if query == len(self.queries):
+            row = {self._query.field.column: question, ANSWERS: [], "id": str(query)}
             self.queries.append(row)
             self.right.append({})
-        answers = self.queries[number][ANSWERS]
+        answers = self.queries[query][ANSWERS]
         answers += [answer for answer in _answers(source, index) if answer not in answers]
         pairs = [("", text) if isinstance(text, str) else text for text in texts]
-        self.right[number] |= dict.fromkeys(map(self._number, pairs))
-        for item in others:
-            self._number((item.title if self._document.field.title else "", item.text))
+        self.right[query] |= dict.fromkeys(map(self._index_of, pairs))
+        for item in negatives:
+            self._index_of((item.title if self._document.field.title else "", item.text))
 
-    def _number(self, text: tuple[str, str]) -> int:
-        number = self._numbers.setdefault(of_text(text), len(self.texts))
-        if number == len(self.texts):
+    def _index_of(self, text: tuple[str, str]) -> int:
+        index = self._text_indices.setdefault(text_key(text), len(self.texts))
+        if index == len(self.texts):
             self.texts.append(text)
-        return number
+        return index
 
-    def places(self, collection: Collection | None) -> list[int]:
-        """Returns the index of each text in the collection, or after it if it is not there."""
-        count = 0 if collection is None else len(collection)
-        found = [-1] * len(self.texts)
-        for row in range(count):
+    def rows_in(self, collection: Collection | None) -> list[int]:
+        """Returns the row of each text in the collection; new texts get rows after its end."""
+        rows = [-1] * len(self.texts)
+        for row in range(0 if collection is None else len(collection)):
             assert collection is not None
             try:
                 document = collection.read(row)
             except Damaged:
                 continue
             title = document["title"] if self._document.field.title else ""
-            number = self._numbers.get(of_text((title, document["text"])), -1)
-            if number >= 0 and found[number] < 0:
-                found[number] = row
-        after = itertools.count(count)
-        return [next(after) if row < 0 else row for row in found]
+            index = self._text_indices.get(text_key((title, document["text"])), -1)
+            if index >= 0 and rows[index] < 0:
+                rows[index] = row
+        after = itertools.count(0 if collection is None else len(collection))
+        return [next(after) if row < 0 else row for row in rows]
+
+
+def as_one(text: Text) -> str:
+    """Joins a title, if any, and a text."""
+    return text if isinstance(text, str) else " ".join(filter(None, text))
 
 
 def _answers(source: RecordSource, index: int) -> tuple[str, ...]:
-    value = _perhaps(source, index, ANSWERS)
+    value = _value_or_none(source, index, ANSWERS)
     answers = [] if is_absent(value) else [value] if isinstance(value, str) else list(value)
     return tuple(map(str, answers))
 
 
-def _perhaps(source: RecordSource, index: int, column: str) -> Any:
-    """Returns a value of a record; None if it has no such column."""
+def _value_or_none(source: RecordSource, index: int, column: str) -> Any:
+    """Returns a value of a record; None if the record has no such column."""
     try:
         return value_of(source, index, column)
     except UserError:
@@ -280,8 +278,8 @@ class Documents(Records):
         if collection is not None:
             title = reader.field.title
             names = {"text": reader.field.column} | ({"title": title} if title else {})
-            of_collection = renamed(collection.table, {x: y for x, y in names.items() if x != y})
-            table = Chain([of_collection, table], "documents") if rows else of_collection
+            first = renamed(collection.table, {x: y for x, y in names.items() if x != y})
+            table = Chain([first, table], "documents") if rows else first
         super().__init__(table, image=(), text="", name="documents")
 
     def id(self, index: int) -> str:

@@ -12,7 +12,7 @@ import scipy.sparse
 from PIL import Image
 from scipy.sparse.csgraph import connected_components
 
-from big_retrieval.data.fields.contents import of_image
+from big_retrieval.data.fields.contents import image_key
 from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.sources import RecordSource, evenly_spaced, is_absent
 from big_retrieval.data.text.normalize import normalize_text
@@ -121,7 +121,7 @@ def _image_key(value: Any) -> tuple[int, str]:
             Image.open(io.BytesIO(value.data)).close()
         except Exception:  # Pillow raises anything
             return 0, "a broken image"
-    content = of_image(value)
+    content = image_key(value)
     return (0, "there is no image") if content is None else (hash_of(content), "")
 
 

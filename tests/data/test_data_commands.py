@@ -48,16 +48,15 @@ def test_the_sample_counts_what_is_there(folder):
         "image": image_reader("image", size=8),
         "text": text_reader("captions", length=12, tokenizer=tokenizer),
     }
-    sample = inspection.take(source_of(folder), specs, 1000)
-    text = "\n".join(inspection.describe(source_of(folder), specs, sample))
+    sample = inspection.sample_records(source_of(folder), specs, 1000)
+    text = "\n".join(inspection.format_inspection(source_of(folder), specs, sample))
     assert sample.read == 20
     assert sample.damaged == {"the image is empty": 1}
-    assert sample.duplicates == 5  # records 15 to 19 look like 0 to 4
     assert "20 in pairs; looked at: all" in text
     assert "1 (5.00%): 1 x the image is empty" in text
     assert "median 6 x 8" in text
     assert "2.00 a record, 18 duplicates, most often 'the same' (19 x)" in text
-    image, shared = inspection.describe_shared(source_of(folder), specs)
+    image, shared = inspection.format_shared(source_of(folder), specs)
     assert "10 of 20 records have one that others have, too (5 different)" in image
     assert " of 20 records have one that others have, too (1 different)" in shared
     texts = [text for n in range(20) if n != 7 for text in source_of(folder).texts(n, "captions")]
@@ -75,8 +74,8 @@ def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
     (folder / "1.png").unlink()  # found out at once
     lines = (folder / "pairs.jsonl").read_text().splitlines()
     (folder / "pairs.jsonl").write_text("\n".join(lines[1:]))
-    assert list(inspection.present(source_of(folder), specs, 20)) == ["image"]
-    assert list(inspection.present(source_of(folder), specs, 1)) == ["image", "text"]
+    assert list(inspection.available_fields(source_of(folder), specs, 20)) == ["image"]
+    assert list(inspection.available_fields(source_of(folder), specs, 1)) == ["image", "text"]
 
 
 def test_shards_keep_order_bytes_and_columns(folder):

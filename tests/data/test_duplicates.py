@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from big_retrieval import config as configs
 from big_retrieval.config import HardNegatives, PairLabels
 from big_retrieval.data import duplicates
-from big_retrieval.data.duplicates import SharedValues, content_ids, look
-from big_retrieval.data.fields.contents import ContentIds, number, of_image, of_text
+from big_retrieval.data.duplicates import SharedValues, content_ids, count_shared
+from big_retrieval.data.fields.contents import ContentIds, image_key, key_id, text_key
 from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.images.decoding import Encoded
@@ -53,24 +53,24 @@ def source(records: Listed) -> Records:
 
 
 def test_what_counts_as_the_same() -> None:
-    assert of_text(" a cat\n") == of_text("a cat") == of_text(("", "a cat "))
+    assert text_key(" a cat\n") == text_key("a cat") == text_key(("", "a cat "))
     different = ("a cat", "A cat", ("a", "cat"), "acat")
-    assert len(set(map(of_text, different))) == len(different)
+    assert len(set(map(text_key, different))) == len(different)
     file = b"a file"
-    assert of_image(Encoded(file, "here")) == of_image(file)
-    assert of_image(picture(1)) == of_image(picture(1)) != of_image(picture(2))
-    assert of_image(picture(0)) != of_image(picture(0).reshape(2, 8, 3))
-    assert of_image(None) is of_image(["no", "pixels"]) is None
-    numbers = {number(f"text {i}") for i in range(10_000)}
+    assert image_key(Encoded(file, "here")) == image_key(file)
+    assert image_key(picture(1)) == image_key(picture(1)) != image_key(picture(2))
+    assert image_key(picture(0)) != image_key(picture(0).reshape(2, 8, 3))
+    assert image_key(None) is image_key(["no", "pixels"]) is None
+    numbers = {key_id(f"text {i}") for i in range(10_000)}
     assert len(numbers) == 10_000
     assert all(0 <= each < 2**31 for each in numbers)
-    assert number(("a", "b")) != number(("ab", ""))
+    assert key_id(("a", "b")) != key_id(("ab", ""))
 
 
 @settings(max_examples=60, deadline=None)
 @given(records=DRAWN)
 def test_counts_are_those_of_a_plain_loop(records: Listed) -> None:
-    found = look(source(records), READERS)
+    found = count_shared(source(records), READERS)
     assert found.records == len(records)
     for name, lists in (
         ("image", [(which,) for which, _ in records]), ("text", [texts for _, texts in records]),
@@ -84,12 +84,14 @@ def test_counts_are_those_of_a_plain_loop(records: Listed) -> None:
 
 
 def test_the_sentence() -> None:
-    found = look(source([(0, ("cat",)), (0, ("cat",)), (1, ("dog",)), (2, ("cat",))]), READERS)
+    found = count_shared(
+        source([(0, ("cat",)), (0, ("cat",)), (1, ("dog",)), (2, ("cat",))]), READERS
+    )
     assert found.sentence("pets") == (
         "pets: 2 of 4 records share their image with others (1 different); "
         "3 of 4 records share their text with others (1 different)"
     )
-    assert look(source([(0, ("cat",)), (1, ("dog",))]), READERS).sentence("pets") == ""
+    assert count_shared(source([(0, ("cat",)), (1, ("dog",))]), READERS).sentence("pets") == ""
 
 
 def test_of_very_many_records_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,13 +99,13 @@ def test_of_very_many_records_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(duplicates, "SAMPLE", 4)
     monkeypatch.setattr(duplicates, "IMAGES", 4)
     records = source([(i % 5, (f"text {i}",)) for i in range(30)])
-    found = look(records, {"text": READERS["text"]})
+    found = count_shared(records, {"text": READERS["text"]})
     assert found.shared == {"text": SharedValues(4, 0, 0)}
     assert (found.records, found.any) == (30, True)  # the others may share some
     assert found.sentence("pets") == ""
-    same = look(source([(0, ("cat",))] * 30), {"text": READERS["text"]})
+    same = count_shared(source([(0, ("cat",))] * 30), {"text": READERS["text"]})
     assert same.sentence("pets").startswith("pets: 4 of 4 records (a sample of 30) share their")
-    held = look(source([(i, (f"text {i}",)) for i in range(8)]), READERS)
+    held = count_shared(source([(i, (f"text {i}",)) for i in range(8)]), READERS)
     assert {name: each.seen for name, each in held.shared.items()} == {"image": 4, "text": 8}
     config = tiny(total_steps=1)
     assert content_ids(config, records, READERS) == ContentIds(("text",), ("image",))
@@ -128,7 +130,7 @@ def test_ids_say_who_answers_whom(records: Listed) -> None:
     ids = content_ids(config, data, READERS)
     plain = rows_of(data, None)  # type: ignore[arg-type]
     if ids is None:
-        assert look(data, READERS).any is False
+        assert count_shared(data, READERS).any is False
         return
     assert ids.queries == max(len(texts) for _, texts in records)
     words = {TOKENIZER.encode([word], 6)[0][0].tobytes(): word for word in WORDS}
@@ -164,7 +166,7 @@ def test_nothing_shared_named_columns_or_off_give_no_ids(caplog: Any) -> None:
 
 def test_each_caption_as_a_record_shares_its_image() -> None:
     each = EachCaption(source([(0, ("cat", "dog")), (1, ("emu",))]))
-    assert look(each, READERS).shared == {
+    assert count_shared(each, READERS).shared == {
         "image": SharedValues(3, 2, 1),
         "text": SharedValues(3, 0, 0),
     }
@@ -176,7 +178,7 @@ def test_a_copy_of_an_image_file_is_the_same_image(tmp_path: Path) -> None:
     cells = ["a.png", "b.png", {"bytes": None, "path": "copy.png"}, "gone.png", None]
     rows = [{"image": cell, "captions": [f"text {i}"]} for i, cell in enumerate(cells)]
     records = Records(Rows(rows, "pets"), root=tmp_path)
-    assert look(records, READERS).shared["image"] == SharedValues(5, 2, 1)
+    assert count_shared(records, READERS).shared["image"] == SharedValues(5, 2, 1)
 
 
 def test_hard_negatives_that_are_documents_of_the_batch() -> None:
@@ -189,7 +191,7 @@ def test_hard_negatives_that_are_documents_of_the_batch() -> None:
         {"query": "fox", "text": "emu", "negatives": []},
     ]
     data = Records(Rows(rows, "talk"), image=(), text="")
-    found = look(data, texts, ("negatives", "document"))
+    found = count_shared(data, texts, ("negatives", "document"))
     assert found.shared == dict.fromkeys(("query", "document"), SharedValues(2, 0, 0))
     assert found.negatives == 1
     assert "1 have a hard negative that is a document of theirs" in found.sentence("talk")

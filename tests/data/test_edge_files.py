@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from big_retrieval import config
-from big_retrieval.data import at_hand
+from big_retrieval.data import in_memory
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.labels import read_labels
 from big_retrieval.data.formats import open_files
@@ -75,7 +75,7 @@ def test_an_image_file_that_is_too_large_is_damage_before_it_is_read(tmp_path):
     with pytest.raises(Damaged, match=r"huge.png .*has 256 MiB\. The limit"):
         load_image("huge.png", tmp_path, "here")
     with pytest.raises(UserError, match=r"huge.png .*has 256 MiB\. The limit"):
-        at_hand.read_image(tmp_path / "huge.png")
+        in_memory.read_image(tmp_path / "huge.png")
 
 
 @pytest.mark.parametrize("what", ["a named pipe", "a socket", "a device"])
@@ -96,7 +96,7 @@ def test_no_other_file_of_a_user_is_a_pipe(odd):
         lambda: read_json(pipe),
         lambda: read_names(str(pipe), "config.x"),
         lambda: load_tokenizer("wordpiece", str(pipe)),
-        lambda: at_hand.read_image(pipe),
+        lambda: in_memory.read_image(pipe),
         lambda: read_values(pipe),
         lambda: read_qrels(pipe),
         lambda: json_qrels_reader(pipe, "query", "document", "score"),

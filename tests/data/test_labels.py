@@ -60,7 +60,7 @@ def test_labels_of_a_record() -> None:
     [
         ({"d": 1, "s": 1}, "'q' is missing; it has d, s"),
         ({"q": "", "d": 1, "s": 1}, "'q' is empty"),
-        ({"q": "a", "d": 1, "s": "good"}, "'good', no number"),
+        ({"q": "a", "d": 1, "s": "good"}, "'good', not a number"),
         ({"q": "a", "d": 1, "s": -2}, "-2, not from 0 to 100"),
         ({"q": "a", "d": 1, "s": float("nan")}, "nan, not from 0 to 100"),
         ({"q": "a", "d": 1, "s": 101}, "see config.labels.s_max"),
@@ -103,7 +103,7 @@ def test_several_ids_need_a_field_with_as_many_texts() -> None:
     with pytest.raises(UserError, match=r"'q' has 2 values .*in config.labels.query_field"):
         try_record(source(TWO_OF_TWO), two_texts(), PairLabels(query="q"))
     short = [{**TWO_OF_TWO[0], "q": ["a0"]}]
-    with pytest.raises(UserError, match="'q' has 1 values for 2 texts of 'query'; give one, or as"):
+    with pytest.raises(UserError, match="'q' has 1 values for 2 texts of 'query'"):
         try_record(source(short), two_texts(), PairLabels(query="q", query_field="query"))
 
 

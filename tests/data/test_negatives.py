@@ -14,7 +14,7 @@ from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_negatives
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
-from big_retrieval.data.inspection import describe, take
+from big_retrieval.data.inspection import format_inspection, sample_records
 from big_retrieval.data.negatives import NegativeSampling, draw_negatives, read_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import train_batches
@@ -209,5 +209,5 @@ def test_generated_pairs_have_worse_titles() -> None:
 
 def test_an_inspection_counts_them() -> None:
     of = source([words(0, 4), [], words(1, 2), None])
-    sample = take(of, FIELDS, 10, WANTED)
-    assert "negatives   1.5 a record, 2 records without" in describe(of, FIELDS, sample)
+    sample = sample_records(of, FIELDS, 10, WANTED)
+    assert "negatives   1.5 a record, 2 records without" in format_inspection(of, FIELDS, sample)

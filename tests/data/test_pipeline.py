@@ -221,7 +221,7 @@ def test_arrays_that_are_not_those_of_the_field_are_named_before_a_step():
             return {**super().stack(values), "mask": np.ones((len(values), 3), np.int32)}
 
     said = "config.fields.text: for one row, Wide.stack gives .*'mask': 'int32 [[]3[]]'.* but "
-    with pytest.raises(UserError, match=said + "TextField.shapes says .*'mask': 'bool"):
+    with pytest.raises(UserError, match=said + "TextField.shapes gives .*'mask': 'bool"):
         try_record(SOURCE, {"text": Wide(TEXT.field, TEXT.tokenizer)})
 
 

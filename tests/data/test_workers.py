@@ -95,9 +95,9 @@ def test_a_killed_worker_is_replaced_and_the_batches_stay_as_they_were(mortal, c
         np.testing.assert_array_equal(a["text"]["ids"], b["text"]["ids"])
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 4
-    assert "a data worker was ended (SIGKILL) while it read pairs.jsonl, line 7" in said[0]
-    assert said[0].endswith("new workers go on with batch 3")
-    assert said[3].endswith("new workers go on with batch 7")
+    assert "a data worker died (SIGKILL) while it read pairs.jsonl, line 7" in said[0]
+    assert said[0].endswith("new workers continue with batch 3")
+    assert said[3].endswith("new workers continue with batch 7")
     assert all(each.closed for each in made)
     assert notes._folders == []
 
@@ -107,7 +107,7 @@ def test_workers_that_end_again_and_again_end_the_run_with_a_sentence(mortal):
     lifetimes += [2, 0, 0, 0]
     found = batches(Words(), Reading(workers=2))
     assert len([next(found), next(found)]) == 2
-    with pytest.raises(UserError, match=r"line 7, and so were 3 before it"):
+    with pytest.raises(UserError, match=r"line 7, and so did 3 before it"):
         next(found)
 
 
@@ -122,7 +122,7 @@ def test_a_killed_worker_is_replaced_where_there_is_no_temporary_folder(
     monkeypatch.setattr(notes, "workers", workers)
     mortal[0].append(3)
     assert len(list(batches(Words(), Reading(workers=2)))) == 10
-    assert "a data worker was ended (SIGKILL); new workers" in capfd.readouterr().err
+    assert "a data worker died (SIGKILL); new workers" in capfd.readouterr().err
 
 
 def test_threads_need_no_temporary_folder(monkeypatch):
@@ -148,12 +148,12 @@ def test_a_worker_process_that_is_killed_changes_no_batch(capfd):
     for a, b in zip([*first, *found], wanted, strict=True):
         np.testing.assert_array_equal(a["record"], b["record"])
         np.testing.assert_array_equal(a["text"]["ids"], b["text"]["ids"])
-    assert "a data worker was ended (SIGKILL)" in capfd.readouterr().err
+    assert "a data worker died (SIGKILL)" in capfd.readouterr().err
 
 
 @pytest.mark.slow
 def test_a_record_that_kills_every_worker_is_named():
     deadly = Order(50, 0).ids(8, 1)[0]
     found = batches(Words(deadly), Reading(threads=1, workers=1, prefetch=1))
-    with pytest.raises(UserError, match=rf"while it read words, record {deadly}, and so were 3"):
+    with pytest.raises(UserError, match=rf"while it read words, record {deadly}, and so did 3"):
         list(found)

@@ -68,11 +68,9 @@ def test_targets_that_do_not_match_the_captions(run: Path, tmp_path: Path) -> No
     np.save(tmp_path / "few.npy", np.zeros((7, 64), np.uint8))
     assert "few.npy has 7 rows for 500 texts of 'text'" in with_file("few.npy")
     save_store(tmp_path / "others.npy", np.zeros((500, 64), np.uint8), ["a"] * 500)
-    assert "others.npy was made from other texts than those of 'text' of scenes" in with_file(
-        "others.npy"
-    )
+    assert "others.npy was not computed from 'text' of scenes" in with_file("others.npy")
     np.save(tmp_path / "wide.npy", np.zeros((500, 65), np.uint8))
-    assert "wide.npy holds uint8 [500, 65], but uint8 [rows, 64] is wanted" in with_file("wide.npy")
+    assert "wide.npy contains uint8 [500, 65] instead of uint8 [rows, 64]" in with_file("wide.npy")
     assert "config.losses.words.target is 'text', no field of the side 'target'" in refused(
         "--config.losses.words.target=text"
     )

@@ -4,16 +4,14 @@ What open_clip made is in data/clip_tokenizer, by `python -m tests.interop.gener
 """
 
 import gzip
-import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-import transformers
 
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer, clip_text
-from big_retrieval.data.text.tokenizers import CLIP_END, CLIP_START, clip_tokenizer, load_tokenizer
+from big_retrieval.data.text.tokenizers import CLIP_END, clip_tokenizer, load_tokenizer
 from tests.interop.hard_texts import BROKEN, TEXTS
 from tests.interop.test_towers import DATA
 
@@ -60,17 +58,3 @@ def test_mojibake_is_repaired_and_special_tokens_are_known() -> None:
     ids, mask = small().encode([f"a {CLIP_END} b", "a <end_of_text> b"], 30)
     assert mask[0].sum() == 3
     assert (ids == small().vocab_size - 1).sum(1).tolist() == [1, 1]  # cut at the first end
-
-
-def test_a_folder_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
-    """`vocab.json` and `merges.txt`: nothing is cleaned there."""
-    tokenizer = small()
-    names = map(tokenizer.id_to_token, range(tokenizer.vocab_size))
-    (tmp_path / "vocab.json").write_text(json.dumps({name: k for k, name in enumerate(names)}))
-    (tmp_path / "merges.txt").write_text("\n".join(LINES) + "\n")
-    marks = {"bos_token": CLIP_START, "eos_token": CLIP_END, "unk_token": CLIP_END}
-    theirs = transformers.CLIPTokenizer.from_pretrained(tmp_path, **marks)
-    found = theirs(TEXTS, truncation=True, max_length=24)["input_ids"]
-    ids, mask = load_tokenizer("auto", str(tmp_path)).encode(TEXTS, 24)
-    for text, row, kept, wanted in zip(TEXTS, ids, mask, found, strict=True):
-        assert row[kept].tolist() == wanted, repr(text)

@@ -293,7 +293,7 @@ def test_what_it_takes_to_train_on_the_result() -> None:
         for name, (side, column) in fields.items()
     }
     labels = configs.PairLabels(query="query_id", document="document_id")
-    assert mining.training(configs.Config(fields=made, labels=labels), Path("x.jsonl")) == [
+    assert mining.training_flags(configs.Config(fields=made, labels=labels), Path("x.jsonl")) == [
         "--config.data.type=dpr", "--config.data.path=x.jsonl", "--config.negatives.count=1",
         "--config.fields.passage.column=text", "--config.labels.query=",
     ]  # fmt: skip

@@ -105,7 +105,7 @@ def test_training_takes_them_and_refuses_those_of_other_captions(tmp_path: Path)
     other = make_source(configs.Scenes(count=6, seed=1))
     with pytest.raises(UserError, match=r"a\.npy was made from other texts than those of 'text'"):
         make_readers(config, None, other)["target"].check_files("config.fields.target", other)
-    told = targets.training(config, "text", out, 3)
+    told = targets.training_flags(config, "text", out, 3)
     assert shlex.split(told) == [
         f"--config.fields.target.file={out}", "--config.fields.target.shape=(3,)"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Arrays as a field: region features, precomputed embeddings, targets of losses."""
+"""Arrays as a field: precomputed embeddings and targets of losses."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,12 @@ import numpy as np
 from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.registry import register
 from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
-from big_retrieval.data.fields.stores import beside, open_store, texts_of_store, texts_sha256
+from big_retrieval.data.fields.stores import (
+    hash_path_for,
+    open_store,
+    read_texts_sha256,
+    texts_sha256,
+)
 from big_retrieval.data.fields.texts import all_texts
 from big_retrieval.data.sources import (
     Record,
@@ -26,9 +31,9 @@ from big_retrieval.errors import Damaged, UserError
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
-LARGEST = 2**24  # values of one array
+LARGEST = 2**24  # maximum number of values per array
 FLOATS = ("float32", "float16")
-HASHED = 2**28  # bytes that `fingerprint` reads; from larger files, evenly spaced rows
+HASHED = 2**28  # maximum bytes that `fingerprint` reads; from larger files, evenly spaced rows
 
 
 @register("field")
@@ -37,19 +42,18 @@ class ArrayField(EncodedField):
     """Arrays of a fixed shape, one for each record or for each of its texts.
 
     Batches contain {"values": `dtype` [B, *shape]}. The arrays are in a column of the records
-    (nested lists), or are rows of a memory-mapped .npy file. Row i belongs to record i, or a column
-    holds the row indices.
+    (nested lists), or are rows of a memory-mapped .npy file: row i for record i, or the rows that a
+    column of row indices selects.
     """
 
     type: Literal["array"] = "array"
     side: Side = "target"
-    tower: str = ""  # one that reads arrays; "" of a target
-    shape: tuple[int, ...] = ()  # of one array, such as (36, 2048); (): a single number
+    tower: str = ""  # tower that reads arrays; empty for a target
+    shape: tuple[int, ...] = ()  # shape of one array, such as (36, 2048); () for a number
     dtype: Literal["float32", "float16", "int32", "uint8", "bool"] = "float32"
-    column: str = ""  # of the arrays; with `file` of their rows (numbers from 0), "": in order
-    file: str = ""  # .npy, [rows, *shape]; "": the arrays stand in the column
-    # the text field to whose texts the arrays belong, one for each: the drawn text decides; "": one
-    # for each record
+    column: str = ""  # column of the arrays; with `file`, of row indices (empty for all in order)
+    file: str = ""  # .npy file [rows, *shape]; empty for arrays in the column
+    # text field with one array per text: the drawn text selects the array; empty for one per record
     aligned_with: str = ""
     generated: bool = False  # a record without the column gets random values, as in `:runlocal`
 
@@ -60,7 +64,7 @@ class ArrayField(EncodedField):
                 f"most {LARGEST:,}."
             )
         if not self.column and not self.file and not self.generated:
-            yield f"{path} has neither column nor file; name where its arrays stand."
+            yield f"{path} has neither column nor file; set one of them."
         if self.file and self.generated:
             yield (
                 f"{path}.file is {self.file!r}, but {path}.generated gives random values instead: "
@@ -68,19 +72,22 @@ class ArrayField(EncodedField):
             )
         text = config.fields.get(self.aligned_with)
         if self.aligned_with and (text is None or text.modality != "text"):
-            known = ", ".join(n for n, f in config.fields.items() if f.modality == "text") or "none"
-            yield f"{path}.aligned_with is {self.aligned_with!r}, no text field (there: {known})."
+            names = ", ".join(n for n, f in config.fields.items() if f.modality == "text") or "none"
+            yield (
+                f"{path}.aligned_with is {self.aligned_with!r}, not a text field (text fields: "
+                f"{names})."
+            )
         if not self.file or self.column or self.generated:
             return
         if self.side != "target":
             yield (
-                f"{path} has a file and no column: its rows are those of the training records, so "
-                "that evaluations would find none; name a column with the numbers of the rows."
+                f"{path} has a file and no column: its rows belong to training records, and "
+                "evaluations have none; name a column with the row indices."
             )
         if self.optional:
             yield (
                 f"{path}.optional: every record has a row of {self.file}; name a column with the "
-                "numbers of the rows, which may be empty, or set it to False."
+                "row indices, which may be empty, or set it to False."
             )
 
     def columns(self) -> Mapping[str, str]:
@@ -113,8 +120,8 @@ class ArrayReader(FieldReader):
 
     Attributes:
       aligned: reader of the texts that the arrays belong to; None if they belong to records.
-      starts: row of the first text of each training record, and the number of rows, int64 [records
-        + 1]; None if rows do not follow texts.
+      starts: first row of each training record, and the number of rows, int64 [records + 1]; None
+        if rows do not follow texts.
       texts: `texts_sha256` of all these texts.
     """
 
@@ -129,28 +136,26 @@ class ArrayReader(FieldReader):
             return
         needed = len(source) if self.starts is None else int(self.starts[-1])
         if len(store) != needed:
-            what = "records" if self.starts is None else f"texts of {self.field.aligned_with!r}"
+            label = "records" if self.starts is None else f"texts of {self.field.aligned_with!r}"
             raise UserError(
-                f"{path}.file {self.field.file} has {len(store):,} rows for {needed:,} {what} of "
-                f"{source.name}; write one for each, or name a column with the numbers of the rows "
-                f"in {path}.column."
+                f"{path}.file {self.field.file} has {len(store):,} rows for {needed:,} {label} of "
+                f"{source.name}; write one for each, or set {path}.column to a column with the row "
+                "indices."
             )
-        made_from = "" if self.starts is None else texts_of_store(self.field.file)
-        if made_from not in ("", self.texts):
+        saved = "" if self.starts is None else read_texts_sha256(self.field.file)
+        if saved not in ("", self.texts):
             raise UserError(
-                f"{path}.file {self.field.file} was made from other texts than those of "
-                f"{self.field.aligned_with!r} of {source.name} ({beside(self.field.file)} has "
-                "their hash): make the file anew from these texts, in their order, as "
-                "`big-retrieval targets` does."
+                f"Text hash mismatch: {path}.file {self.field.file} was not computed from "
+                f"{self.field.aligned_with!r} of {source.name} "
+                f"(see {hash_path_for(self.field.file)}). Recreate it with `big-retrieval targets`."
             )
 
     def check_store(self, key: str, remedy: str) -> np.ndarray | None:
         """Returns the file after checking the shape and type of its rows; None without a file.
 
-        Messages name the key of the file, and as a remedy the keys to set if the file is correct.
-
-        Raises:
-          UserError: the file is missing, or its rows differ.
+        Args:
+          key: key of the file, for messages.
+          remedy: keys to set if the file is correct, for messages.
         """
         if not self.field.file:
             return None
@@ -158,9 +163,9 @@ class ArrayReader(FieldReader):
         shape, kind = store.shape[1:], np.dtype(self.field.dtype)
         if store.ndim == 0 or shape != self.field.shape or not _casts(store.dtype, kind):
             raise UserError(
-                f"{key} {self.field.file} holds {store.dtype} {list(store.shape)}, but "
-                f"{kind} [rows, {', '.join(map(str, self.field.shape))}] is wanted; set {remedy}, "
-                "or write it anew."
+                f"{key} {self.field.file} contains {store.dtype} {list(store.shape)} instead of "
+                f"{kind} [rows, {', '.join(map(str, self.field.shape))}]; set {remedy}, or write "
+                "the file again."
             )
         return store
 
@@ -170,7 +175,7 @@ class ArrayReader(FieldReader):
         store = open_store(self.field.file, again=True)
         step = -(-store.nbytes // HASHED) or 1
         digest = hashlib.sha256(f"{store.dtype} {store.shape} {self.texts}".encode())
-        for start in range(0, len(store), 1024 * step):  # a part at a time in memory
+        for start in range(0, len(store), 1024 * step):  # a chunk at a time in memory
             digest.update(np.ascontiguousarray(store[start : start + 1024 * step : step]).tobytes())
         if self.starts is not None:
             digest.update(self.starts.tobytes())
@@ -192,10 +197,10 @@ class ArrayReader(FieldReader):
             number, count = text.number, text.count
         if self._is_generated(record):
             return self.generate(drawing.index, number)
-        given = None
+        value = None
         if self.field.column:
-            given = column_of(record, self.field.column, drawing.source)
-        return self.array(given, drawing.index, number, count, drawing.place)
+            value = column_of(record, self.field.column, drawing.source)
+        return self.array(value, drawing.index, number, count, drawing.place)
 
     def stack(self, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
         """Returns {"values": [n, *shape]}; None becomes 0."""
@@ -209,19 +214,16 @@ class ArrayReader(FieldReader):
         return 1 if self.aligned is None else self.aligned.count(source, index)
 
     def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
-        place, given = source.place(index), None
-        if self.field.generated and not self.field.column:
+        value, column = None, self.field.column
+        if self.field.generated and (not column or source[index].get(column) is None):
             return self.generate(index, number)
-        if self.field.column:
-            if self.field.generated and source[index].get(self.field.column) is None:
-                return self.generate(index, number)
-            given = value_of(source, index, self.field.column)
-            if self.field.optional and is_absent(given):
+        if column:
+            value = value_of(source, index, column)
+            if self.field.optional and is_absent(value):
                 return None
-        return self.array(given, index, number, self.count(source, index), place)
+        return self.array(value, index, number, self.count(source, index), source.place(index))
 
     def _is_generated(self, record: Record) -> bool:
-        """Returns True if the values of a record are random."""
         return self.field.generated and record.get(self.field.column) is None
 
     def generate(self, index: int, number: int) -> np.ndarray:
@@ -231,64 +233,63 @@ class ArrayReader(FieldReader):
             return rng.standard_normal(self.field.shape).astype(kind)
         return rng.integers(0, 2, self.field.shape).astype(kind)
 
-    def array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
+    def array(self, value: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
         """Returns the array of text `number` of `count`, or of the record.
 
-        `given` is the value of the column; None if there is no column, and rows go in order.
+        Args:
+          value: value of the column; None without a column, for rows in order.
         """
         column = self.field.column
         if not column:
             row = index if self.starts is None else int(self.starts[index]) + number
             return self._row(row, place)
         if self.aligned is not None:
-            if not isinstance(given, list | tuple | np.ndarray) or len(given) != count:
-                have = len(given) if isinstance(given, list | tuple | np.ndarray) else 1
-                why = f"{column!r} has not one array for each text, but {have} for {count}"
+            length = len(value) if isinstance(value, list | tuple | np.ndarray) else 1
+            if length != count or not isinstance(value, list | tuple | np.ndarray):
+                why = f"{column!r} has not one array for each text, but {length} for {count}"
                 raise Damaged(place, why)
-            given = given[number]
-        if self.field.file and np.ndim(given) == 0:
-            if isinstance(given, bool) or not isinstance(given, int | np.integer):
-                raise Damaged(place, f"{column!r} has no number of a row, but {given!r:.60}")
-            return self._row(int(given), place)
-        return as_values(given, self.field, repr(column), place)
+            value = value[number]
+        if self.field.file and np.ndim(value) == 0:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise Damaged(place, f"{column!r} is {value!r:.60}, not a row index")
+            return self._row(int(value), place)
+        return as_values(value, self.field, repr(column), place)
 
     def _row(self, row: int, place: str) -> np.ndarray:
-        """Returns a row of the file."""
         store = open_store(self.field.file)
         if not 0 <= row < len(store):
-            why = f"it asks for a row that {self.field.file} lacks, {row} of {len(store):,}"
-            raise Damaged(place, why)
+            raise Damaged(place, f"{self.field.file} has no row {row}, only {len(store):,} rows")
         return as_values(store[row], self.field, f"{self.field.file}, row {row},", place)
 
 
-def as_values(given: Any, field: ArrayField, what: str, place: str) -> np.ndarray:
+def as_values(value: Any, field: ArrayField, label: str, place: str) -> np.ndarray:
     """Returns nested lists or an array as an array [*shape] of the field's type.
 
     Raises:
-      Damaged: it has another shape or type, does not fit the type, or is not finite.
+      Damaged: another shape or type, values outside of the type's range, or not finite.
     """
     kind = np.dtype(field.dtype)
     try:
-        array = np.asarray(given)
+        array = np.asarray(value)
     except ValueError:  # lists of different lengths
-        raise Damaged(place, f"{what} has lists of different lengths") from None
+        raise Damaged(place, f"{label} has lists of different lengths") from None
     if array.dtype.kind not in "fiub":
-        raise Damaged(place, f"{what} holds something else than numbers, {given!r:.60}")
+        raise Damaged(place, f"{label} holds something else than numbers, {value!r:.60}")
     if array.shape != field.shape:
-        why = f"{what} has the wrong shape, {array.shape} instead of {field.shape}"
+        why = f"{label} has the wrong shape, {array.shape} instead of {field.shape}"
         raise Damaged(place, why)
     if not _casts(array.dtype, kind):
-        raise Damaged(place, f"{what} holds {array.dtype} instead of {kind}")
+        raise Damaged(place, f"{label} holds {array.dtype} instead of {kind}")
     with np.errstate(over="ignore"):
         out = array.astype(kind)
     if kind.kind == "f" and not np.isfinite(out).all():
-        raise Damaged(place, f"{what} holds a number that is not finite in {kind}")
+        raise Damaged(place, f"{label} holds a number that is not finite in {kind}")
     if kind.kind in "iu" and not np.array_equal(out, array):
-        raise Damaged(place, f"{what} holds numbers that do not fit into {kind}")
+        raise Damaged(place, f"{label} holds numbers that do not fit into {kind}")
     return out
 
 
-def _casts(given: np.dtype, wanted: np.dtype) -> bool:
+def _casts(source: np.dtype, target: np.dtype) -> bool:
     """Returns True if values of a type may be converted; `as_values` checks that they fit."""
     allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
-    return given.kind in allowed[wanted.kind]
+    return source.kind in allowed[target.kind]

@@ -1,6 +1,6 @@
-"""Keys that are equal if two records hold the same text or image, and ids computed from them.
+"""Keys that are equal for equal texts or images, and ids computed from them.
 
-Keys are hashable values: a text after `normalize_text`, a title and a text, or the digest of an
+Keys are hashable: a text after `normalize_text`, a pair of title and text, or the digest of an
 image's bytes or pixels.
 """
 
@@ -24,12 +24,13 @@ NONE = -1  # no id
 
 @dataclass(frozen=True)
 class ContentIds:
-    """Ids of training rows by their contents; see `row_ids`.
+    """Settings of the ids of training rows by content; see `row_ids`.
 
     Attributes:
-      queries: number of query ids per row, for the drawn query and others of the record; at least
-        1.
-      documents: number of document ids per row.
+      query: fields of the queries.
+      document: fields of the documents.
+      queries: query ids per row: one for the drawn query, others for the rest of its record.
+      documents: document ids per row.
       negatives: document field that reads hard negatives; empty for none.
       count: K, hard negatives per row.
     """
@@ -50,16 +51,16 @@ class ContentIds:
         return shapes | ({"negatives_id": (self.count,)} if self.negatives else {})
 
 
-def of_text(text: str | tuple[str, str]) -> Hashable:
-    """Returns the key of a text, or of a title and a text; an empty title is ignored."""
+def text_key(text: str | tuple[str, str]) -> Hashable:
+    """Returns the key of a text, or of a title and a text; ignores an empty title."""
     if isinstance(text, str):
         return normalize_text(text)
     title, body = map(normalize_text, text)
     return (title, body) if title else body
 
 
-def of_image(value: Any) -> bytes | None:
-    """Returns the digest of an image's bytes or pixels; None if the value is no image."""
+def image_key(value: Any) -> bytes | None:
+    """Returns the digest of an image's bytes or pixels; None for other values."""
     if isinstance(value, Encoded):
         value = value.data
     if isinstance(value, bytes | bytearray | memoryview):
@@ -71,8 +72,8 @@ def of_image(value: Any) -> bytes | None:
     return None
 
 
-def number(content: Hashable) -> int:
-    """Returns 31 bits of a key's digest; two keys collide once in 2^31 pairs."""
+def key_id(content: Hashable) -> int:
+    """Returns 31 bits of a key's digest: one collision in 2^31 pairs of keys."""
     parts = content if isinstance(content, tuple) else (content,)
     digest = hashlib.blake2b(digest_size=4)
     for part in parts:
@@ -88,10 +89,10 @@ def row_ids(
     drawing: "Drawing",
     negatives: Sequence["Negative"] = (),
 ) -> dict[str, np.ndarray]:
-    """Returns the ids of one training row, equal if the contents are equal.
+    """Returns the ids of one training row, equal for equal contents.
 
     A side with one field has the id of the drawn value, followed by ids of the record's other
-    values. A side with several fields has one id, for all drawn values together.
+    values. A side with several fields has one id for all drawn values together.
 
     Args:
       negatives: at most `ids.count` hard negatives.
@@ -99,43 +100,43 @@ def row_ids(
     Returns:
       The arrays of `ContentIds.shapes`, int32; -1 for no id.
     """
-    out = {}
-    for side, names, most in (
-        ("query", ids.query, ids.queries), ("document", ids.document, ids.documents),
-    ):  # fmt: skip
-        numbers = _numbers(names, readers, record, drawing)[:most]
-        padded = numbers + [NONE] * (most - len(numbers))
-        out[f"{side}_id"] = np.array(padded if most > 1 else padded[0], np.int32)
+    query = _side_ids(ids.query, readers, record, drawing)
+    document = _side_ids(ids.document, readers, record, drawing)
+    out = {"query_id": _padded(query, ids.queries), "document_id": _padded(document, ids.documents)}
+    out = {name: x if len(x) > 1 else x[0] for name, x in out.items()}
     if ids.negatives:
         titled = bool(readers[ids.negatives].field.title)
-        texts = [(x.title, x.text) if titled else x.text for x in negatives]
-        numbers = [number(of_text(text)) for text in texts]
-        out["negatives_id"] = np.array(numbers + [NONE] * (ids.count - len(numbers)), np.int32)
+        keys = [text_key(negative.as_text(titled)) for negative in negatives]
+        out["negatives_id"] = _padded(list(map(key_id, keys)), ids.count)
     return out
 
 
-def _numbers(
+def _padded(ids: list[int], length: int) -> np.ndarray:
+    return np.array((ids + [NONE] * length)[:length], np.int32)
+
+
+def _side_ids(
     names: Sequence[str],
     readers: Mapping[str, "FieldReader"],
     record: Record,
     drawing: "Drawing",
 ) -> list[int]:
     """Returns the ids of a side's contents, the drawn value first; [] if unknown."""
-    chosen: list[Hashable] = []
+    drawn: list[Hashable] = []
     others: list[Hashable] = []
     for name in names:
         reader = readers[name]
         if reader.field.optional and reader.lacks(record):
-            chosen.append("")
+            drawn.append("")
             continue
         contents = reader.record_contents(record, drawing)
         if not contents:
             return []
-        place = drawing.texts[name].number if name in drawing.texts else 0
-        chosen.append(contents[place])
-        others = [each for each in contents if each != contents[place]]
-    if not any(chosen):
+        index = drawing.texts[name].number if name in drawing.texts else 0
+        drawn.append(contents[index])
+        others = [content for content in contents if content != contents[index]]
+    if not any(drawn):
         return []
     if len(names) > 1:
-        return [number(tuple(str(number(each)) for each in chosen))]
-    return [number(each) for each in dict.fromkeys([*chosen, *others])]
+        return [key_id(tuple(str(key_id(content)) for content in drawn))]
+    return [key_id(content) for content in dict.fromkeys([*drawn, *others])]

@@ -11,7 +11,7 @@ import numpy as np
 from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, Share
 from big_retrieval.config.registry import register
-from big_retrieval.data.fields.contents import of_image
+from big_retrieval.data.fields.contents import image_key
 from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
 from big_retrieval.data.images import transforms
 from big_retrieval.data.images.decoding import Decoder
@@ -30,28 +30,27 @@ if TYPE_CHECKING:
 @register("field")
 @dataclass(frozen=True)
 class ImageField(EncodedField):
-    """One image of a record; arrays {"pixels": uint8 [B, size, size, 3]}."""
+    """One image of a record; batches contain {"pixels": uint8 [B, size, size, 3]}."""
 
     modality: ClassVar[str] = "image"
     type: Literal["image"] = "image"
     side: Side = "document"
     tower: str = "image"
     column: str = "image"
-    size: AtLeast1 = 224  # pixels, square
-    # what evaluations resize the short side to before they cut the central square; 0: to `size`
+    size: AtLeast1 = 224  # side in pixels
+    # length of the short side in pixels before evaluations crop the central square; 0 for `size`
     eval_resize: AtLeast0 = 0
-    # evaluations resize both sides instead of the short one: the aspect ratio changes
-    eval_squash: bool = False
-    # filter that evaluations resize with; training uses that of `loader.decoder`
+    eval_squash: bool = False  # evaluations resize both sides: the aspect ratio changes
+    # filter of resizing in evaluations; in training, `loader.decoder` has its own
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     # rounding of half a pixel of margin in evaluations, as torchvision or as transformers ("down")
     eval_margin: Literal["even", "down"] = "even"
-    crop_scale: tuple[float, float] = (0.5, 1.0)  # share of the area; (1, 1): no crop
-    crop_ratio: tuple[float, float] = (0.75, 4 / 3)
+    crop_scale: tuple[float, float] = (0.5, 1.0)  # share of the area; (1, 1) for no crop
+    crop_ratio: tuple[float, float] = (0.75, 4 / 3)  # width / height
     flip: Share = 0.5  # probability
-    flip_unsafe_words: tuple[str, ...] = ("left", "right")  # captions that a flip makes untrue
-    # probability that training fills a rectangle, 2% to 33% of the area, with the colour `mean`,
-    # which is 0 behind the normalisation
+    flip_unsafe_words: tuple[str, ...] = ("left", "right")  # no flip if a caption has such a word
+    # probability that training fills a rectangle, 2% to 33% of the area, with the color `mean`,
+    # which becomes 0 after normalization
     erasing: Share = 0.0
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[Positive, Positive, Positive] = (0.26862954, 0.26130258, 0.27577711)
@@ -65,7 +64,7 @@ class ImageField(EncodedField):
         if 0 < self.eval_resize < self.size:
             yield (
                 f"{path}.eval_resize is {self.eval_resize}, less than size {self.size}; set it to "
-                "that at least, or to 0."
+                f"{self.size} or more, or to 0."
             )
 
     def build(self, tools: Tools) -> "ImageReader":
@@ -73,8 +72,12 @@ class ImageField(EncodedField):
 
     def evaluation_view(self) -> dict[str, Any]:
         """Returns the keyword arguments of `transforms.evaluation_view`."""
-        own = {"squash": self.eval_squash, "margin": self.eval_margin}
-        return {"short": self.eval_resize, **own, "interpolation": self.interpolation}
+        return {
+            "short": self.eval_resize,
+            "squash": self.eval_squash,
+            "interpolation": self.interpolation,
+            "margin": self.eval_margin,
+        }
 
     def shapes(self) -> Shapes:
         return {"pixels": ((self.size, self.size, 3), "uint8")}
@@ -119,9 +122,8 @@ class ImageReader(FieldReader):
     def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray:
         """Returns a random resized crop, possibly mirrored and with an erased rectangle.
 
-        It is not mirrored if a drawn text has a word that mirroring would make false.
+        A drawn text with a word that mirroring would make false prevents mirroring.
         """
-        del name
         image = transforms.training_view(
             column_of(record, self.field.column, drawing.source),
             self.field.size,
@@ -153,16 +155,14 @@ class ImageReader(FieldReader):
         value = cell_of(source, index, self.field.column)
         if value is not None and not isinstance(value, bytes | np.ndarray):
             value = source[index].get(self.field.column)
-        key = of_image(value)
+        key = image_key(value)
         return () if key is None else (key,)
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
-        del drawing
-        key = of_image(record.get(self.field.column))
+        key = image_key(record.get(self.field.column))
         return () if key is None else (key,)
 
     def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
-        del number
         record = source[index]
         if self.field.optional and is_absent(record.get(self.field.column)):
             return None

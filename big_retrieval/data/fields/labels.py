@@ -1,4 +1,4 @@
-"""Labels of a record's pair: ids of query and document, and the weight."""
+"""Labels of a record's pair: ids of the query and the document, and the weight."""
 
 import functools
 import hashlib
@@ -15,44 +15,39 @@ from big_retrieval.errors import Damaged, UserError
 
 Label = int | float
 
-# From the score of a pair to its weight in the loss (GCL, Eqs. 1 to 3)
+# Name -> weight of a pair in the loss, as a function of its score (GCL, Eqs. 1 to 3)
 FORMULAS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "constant": lambda s, s_max: np.ones(np.shape(s)),
     "linear": lambda s, s_max: np.array(s, np.float64),  # Eq. 1
     "inverse": lambda s, s_max: s_max / (s_max - s + 1),  # Eq. 2
     "inverse_sqrt": lambda s, s_max: s_max / np.sqrt(s_max - s + 1),
-    # Eq. 3: s_max from 0.9 s_max on, where both of its branches are s_max
+    # Eq. 3: both branches are s_max at 0.9 s_max
     "piecewise": lambda s, s_max: s_max / np.maximum(0.9 * s_max - s + 1, 1),
 }
 
 
 def label_types(labels: PairLabels) -> dict[str, type[np.generic]]:
-    """Returns the arrays of labels in a batch, by name, with their types."""
-    out: dict[str, type[np.generic]] = {}
-    if labels.query:
-        out["query_id"] = np.int32
-    if labels.document:
-        out["document_id"] = np.int32
-    if labels.score:
-        out["weight"] = np.float32
-    return out
+    """Returns name -> type of the arrays of labels in a batch."""
+    types = (
+        ("query_id", labels.query, np.int32),
+        ("document_id", labels.document, np.int32),
+        ("weight", labels.score, np.float32),
+    )
+    return {name: dtype for name, column, dtype in types if column}
 
 
 def read_labels(
     record: Record, labels: PairLabels, place: str, drawn: Mapping[str, Drawn] | None = None
 ) -> dict[str, Label]:
-    """Returns the labels of a record, for the columns that the config names.
+    """Returns `query_id`, `document_id` and `weight` of a record, if the config names columns.
 
     Args:
-      labels: columns; `query_field` and `document_field` are resolved, see `build.make_labels`.
-      drawn: text field -> the drawn text, whose id is taken from several.
-
-    Returns:
-      `query_id` and `document_id`, from 0, equal for equal values (`number_of`); `weight`.
+      labels: columns, after `build.make_labels`.
+      drawn: text field -> the drawn text, which selects one of several ids.
 
     Raises:
-      Damaged: a column is missing or empty, has another number of ids than texts, or a score has no
-        weight.
+      Damaged: a column is missing or empty, its number of ids differs from the number of texts, or
+        a score has no weight.
       UserError: a column has several ids, and the field of their texts is unknown.
     """
     out: dict[str, Label] = {}
@@ -65,9 +60,9 @@ def read_labels(
 
 
 def number_of(value: Any) -> int:
-    """Returns a number from 0 to 2^31 - 1 for an id: itself, or 31 bits of its digest.
+    """Returns an id as an integer from 0 to 2^31 - 1: itself, or 31 bits of its digest.
 
-    Two texts collide once in 2^31 pairs.
+    One collision is expected in 2^31 pairs of texts.
     """
     if isinstance(value, numbers.Integral) and 0 <= int(value) < 2**31:
         return int(value)
@@ -91,15 +86,15 @@ def _id(
     count = drawn[field].count if field in drawn else 0
     if count != len(value):
         why = f"the label {column!r} has {len(value)} values for {count} texts of {field!r}"
-        raise Damaged(place, f"{why}; give one, or as many")
-    return _known(value[drawn[field].number], record, column, place)
+        raise Damaged(place, f"{why}; give one, or one for each")
+    return _present(value[drawn[field].number], record, column, place)
 
 
 def _value(record: Record, column: str, place: str) -> Any:
-    return _known(record.get(column), record, column, place)
+    return _present(record.get(column), record, column, place)
 
 
-def _known(value: Any, record: Record, column: str, place: str) -> Any:
+def _present(value: Any, record: Record, column: str, place: str) -> Any:
     if value is None or value == "":
         why = "is empty" if column in record else f"is missing; it has {', '.join(sorted(record))}"
         raise Damaged(place, f"the label {column!r} {why}")
@@ -108,28 +103,23 @@ def _known(value: Any, record: Record, column: str, place: str) -> Any:
 
 def _weight(score: Any, labels: PairLabels, place: str) -> float:
     try:
-        number = float(score)
+        value = float(score)
     except (TypeError, ValueError, OverflowError):
-        raise Damaged(place, f"the score {labels.score!r} is {score!r:.60}, no number") from None
-    if not 0 <= number <= labels.s_max:
-        why = f"the score {labels.score!r} is {number:g}, not from 0 to {labels.s_max:g}"
+        raise Damaged(place, f"the score {labels.score!r} is {score!r:.60}, not a number") from None
+    if not 0 <= value <= labels.s_max:
+        why = f"the score {labels.score!r} is {value:g}, not from 0 to {labels.s_max:g}"
         raise Damaged(place, f"{why}; see config.labels.s_max")
-    return float(make_weight(labels)(np.array([number]))[0])
+    return float(make_weight(labels)(np.array([value]))[0])
 
 
 @functools.lru_cache(maxsize=16)
 def make_weight(labels: PairLabels) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function from scores to weights that a checked configuration names.
+    """Returns `labels.weight`: from scores float64 [n] in [0, s_max] to weights float64 [n].
 
     With s_max the highest possible score, the functions are: constant 1; linear s; inverse
-    s_max / (s_max - s + 1); inverse_sqrt s_max / sqrt(s_max - s + 1); piecewise s_max where
-    s >= 0.9 s_max, else s_max / (0.9 s_max - s + 1); table: `labels.table`, linear in between and
-    constant beyond its ends.
-
-    Weights are not normalized: with s_max 100 they go from 1 to 100.
-
-    Returns:
-      Scores float64 [n] in [0, s_max] -> weights float64 [n].
+    s_max / (s_max - s + 1); inverse_sqrt s_max / sqrt(s_max - s + 1); piecewise s_max if
+    s >= 0.9 s_max, else s_max / (0.9 s_max - s + 1); and `labels.table`, linear between its scores
+    and constant beyond them. Weights are not normalized: with s_max 100 they go from 1 to 100.
     """
     if labels.weight == "table":
         scores, weights = np.array(labels.table, np.float64).T

@@ -1,9 +1,10 @@
 """Base class of field readers, which read a field's values and stack them into arrays.
 
-`Field.build` returns a `FieldReader`. A field without files or a tokenizer can be its own reader,
+`Field.build` returns a `FieldReader`. A field without files and tokenizer can be its own reader;
 see `examples/letters.py`.
 """
 
+import contextlib
 import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Index of the text that was drawn for an example, and the number of the record's texts."""
+    """Index of the drawn text of an example, and the number of the record's texts."""
 
     number: int
     count: int
@@ -41,8 +42,11 @@ class Drawing:
     """State of a training example while its fields are drawn.
 
     Attributes:
-      texts: text field -> the text that was drawn.
-      said: all texts that were drawn, including titles.
+      source: name of the source.
+      place: location of the record, for messages.
+      index: record index.
+      texts: text field -> drawn text.
+      said: all drawn texts, including titles.
     """
 
     source: str
@@ -56,8 +60,8 @@ class Drawing:
 class FieldReader:
     """Reads the values of one field and stacks them into arrays.
 
-    Threads share it and worker processes get a pickled copy, so it must never change. Any exception
-    about a record marks the record as damaged; `errors.Damaged` carries the reason.
+    Threads share a reader and worker processes get a pickled copy, so it must never change. Any
+    exception about a record marks the record as damaged; `errors.Damaged` carries the reason.
     """
 
     field: Any
@@ -74,21 +78,13 @@ class FieldReader:
         return state
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        """Checks the field's files and tokenizer against the records before the first read.
+        """Raises a UserError if the field's files or tokenizer do not fit the records.
 
-        Args:
-          path: path of the field, such as `config.fields.text`, for messages.
-
-        Raises:
-          UserError: they do not fit.
+        Called before the first read. Messages use `path`, such as `config.fields.text`.
         """
-        del path, source
 
     def fingerprint(self) -> str:
-        """Returns a digest of the files that the field reads; a resumed run needs the same.
-
-        Empty if the field reads records only.
-        """
+        """Returns a digest of the field's files, which must not change in a run; empty for none."""
         return ""
 
     def lacks(self, record: Record) -> bool:
@@ -96,54 +92,30 @@ class FieldReader:
         return is_absent(record.get(self.field.column))
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> Any:
-        """Draws the training value of a record; None if an optional value is missing.
-
-        Raises:
-          Damaged: the record cannot be used.
-          UserError: records have no such column.
-        """
+        """Draws the training value of a record; None if an optional value is missing."""
         raise NotImplementedError
 
     def stack(self, values: Sequence[Any]) -> dict[str, np.ndarray]:
-        """Stacks n values of `draw` or `value` into the arrays of `Field.shapes`, n rows each.
-
-        None is an empty value.
-        """
+        """Stacks n values of `draw` or `value` into the arrays of `Field.shapes`; None is empty."""
         raise NotImplementedError
 
     def count(self, source: RecordSource, index: int) -> int:
-        """Returns the number of values that an evaluation reads: all texts, or one image.
-
-        Raises:
-          Damaged: the record cannot be used.
-        """
-        del source, index
+        """Returns the number of values that an evaluation reads: all texts, or one image."""
         return 1
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        """Returns a key for each of the `count` values, equal if two records hold the same.
+        """Returns a key for each of the `count` values, equal for equal contents; empty if unknown.
 
-        Opens no image file. Empty if the keys are unknown.
-
-        Raises:
-          Damaged: the record cannot be used.
+        Opens no image file.
         """
-        del source, index
         return ()
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
-        """Like `contents`, for a record that training read; the key of a file is its content."""
-        del record, drawing
+        """Returns keys like `contents`, for a record that training read."""
         return ()
 
     def value(self, source: RecordSource, index: int, number: int) -> Any:
-        """Returns the evaluation value with an index below `count`.
-
-        None if an optional value is missing.
-
-        Raises:
-          Damaged: the record cannot be used.
-        """
+        """Returns evaluation value `number` < `count`; None if an optional value is missing."""
         raise NotImplementedError
 
 
@@ -157,14 +129,10 @@ def stack(reader: FieldReader, values: Sequence[Any]) -> dict[str, np.ndarray]:
 
 def counts(reader: FieldReader, source: RecordSource) -> np.ndarray:
     """Returns `FieldReader.count` of all records, int64 [records]; 0 for damaged records."""
-    if type(reader).count is FieldReader.count:  # one each, and no record need be looked at
+    if type(reader).count is FieldReader.count:  # always 1, and no record need be read
         return np.ones(len(source), np.int64)
-    return np.array([_count(reader, source, index) for index in range(len(source))], np.int64)
-
-
-def _count(reader: FieldReader, source: RecordSource, index: int) -> int:
-    try:
-        with record_at(source.place(index)):
-            return reader.count(source, index)
-    except Damaged:
-        return 0
+    out = np.zeros(len(source), np.int64)
+    for index in range(len(source)):
+        with contextlib.suppress(Damaged), record_at(source.place(index)):
+            out[index] = reader.count(source, index)
+    return out

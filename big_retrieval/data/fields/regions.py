@@ -1,4 +1,4 @@
-"""Regions of an image as a field: features of a detector, and boxes."""
+"""Regions of an image as a field: detector features and boxes."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from big_retrieval.errors import Damaged
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
-ROUNDING = 1e-3  # by which a box may exceed its image
+ROUNDING = 1e-3  # share of the side by which a box may exceed its image
 
 
 @register("field")
@@ -26,11 +26,9 @@ ROUNDING = 1e-3  # by which a box may exceed its image
 class RegionField(EncodedField):
     """Features [R, F] of R regions of an image, and their boxes [R, 4].
 
-    Arrays {"features": `dtype` [B, R, F], "boxes": float32 [B, R, 4]}. A box is x1, y1, x2, y2,
-    divided by the width and the height of the image; all 0 without boxes.
-
-    Both are in columns of the records, as in sources of the types "karpathy" and "precomputed", or
-    are rows of memory-mapped .npy files, whose indices are in `column`.
+    Batches contain {"features": `dtype` [B, R, F], "boxes": float32 [B, R, 4]}. A box is x1, y1,
+    x2, y2, divided by the width and the height of the image; all 0 without boxes. Both arrays are
+    in columns of the records, or are rows of memory-mapped .npy files that `column` selects.
     """
 
     modality: ClassVar[str] = "regions"
@@ -39,11 +37,11 @@ class RegionField(EncodedField):
     tower: str = "regions"
     regions: AtLeast1 = 36  # R
     dim: AtLeast1 = 2048  # F
-    dtype: Literal["float32", "float16"] = "float32"  # of the features in a batch
-    column: str = "regions"  # of the features; with `file` of their rows (numbers from 0)
-    boxes: str = ""  # column of the boxes; "": there are none, or `boxes_file` has them
-    file: str = ""  # .npy, [rows, R, F]; "": the features stand in the column
-    boxes_file: str = ""  # .npy, [rows, R, 4], with the rows of `column`
+    dtype: Literal["float32", "float16"] = "float32"  # type of the features in a batch
+    column: str = "regions"  # column of the features; with `file`, of row indices
+    boxes: str = ""  # column of the boxes; empty for no boxes, or for `boxes_file`
+    file: str = ""  # .npy file [rows, R, F]; empty for features in the column
+    boxes_file: str = ""  # .npy file [rows, R, 4], with the row indices of `column`
     generated: bool = False  # a record without the column gets random values, as in `:runlocal`
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -51,7 +49,7 @@ class RegionField(EncodedField):
         if not self.column and not self.generated:
             yield f"{path}.column is empty; name the column of the regions."
         if self.boxes and self.boxes_file:
-            yield f"{path}.boxes and boxes_file are both set; the boxes stand in one of them."
+            yield f"{path}.boxes and boxes_file are both set; remove one of them."
 
     def columns(self) -> Mapping[str, str]:
         if self.generated:
@@ -59,7 +57,7 @@ class RegionField(EncodedField):
         return {**super().columns(), **({"boxes": self.boxes} if self.boxes else {})}
 
     def arrays(self) -> dict[str, ArrayField]:
-        """Returns the two arrays as fields; without "boxes" if there are none."""
+        """Returns the array fields "features" and, if it has boxes, "boxes"."""
         same: dict[str, Any] = {"side": self.side, "generated": self.generated}
         fields = {
             "features": ArrayField(
@@ -114,7 +112,7 @@ class RegionField(EncodedField):
 
 @dataclass(frozen=True)
 class RegionReader(FieldReader):
-    """Reads regions with one reader for "features", and one for "boxes" if there are some."""
+    """Reads regions with a reader for "features" and, if the field has boxes, one for "boxes"."""
 
     field: RegionField
     readers: Mapping[str, ArrayReader]
@@ -122,7 +120,7 @@ class RegionReader(FieldReader):
     def check_files(self, path: str, source: RecordSource) -> None:
         keys = {
             "features": ("file", "regions and dim to what it holds"),
-            "boxes": ("boxes_file", "regions to as many boxes as a row has"),
+            "boxes": ("boxes_file", "regions to the number of boxes in a row"),
         }
         for name, reader in self.readers.items():
             reader.check_store(f"{path}.{keys[name][0]}", f"{path}.{keys[name][1]}")
@@ -163,8 +161,8 @@ class BoxReader(ArrayReader):
         corners = np.random.default_rng((index, number, 4)).random((self.field.shape[0], 2, 2))
         return np.sort(corners, axis=1).reshape(self.field.shape).astype(np.float32)  # [R, 4]
 
-    def array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
-        boxes = super().array(given, index, number, count, place)
+    def array(self, value: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
+        boxes = super().array(value, index, number, count, place)
         if boxes.min() < -ROUNDING or boxes.max() > 1 + ROUNDING:
             raise Damaged(
                 place,

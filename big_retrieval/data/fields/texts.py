@@ -11,7 +11,7 @@ from big_retrieval.config.fields import EncodedField, Shapes, Side
 from big_retrieval.config.ranges import Share, ShareBelow1
 from big_retrieval.config.registry import register
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.fields.contents import of_text
+from big_retrieval.data.fields.contents import text_key
 from big_retrieval.data.fields.reader import Drawing, Drawn, FieldReader, Tools
 from big_retrieval.data.sources import (
     Record,
@@ -28,8 +28,8 @@ from big_retrieval.errors import Damaged, UserError
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
 
-SHORTEST = 16  # tokens that evaluations cut texts to at least
-Text = str | tuple[str, str]  # or title and text, one of which may be empty
+SHORTEST = 16  # minimum length of trimmed texts, in tokens
+Text = str | tuple[str, str]  # a text, or title and text; one of the two may be empty
 
 
 @register("field")
@@ -37,7 +37,7 @@ Text = str | tuple[str, str]  # or title and text, one of which may be empty
 class TextField(EncodedField):
     """One text of a record; training draws one of several.
 
-    Arrays {"ids": int32 [B, length], "mask": bool [B, length]}.
+    Batches contain {"ids": int32 [B, length], "mask": bool [B, length]}.
     """
 
     modality: ClassVar[str] = "text"
@@ -46,14 +46,13 @@ class TextField(EncodedField):
     side: Side = "query"
     tower: str = "text"
     column: str = "captions"
-    length: int = 77  # tokens, [CLS] and [SEP] included
-    title: str = ""  # column of its title: [CLS] title [SEP] text [SEP], cut at the end
-    prefix: str = ""  # put before every text, such as "query: ", in front of its title
-    # in training, each word becomes the unknown token with this probability, and then this share of
-    # the words, rounded down, is deleted; words stand between white space, or are the tokens of a
-    # tokenizer of the type "words"
+    length: int = 77  # maximum length in tokens, including [CLS] and [SEP]
+    title: str = ""  # column of titles: [CLS] title [SEP] text [SEP], cut at the end
+    prefix: str = ""  # text before every title and text, such as "query: "
+    # Probability that training replaces a word by the unknown token. Words are separated by white
+    # space, or are the tokens of a tokenizer of the type "words".
     word_dropout: Share = 0.0
-    word_deletion: ShareBelow1 = 0.0
+    word_deletion: ShareBelow1 = 0.0  # share of the words, rounded down, that training then deletes
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         if self.length < 3:
@@ -73,10 +72,9 @@ class TextField(EncodedField):
         return arrays["mask"].sum(axis=1)
 
     def trimmed(self, arrays: Mapping[str, Any], length: int | None = None) -> Mapping[str, Any]:
-        """Removes the positions that are padding in all rows.
+        """Removes positions that are padding in all rows; this changes results only by rounding.
 
-        By default, lengths are powers of two, so that few programs are compiled. Padding changes
-        results only by rounding.
+        By default, lengths are powers of two, so that few programs are compiled.
         """
         if length is None:
             longest = int(self.lengths(arrays).max(initial=1))
@@ -107,11 +105,10 @@ class TextReader(FieldReader):
     tokenizer: FixedLengthTokenizer | None = None
 
     def check_files(self, path: str, source: RecordSource) -> None:
-        del source
         if self.field.word_dropout and self.tokenizer and not self.tokenizer.unknown_token:
             raise UserError(
                 f"{path}.word_dropout is {self.field.word_dropout:g}, but the tokenizer has no "
-                "token for unknown words that a text can hold: set it to 0, or take word_deletion."
+                "token for unknown words in texts: set it to 0, or use word_deletion."
             )
 
     def lacks(self, record: Record) -> bool:
@@ -129,15 +126,11 @@ class TextReader(FieldReader):
             return text
         if isinstance(text, str):
             return drop_words(text, *shares, self.tokenizer, drawing.rng)
-        title, body = (drop_words(each, *shares, self.tokenizer, drawing.rng) for each in text)
+        title, body = (drop_words(part, *shares, self.tokenizer, drawing.rng) for part in text)
         return title, body
 
     def stack(self, values: Sequence[Text | None]) -> dict[str, np.ndarray]:
-        """Returns {"ids": int32 [n, L], "mask": bool [n, L]}; None becomes an empty text.
-
-        Raises:
-          UserError: there is no tokenizer.
-        """
+        """Returns {"ids": int32 [n, L], "mask": bool [n, L]}; None becomes an empty text."""
         if self.tokenizer is None:
             column = self.field.column
             raise UserError(f"The text field of column {column!r} has no tokenizer; give it one.")
@@ -155,11 +148,11 @@ class TextReader(FieldReader):
         return len(source_texts(source, index, self))
 
     def contents(self, source: RecordSource, index: int) -> tuple[Hashable, ...]:
-        return tuple(of_text(text) for text in source_texts(source, index, self))
+        return tuple(text_key(text) for text in source_texts(source, index, self))
 
     def record_contents(self, record: Record, drawing: Drawing) -> tuple[Hashable, ...]:
         texts = record_texts(record, self.field, drawing.source, drawing.place)
-        return tuple(of_text(text) for text in texts)
+        return tuple(text_key(text) for text in texts)
 
     def value(self, source: RecordSource, index: int, number: int) -> Text:
         return source_texts(source, index, self)[number]
@@ -172,21 +165,21 @@ def drop_words(
     tokenizer: FixedLengthTokenizer,
     rng: np.random.Generator,
 ) -> str:
-    """A text some of whose words are the unknown token or missing; special tokens stay.
+    """Replaces words by the unknown token, then deletes words; special tokens stay.
 
     Args:
-      deletion: share of the words that are deleted afterwards; their number is rounded down.
-      rng: random numbers; none is drawn for a share of 0.
+      dropout: probability of replacing a word; 0 draws no random numbers.
+      deletion: share of the words to delete, rounded down; 0 draws no random numbers.
     """
     words, special = tokenizer.words(text), tokenizer.special_tokens
-    places = np.array([n for n, word in enumerate(words) if word not in special], int)
-    gone = set()
+    indices = np.array([n for n, word in enumerate(words) if word not in special], int)
+    deleted = set()
     if dropout:
-        for place in places[rng.random(len(places)) < dropout].tolist():
-            words[place] = tokenizer.unknown_token
-    if count := int(deletion * len(places)):
-        gone = set(rng.choice(places, count, replace=False).tolist())
-    return tokenizer.joined([word for n, word in enumerate(words) if n not in gone])
+        for index in indices[rng.random(len(indices)) < dropout].tolist():
+            words[index] = tokenizer.unknown_token
+    if count := int(deletion * len(indices)):
+        deleted = set(rng.choice(indices, count, replace=False).tolist())
+    return tokenizer.joined([word for n, word in enumerate(words) if n not in deleted])
 
 
 def record_texts(record: Record, field: TextField, name: str, place: str) -> tuple[Text, ...]:
@@ -196,7 +189,7 @@ def record_texts(record: Record, field: TextField, name: str, place: str) -> tup
     title and no text has the title alone.
 
     Raises:
-      Damaged: there are no texts, or the titles are something else.
+      Damaged: the record has no text, or the titles do not fit.
       UserError: the record has no such column.
     """
     value = column_of(record, field.column, name)
@@ -205,12 +198,7 @@ def record_texts(record: Record, field: TextField, name: str, place: str) -> tup
 
 
 def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple[Text, ...]:
-    """Like `record_texts`, for a record of a source; opens no image if the source allows it.
-
-    Raises:
-      Damaged: there are no texts, or the titles are something else.
-      UserError: the record has no such column.
-    """
+    """Returns `record_texts` of a record of a source; opens no image if the source allows it."""
     field = reader.field
     if not field.title:
         return texts_of(source, index, field.column)
@@ -248,9 +236,9 @@ def _titled(value: Any, titles: Any, field: TextField, place: str) -> tuple[Text
     several = [titles] * len(texts) if isinstance(titles, str | bytes) else list(titles)
     if len(several) != len(texts):
         why = f"{field.title!r} has {len(several)} titles for {len(texts)} texts"
-        raise Damaged(place, f"{why}; give one, or as many")
+        raise Damaged(place, f"{why}; give one, or one for each")
     for title in several:
         if title is not None and not isinstance(title, str | bytes):
             raise Damaged(place, f"{field.title!r} has {title!r:.80}, not a title")
-    known = ["" if is_absent(title) else as_utf8(title) for title in several]
-    return tuple(zip(known, texts, strict=True))
+    clean = ["" if is_absent(title) else as_utf8(title) for title in several]
+    return tuple(zip(clean, texts, strict=True))

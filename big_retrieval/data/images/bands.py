@@ -7,9 +7,9 @@ from PIL import Image
 
 from big_retrieval.data.images.limits import ORIENTATION, TURNED
 
-Box = tuple[int, int, int, int]  # top, left, and height and width, or bottom and right
-BAND = 2**19  # pixels that are converted at a time: a conversion takes up to 40 bytes for each
-_TURN = {  # EXIF orientation -> what makes the image upright
+Box = tuple[int, int, int, int]  # top, left, then height and width, or bottom and right
+BAND = 2**19  # pixels to convert at a time: a conversion takes up to 40 bytes per pixel
+_TURN = {  # EXIF orientation -> operation that makes the image upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -21,7 +21,7 @@ _TURN = {  # EXIF orientation -> what makes the image upright
 
 
 def from_pil(image: Image.Image) -> np.ndarray:
-    """An open image, upright and in RGB as `decode` says: uint8 [H, W, 3]."""
+    """Returns an open image, upright and in RGB like `decode`: uint8 [H, W, 3]."""
     image.load()
     height, width = upright_size(image)
     pixels = np.empty((height, width, 3), np.uint8)  # [H, W, 3]
@@ -31,7 +31,7 @@ def from_pil(image: Image.Image) -> np.ndarray:
 
 
 def part_of(image: Image.Image, edges: Box) -> Image.Image:
-    """A part of a loaded image, upright and in RGB.
+    """Returns a part of a loaded image, upright and in RGB.
 
     Args:
       edges: top, left, bottom and right of the part in the upright image.
@@ -46,25 +46,24 @@ def part_of(image: Image.Image, edges: Box) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """The EXIF orientation; 1, which is upright, where the EXIF data cannot be read."""
+    """Returns the EXIF orientation; 1 (upright) if the EXIF data cannot be read."""
     try:
-        found = image.getexif().get(ORIENTATION, 1)
-    except Exception:  # bytes of any kind, read by Python code of Pillow's
+        orientation = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # Pillow reads arbitrary bytes
         return 1
-    return found if isinstance(found, int) else 1
+    return orientation if isinstance(orientation, int) else 1
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """(height, width) behind the EXIF orientation."""
+    """Returns (height, width) after the EXIF orientation."""
     turned = _orientation(image) in TURNED
     return (image.width, image.height) if turned else (image.height, image.width)
 
 
 def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
-    """(row, band): a part of a loaded image, upright and in RGB, as bands of some `BAND` pixels.
+    """Yields (row, band) of a part of a loaded image, upright and in RGB.
 
-    Only a band at a time is turned and converted: as a whole, Pillow would hold the pixels up to
-    four times.
+    Turning and converting a whole image would hold its pixels up to four times.
     """
     orientation = _orientation(image)
     turn, scale = _TURN.get(orientation), _grey_scale(image)
@@ -75,7 +74,7 @@ def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
 
 
 def _stored(image: Image.Image, orientation: int, edges: Box) -> Box:
-    """Where a part of the upright image is stored: left, top, right and bottom."""
+    """Returns left, top, right and bottom of a part of the upright image, as stored."""
     top, left, bottom, right = edges
     if orientation in TURNED:
         top, left, bottom, right = left, top, right, bottom
@@ -89,7 +88,7 @@ def _stored(image: Image.Image, orientation: int, edges: Box) -> Box:
 def _grey_scale(image: Image.Image) -> float:
     """Returns the factor from the values of a deep grey image to 0 .. 255.
 
-    Modes "I" and "F" do not say how many bits count: it follows from the largest value.
+    In modes "I" and "F", the number of significant bits follows from the largest value.
     """
     if image.mode not in ("I", "F"):
         return 255.0 / 65535.0 if image.mode.startswith("I;16") else 1.0
@@ -104,14 +103,14 @@ def _grey_scale(image: Image.Image) -> float:
 
 
 def _rows(top: int, bottom: int, width: int) -> Iterator[tuple[int, int]]:
-    """The first row of each band of some `BAND` pixels, and the row behind its last."""
+    """Yields the start and the stop row of each band of about `BAND` pixels."""
     rows = max(1, BAND // max(1, width))
     for first in range(top, bottom, rows):
         yield first, min(first + rows, bottom)
 
 
 def _band_to_rgb(image: Image.Image, scale: float) -> Image.Image:
-    """RGB from any mode; `scale`: `_grey_scale` of the whole image."""
+    """Converts any mode to RGB; `scale` is `_grey_scale` of the whole image."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.nan_to_num(np.asarray(image).astype(np.float64))  # [H, W]
         grey = np.clip(values * scale + 0.5, 0, 255).astype(np.uint8)

@@ -1,8 +1,7 @@
 """From the bytes of an image file to pixels.
 
-Files are untrusted: only bitmap formats are opened, sizes and the memory that decoding would take
-are looked at before anything is decoded (`image_limits`), and whatever is wrong with a file is a
-`ValueError` in words that follow "is".
+Files are untrusted. Only bitmap formats are opened, and `limits.py` checks sizes and memory before
+anything is decoded. Any problem of a file is a `ValueError`, whose message follows "the image is".
 """
 
 import contextlib
@@ -20,32 +19,26 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from big_retrieval.data.damage import told
+from big_retrieval.data.damage import format_exception
 from big_retrieval.data.images.bands import Box, from_pil, part_of, upright_size
-from big_retrieval.data.images.limits import (
-    LARGEST,
-    Unreasonable,
-    check_size,
-)
+from big_retrieval.data.images.limits import LARGEST, Unreasonable, check_size
 from big_retrieval.errors import Damaged
 
 Decoder = Literal["pillow", "opencv"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
-warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open` refuses those sizes
-# Pillow and libtiff warn of every odd tag of a file; what matters is an exception, and a crawl of
-# the web has millions of such tags.
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open` checks the size
+# Pillow and libtiff warn of every odd tag of a file, and a crawl of the web has millions of them.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """An image as the content of its file, decoded when its size in the batch is known.
+    """Content of an image file, decoded when its size in the batch is known.
 
     Attributes:
-      data: the file's content.
-      path: absolute path of the file; empty for the content of another file.
+      path: absolute path of the file; empty for content of another file, such as a shard.
     """
 
     data: bytes
@@ -55,10 +48,10 @@ class Encoded:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Several images of the same thing: training draws one, evaluation takes the first.
+    """Several images of one object: training draws one, evaluation takes the first.
 
     Attributes:
-      load: reads one by its number, as `Encoded` or an array.
+      load: reads an image by its index, as `Encoded` or an array.
     """
 
     count: int
@@ -66,16 +59,13 @@ class OneOf:
 
 
 def decode(data: bytes) -> np.ndarray:
-    """Reads an encoded image (JPEG, PNG, WebP, GIF, ...), upright and in RGB.
+    """Reads an encoded image (`FORMATS`) as uint8 [H, W, 3], upright and in RGB.
 
-    The EXIF orientation is applied, transparency is laid over white, 16-bit grey and
-    floats from 0 to 1 are scaled to 8 bits, and of an animation the first frame is taken.
-
-    Returns:
-      uint8 [H, W, 3].
+    Applies the EXIF orientation, lays transparency over white, scales 16-bit grey and floats from 0
+    to 1 to 8 bits, and takes the first frame of an animation.
 
     Raises:
-      ValueError: the bytes are no image, or a damaged or an unreasonably large or small one.
+      ValueError: not an image, or a damaged, too large or too small image.
     """
     with _open(data) as image:
         return from_pil(image)
@@ -89,30 +79,27 @@ def decode_part(
     reduced: bool = True,
     decoder: Decoder = "pillow",
 ) -> Image.Image | np.ndarray:
-    """Reads a part of an encoded image, of JPEG files at a smaller scale where that is enough.
+    """Reads a part of an encoded image; raises like `decode`.
 
     Args:
-      choose: (height, width) of the upright image -> the part, in its pixels.
-      min_side: the part keeps at least so many pixels on both sides, where it has them.
-      reduced: whether JPEG files may be decoded at 1/2, 1/4 or 1/8.
-      decoder: what decodes RGB and grey JPEG files; all others are Pillow's.
+      choose: (height, width) of the upright image -> the part, in pixels.
+      min_side: minimum side of the part in pixels, if the image is large enough.
+      reduced: True to decode JPEG files at 1/2, 1/4 or 1/8 if `min_side` allows it.
+      decoder: decoder of RGB and grey JPEG files; Pillow decodes all others.
 
     Returns:
-      The part in RGB, as what its decoder made: a Pillow image or uint8 [h, w, 3].
-
-    Raises:
-      ValueError: as `decode`.
+      The part in RGB, as a Pillow image or (OpenCV) uint8 [h, w, 3].
     """
     with _open(data) as image:
         if image.format == "TIFF":
-            image.load()  # Pillow turns it here, and has said its size as if it were
+            image.load()  # Pillow turns it here; its size was upright before
         size = upright_size(image)
         box = choose(*size)
         jpeg = image.format == "JPEG" and image.mode in ("RGB", "L")
         scale = 1
         while jpeg and reduced and scale < 8 and min(box[2:]) >= 2 * scale * min_side:
             scale *= 2
-        if jpeg and decoder == "opencv" and b"\xff\xd9" in data[-64:]:  # a cut file is Pillow's
+        if jpeg and decoder == "opencv" and b"\xff\xd9" in data[-64:]:  # not truncated
             pixels = _opencv(data, scale)
             top, left, bottom, right = _edges(box, size, pixels.shape[:2])
             return pixels[top:bottom, left:right]  # [h, w, 3]
@@ -123,7 +110,7 @@ def decode_part(
 
 
 def _edges(box: Box, size: tuple[int, int], scaled: tuple[int, ...]) -> Box:
-    """Top, left, bottom and right of a part of an image that was decoded at another size."""
+    """Returns top, left, bottom and right of a part, in an image decoded at another size."""
     top, left, height, width = box
     down, across = scaled[0] / size[0], scaled[1] / size[1]
     ends = round((top + height) * down), round((left + width) * across)
@@ -131,11 +118,7 @@ def _edges(box: Box, size: tuple[int, int], scaled: tuple[int, ...]) -> Box:
 
 
 def picture(value: Any, place: str = "an image") -> np.ndarray:
-    """A record's image, decoded if it is not: uint8 [H, W, 3]; of several the first.
-
-    Raises:
-      Damaged: it cannot be decoded, or is no image.
-    """
+    """Returns a record's image as uint8 [H, W, 3], the first of several; raises `Damaged`."""
     if isinstance(value, OneOf):
         value = value.load(0)
     if isinstance(value, Encoded):
@@ -146,19 +129,15 @@ def picture(value: Any, place: str = "an image") -> np.ndarray:
 
 @contextmanager
 def damaged_at(place: str) -> Iterator[None]:
-    """What `decode` and `decode_part` raise becomes `Damaged` at that place."""
+    """Turns errors of `decode` and `decode_part` into `Damaged` at this location."""
     try:
         yield
-    except ValueError as problem:
-        raise Damaged(place, f"the image is {problem}") from None
+    except ValueError as error:
+        raise Damaged(place, f"the image is {error}") from None
 
 
 def as_array(value: Any, place: str) -> np.ndarray:
-    """Pixels at hand as uint8 [H, W, 3]; grey and RGBA ones are converted.
-
-    Raises:
-      Damaged: another type or shape.
-    """
+    """Returns pixels as uint8 [H, W, 3]; converts grey and RGBA, raises `Damaged` for others."""
     if value is None:
         raise Damaged(place, "there is no image (None)")
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
@@ -174,33 +153,33 @@ def as_array(value: Any, place: str) -> np.ndarray:
 
 @contextmanager
 def _open(data: bytes) -> Iterator[Image.Image]:
-    """An image file whose size is reasonable; what its user raises becomes a `ValueError` too."""
+    """Opens an image file and checks its size; any error in the context becomes a `ValueError`."""
     if not data:
         raise ValueError("empty (0 bytes)")
     if data.lstrip()[:1] == b"<" and b"<html" in data[:1024].lower():
         raise ValueError("an HTML page")
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            check_size(image, data)
+            check_size(image)
             yield image
     except Image.DecompressionBombError:
         raise ValueError(f"larger than {LARGEST // 10**6} megapixels") from None
     except UnidentifiedImageError:
         raise ValueError("not an image in a known format") from None
-    except Unreasonable as problem:
-        raise ValueError(str(problem)) from None
-    except (OSError, SyntaxError, ValueError, EOFError, IndexError, OverflowError) as problem:
-        raise ValueError(f"not a readable image ({problem})") from problem
-    except Exception as problem:  # decoders raise whatever the bytes of a file lead them to
-        raise ValueError(f"not a readable image ({told(problem)})") from problem
+    except Unreasonable as error:
+        raise ValueError(str(error)) from None
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, OverflowError) as error:
+        raise ValueError(f"not a readable image ({error})") from error
+    except Exception as error:  # decoders of arbitrary bytes raise any type
+        raise ValueError(f"not a readable image ({format_exception(error)})") from error
 
 
 def _silence_libtiff() -> None:
-    """Keeps libtiff from printing, where the system tells which library Pillow has loaded."""
+    """Keeps Pillow's libtiff from printing, if /proc shows which library is loaded."""
     with contextlib.suppress(OSError, AttributeError):
-        found = re.search(r"(/\S*libtiff\S*)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
-        if found:
-            library = ctypes.CDLL(found[1])
+        match = re.search(r"(/\S*libtiff\S*)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+        if match:
+            library = ctypes.CDLL(match[1])
             library.TIFFSetErrorHandler(None)
             library.TIFFSetWarningHandler(None)
 
@@ -209,12 +188,11 @@ _silence_libtiff()
 
 
 def _opencv(data: bytes, scale: int) -> np.ndarray:
-    """A JPEG file by OpenCV at 1/scale, upright: uint8 [h, w, 3]."""
+    """Decodes a JPEG file with OpenCV at 1/scale, upright: uint8 [h, w, 3]."""
     import cv2
 
-    kinds = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4}
-    kind = kinds.get(scale, cv2.IMREAD_COLOR if scale == 1 else cv2.IMREAD_REDUCED_COLOR_8)
-    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), kind)
+    flag = cv2.IMREAD_COLOR if scale == 1 else getattr(cv2, f"IMREAD_REDUCED_COLOR_{scale}")
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
     if pixels is None:
         raise ValueError("OpenCV cannot decode it")
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)

@@ -1,26 +1,23 @@
-"""How large an image file, and what it unfolds to, may be.
+"""Limits of the size of an image file, and of the memory that decoding takes.
 
-A file of some kilobytes can unfold to gigabytes, so that the memory which decoding will take is
-estimated from the header, before anything is decoded. The numbers of bytes a pixel are those of the
-decoders in Pillow: what they hold beside the image, and the conversions to upright RGB.
+A file of a few kilobytes can expand to gigabytes. So the memory is estimated from the header,
+before anything is decoded. The bytes per pixel are measured for Pillow's decoders: their buffers in
+addition to the image, and the conversions to upright RGB.
 """
-
-from typing import Any
 
 from PIL import Image
 
-LARGEST = 80_000_000  # pixels
-MOST_BYTES = 640 * 2**20  # of memory for one image: `LARGEST` pixels in RGB, stored and upright
-MOST_FILE = 256 * 2**20  # bytes of an image file
-SMALLEST = 2  # pixels; dead links are often stored as a picture of one
-LONGEST = 100  # times the short side: resizing the short side would fill the memory
-ORIENTATION = 274  # the tag of EXIF and TIFF
-TURNED = (5, 6, 7, 8)  # its values that swap height and width
-# Bytes a pixel that decoders hold beside the image: planes, a canvas, a copy of all.
-_BESIDE = {"WEBP": 16, "AVIF": 16, "PPM": 8, "BMP": 4}
-_RESULT = 4  # bytes a pixel of the upright part in RGB
-_STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}  # others: 4
-_PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)  # JPEG markers: frames whose scans refine each other
+LARGEST = 80_000_000  # maximum number of pixels
+MOST_BYTES = 640 * 2**20  # maximum memory per image: `LARGEST` pixels in RGB, stored and upright
+MOST_FILE = 256 * 2**20  # maximum bytes of an image file
+SMALLEST = 2  # minimum number of pixels; dead links are often stored as an image of one pixel
+LONGEST = 100  # maximum long side / short side: resizing the short side would fill the memory
+ORIENTATION = 274  # tag of EXIF and TIFF
+TURNED = (5, 6, 7, 8)  # orientations that swap height and width
+# Bytes per pixel of decoders' buffers: planes, a canvas, a copy of the image.
+_BUFFERS = {"WEBP": 16, "AVIF": 16, "PPM": 8, "BMP": 4}
+_RESULT = 4  # bytes per pixel of the upright part in RGB
+_STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}  # else 4 bytes
 _TILE_WIDTH, _TILE_LENGTH, _BITS = 322, 323, 258  # TIFF tags
 
 
@@ -28,92 +25,54 @@ class Unreasonable(Exception):
     """An image of an absurd size."""
 
 
-def check_size(image: Image.Image, data: bytes) -> None:
-    """Refuses an open image that is too large or too small, before it is decoded.
+def check_size(image: Image.Image) -> None:
+    """Raises `Unreasonable` for an open image that is too large or too small, before decoding it.
 
-    Raises:
-      Unreasonable: it is; in words that follow "the image is".
+    The message follows "the image is".
     """
     width, height = image.size
-    _check_sides(width, height)
-    needed = width * height * _bytes_a_pixel(image, data) + _tile_bytes(image)
-    _check_bytes(f"{width:,} x {height:,} pixels ({image.format} {image.mode})", needed)
-
-
-def _check_sides(width: int, height: int) -> None:
-    size, short = f"{width:,} x {height:,} pixels", max(1, min(width, height))
+    size = f"{width:,} x {height:,} pixels"
     if width * height > LARGEST:
         raise Unreasonable(f"{size}, more than {LARGEST // 10**6} megapixels")
     if width * height < SMALLEST:
         raise Unreasonable(f"{size}, too small to show anything")
-    if max(width, height) > LONGEST * short:
+    if max(width, height) > LONGEST * max(1, min(width, height)):
         raise Unreasonable(f"{size}, more than {LONGEST} times as long as wide")
-
-
-def _bytes_a_pixel(image: Image.Image, data: bytes) -> int:
-    beside, bands = _BESIDE.get(image.format or "", 0), len(image.getbands())
-    if image.format in ("JPEG", "MPO") and _several_scans(data, bands):
-        beside = 2 * bands  # the coefficients of the whole image
-    if image.format == "JPEG2000":
-        beside = 5 * max(3, bands) + 1  # whole numbers of 32 bits, and their bytes
-    if image.format == "TIFF":
-        beside = _sample_bytes(image)  # a strip may be all of the image
-        if _number(_tags(image).get(ORIENTATION), 1) != 1:
-            beside += 4  # Pillow turns the whole image while it decodes
-    # What a decoder holds is freed before the image is made upright and RGB.
-    return _STORED.get(image.mode, 4) + max(beside, _RESULT)
-
-
-def _several_scans(data: bytes, components: int) -> bool:
-    """Whether a JPEG file is decoded in several scans, as libjpeg decides.
-
-    Markers are followed instead of counted, because the thumbnail that cameras store in the EXIF
-    data has scans of its own.
-    """
-    at = 2
-    while at + 5 <= len(data):
-        kind = data[at + 1]
-        if data[at] != 0xFF or kind == 0xFF:  # bytes that fill the space between segments
-            at += 1
-        elif kind in _PROGRESSIVE:
-            return True
-        elif kind == 0xDA:  # the first scan
-            return data[at + 4] < components
-        elif kind <= 0x01 or 0xD0 <= kind <= 0xD9:  # markers without content
-            at += 2
-        else:
-            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return True
-
-
-def _check_bytes(what: str, needed: int) -> None:
+    needed = width * height * _bytes_per_pixel(image) + _tile_bytes(image)
     if needed > MOST_BYTES:
         raise Unreasonable(
-            f"{what}, which would take {needed // 2**20:,} MiB to decode, more than "
-            f"{MOST_BYTES // 2**20}"
+            f"{size} ({image.format} {image.mode}), which would take {needed // 2**20:,} MiB to "
+            f"decode, more than {MOST_BYTES // 2**20}"
         )
 
 
-def _tags(image: Image.Image) -> Any:
-    return getattr(image, "tag_v2", {}) if image.format == "TIFF" else {}
-
-
-def _number(value: Any, otherwise: int) -> int:
-    value = value[0] if isinstance(value, tuple) and value else value
-    return int(value) if isinstance(value, int) and value > 0 else otherwise
+def _bytes_per_pixel(image: Image.Image) -> int:
+    buffers, bands = _BUFFERS.get(image.format or "", 0), len(image.getbands())
+    if image.format in ("JPEG", "MPO") and "progressive" in image.info:
+        buffers = 2 * bands  # coefficients of the whole image
+    if image.format == "JPEG2000":
+        buffers = 5 * max(3, bands) + 1  # integers of 32 bits, and their bytes
+    if image.format == "TIFF":
+        buffers = _sample_bytes(image)  # a strip may contain the whole image
+        if _tag(image, ORIENTATION, 1)[0] != 1:
+            buffers += 4  # Pillow turns the whole image while decoding it
+    # A decoder frees its buffers before the image is made upright and RGB.
+    return _STORED.get(image.mode, 4) + max(buffers, _RESULT)
 
 
 def _sample_bytes(image: Image.Image) -> int:
-    """Bytes a pixel in a TIFF file, at least one."""
-    bits = _tags(image).get(_BITS, (8,))
-    bits = bits if isinstance(bits, tuple) else (bits,)
-    return max(1, sum(each for each in bits if isinstance(each, int) and each > 0) // 8)
+    """Returns the bytes per pixel in a TIFF file, at least one."""
+    return max(1, sum(_tag(image, _BITS, 8)) // 8)
 
 
 def _tile_bytes(image: Image.Image) -> int:
-    """Bytes of one tile of a TIFF file, which may be larger than the image."""
-    tags = _tags(image)
-    if _TILE_WIDTH not in tags and _TILE_LENGTH not in tags:
-        return 0
-    sides = _number(tags.get(_TILE_WIDTH), 1) * _number(tags.get(_TILE_LENGTH), 1)
-    return 2 * sides * _sample_bytes(image)
+    """Returns the bytes of one tile of a TIFF file, which may be larger than the image."""
+    width, length = (_tag(image, tag, 0)[0] for tag in (_TILE_WIDTH, _TILE_LENGTH))
+    return 2 * max(width, 1) * max(length, 1) * _sample_bytes(image) if width or length else 0
+
+
+def _tag(image: Image.Image, tag: int, default: int) -> list[int]:
+    """Returns the positive integers of a TIFF tag, or the default."""
+    value = getattr(image, "tag_v2", {}).get(tag) if image.format == "TIFF" else None
+    values = value if isinstance(value, tuple) else (value,)
+    return [x for x in values if isinstance(x, int) and x > 0] or [default]

@@ -1,8 +1,8 @@
 """Images as numpy arrays: cropping, resizing, flipping.
 
-Everything is uint8 [H, W, 3] in RGB; the models' input normalisation happens on the device, so
-that an image travels as one byte a value. Sizes are in pixels. Resizing is Pillow's bicubic filter
-with antialiasing, which is what CLIP's preprocessing uses.
+All images are uint8 [H, W, 3] in RGB: normalization happens on the device, so that a value is
+transferred as one byte. Sizes are in pixels. By default, resizing uses Pillow's bicubic filter with
+antialiasing, as CLIP's preprocessing does.
 """
 
 import math
@@ -41,35 +41,25 @@ def resize(
     decoder: Decoder = "pillow",
     interpolation: Interpolation = "bicubic",
 ) -> np.ndarray:
-    """Resizes to the given sides, whatever the aspect; the same pixels if nothing changes.
+    """Resizes both sides, uint8 [H, W, 3] or RGB image -> uint8 [height, width, 3].
 
-    Args:
-      image: uint8 [H, W, 3], or a Pillow image in RGB.
-      decoder: whose filter: Pillow's, or OpenCV's area average (bicubic to enlarge).
-
-    Returns:
-      uint8 [height, width, 3].
+    Returns the same pixels if the size is unchanged. The decoder "opencv" uses the area average
+    (bicubic to enlarge) instead of `interpolation`.
     """
-    rows, columns = _sides(image)
+    is_array = isinstance(image, np.ndarray)
+    rows, columns = image.shape[:2] if is_array else (image.height, image.width)
     if (rows, columns) == (height, width):
         return np.asarray(image)
     if decoder == "opencv":
         import cv2
 
-        smaller = rows > height and columns > width
-        how = cv2.INTER_AREA if smaller else cv2.INTER_CUBIC
-        return cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=how)
+        shrinks = rows > height and columns > width
+        method = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC
+        return cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=method)
     if isinstance(image, np.ndarray):
         image = Image.fromarray(np.ascontiguousarray(image))
     resized = image.resize((width, height), _FILTERS[interpolation])
     return np.asarray(resized)  # [height, width, 3]
-
-
-def _sides(image: np.ndarray | Image.Image) -> tuple[int, int]:
-    """Height and width."""
-    if isinstance(image, np.ndarray):
-        return image.shape[0], image.shape[1]
-    return image.height, image.width
 
 
 def training_view(
@@ -83,29 +73,24 @@ def training_view(
     decoder: Decoder = "pillow",
     place: str = "an image",
 ) -> np.ndarray:
-    """A random part of an image (`crop_box`), resized to a square.
+    """Returns a random part of an image (`crop_box`), resized to uint8 [size, size, 3].
 
     Args:
-      image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which one is drawn.
-      size: side of the result.
-      scale: smallest and largest share of the area, in (0, 1]; (1, 1): no crop.
+      image: uint8 [H, W, 3], `Encoded`, or `OneOf` to draw one of several.
+      scale: smallest and largest share of the area, in (0, 1]; (1, 1) for no crop.
       ratio: smallest and largest width / height.
-      reduced: whether JPEG files may be decoded at a smaller scale that is still large enough.
-      decoder: what decodes and resizes.
-
-    Returns:
-      uint8 [size, size, 3].
+      reduced, decoder: arguments of `decode_part`.
 
     Raises:
-      Damaged: it is no image that can be read.
+      Damaged: the image cannot be read.
     """
-
     if isinstance(image, OneOf):
         image = image.load(int(rng.integers(image.count)))
 
     def choose(rows: int, columns: int) -> Box:
-        whole = tuple(scale) == (1.0, 1.0)
-        return (0, 0, rows, columns) if whole else crop_box(rows, columns, scale, ratio, rng)
+        if tuple(scale) == (1.0, 1.0):
+            return 0, 0, rows, columns
+        return crop_box(rows, columns, scale, ratio, rng)
 
     if isinstance(image, Encoded):
         with damaged_at(image.place):
@@ -127,19 +112,15 @@ def evaluation_view(
     margin: Margin = "even",
     place: str = "an image",
 ) -> np.ndarray:
-    """Resizes the short side and cuts the central square: by default CLIP's evaluation view.
+    """Resizes the short side and crops the central square, uint8 [size, size, 3].
 
-    The pixels are exactly those of CLIP's preprocessing, whatever decodes the training images.
+    By default, the pixels equal CLIP's preprocessing. The array is the same if nothing changes.
 
     Args:
-      image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which the first is taken.
+      image: uint8 [H, W, 3], `Encoded`, or `OneOf` for the first of several.
       short: length of the resized short side, `size` or more; 0 for `size`.
-      squash: True to resize both sides to that length.
-      interpolation: filter of the resizing.
+      squash: True to resize both sides to this length.
       margin: rounding of half a pixel of margin: to even as torchvision, or down as transformers.
-
-    Returns:
-      uint8 [size, size, 3]; the same array if nothing changes.
 
     Raises:
       Damaged: the image cannot be read.
@@ -164,12 +145,12 @@ def crop_box(
 ) -> Box:
     """Draws a part of an image: (top, left, height, width).
 
-    Its share of the area is uniform in `scale`, its width/height log-uniform in `ratio`, its
-    place uniform. Where no such part fits in the image, the largest central one is taken.
+    Its share of the area is uniform in `scale`, its width/height log-uniform in `ratio`, and its
+    place uniform. If no such part fits in the image, it is the largest part in the center.
     """
-    found = _draw_box(rows, columns, scale, ratio, rng)
-    if found is not None:
-        return found
+    box = _draw_box(rows, columns, scale, ratio, rng)
+    if box is not None:
+        return box
     aspect = min(max(columns / rows, ratio[0]), ratio[1])
     width = max(1, min(columns, round(rows * aspect)))
     height = max(1, min(rows, round(columns / aspect)))
@@ -183,7 +164,7 @@ def _draw_box(
     ratio: tuple[float, float],
     rng: np.random.Generator,
 ) -> Box | None:
-    """A part of an image as `crop_box` draws it; None: some tries gave none that fits."""
+    """Draws a part of an image; None if no try fits in the image."""
     for _ in range(_CROP_TRIES):
         area = rows * columns * rng.uniform(*scale)
         aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
@@ -196,18 +177,12 @@ def _draw_box(
 
 
 def erase(
-    image: np.ndarray, colour: tuple[float, float, float], rng: np.random.Generator
+    image: np.ndarray, color: tuple[float, float, float], rng: np.random.Generator
 ) -> np.ndarray:
-    """Fills a drawn rectangle of an image: Random Erasing, with torchvision's sizes.
+    """Returns a copy with a drawn rectangle in a color [0, 1]: Random Erasing, as in torchvision.
 
     Its share of the area is uniform in 0.02 to 0.33, its height/width log-uniform in 0.3 to 3.3.
-
-    Args:
-      image: uint8 [H, W, 3].
-      colour: of the rectangle, in [0, 1].
-
-    Returns:
-      A changed copy; the same array where no rectangle that was drawn fits.
+    The array is the same if no drawn rectangle fits.
     """
     rows, columns = image.shape[:2]
     box = _draw_box(rows, columns, _ERASED_SHARE, _ERASED_RATIO, rng)
@@ -215,10 +190,10 @@ def erase(
         return image
     top, left, height, width = box
     out = image.copy()
-    out[top : top + height, left : left + width] = np.round(np.multiply(colour, 255))
+    out[top : top + height, left : left + width] = np.round(np.multiply(color, 255))
     return out
 
 
 def flip(image: np.ndarray) -> np.ndarray:
-    """Mirrors left and right: uint8 [H, W, 3] -> [H, W, 3]."""
+    """Mirrors left and right, uint8 [H, W, 3]."""
     return image[:, ::-1]

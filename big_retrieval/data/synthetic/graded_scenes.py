@@ -3,11 +3,11 @@
 A document is a scene (`scenes.SceneRecords`) with a title that names one of its two objects, so
 that neither the image nor the title is sufficient. Queries name one object ("red circle", "big red
 circle") or two in relation ("red circle left of a blue square"). The fit f is the share of the
-query's words (size, colour, shape, relation) that are true: three quarters for the image, one
+query's words (size, color, shape, relation) that are true: three quarters for the image, one
 quarter for the title. The score is 1 + 99 f^2, rounded; 100 if all words are true of both.
 
-A hash of the pair of kinds assigns scenes to one of two halves, and a hash of the text makes
-queries known or novel:
+A hash of the pair of kinds assigns scenes to one of two halves. A hash of the text makes queries
+known or novel:
 
     split            queries   documents
     in_domain        known     first half
@@ -20,7 +20,7 @@ import functools
 import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 MOST_DOCUMENTS = 1_000_000  # every query is compared with all documents at the start
 SCENE_TEXTS = ("query", "title")
-LEAST, MOST = 10, 30  # judged documents per query, of 400; MOST grows with their number
-OTHERS = 4  # arbitrary ones among the judged documents
+LEAST, MOST = 10, 30  # judged documents per query, of 400; MOST grows with the documents
+OTHERS = 4  # arbitrary documents among the judged ones
 NOVEL = 0.2  # share of the queries
 TWO = 100  # maximum number of queries that name two objects
 _IMAGE = 0.75  # share of the score
-_ANY = -1  # a size that the query does not name
+_ANY = -1  # size if the query does not name one
 
 
 @register("source")
@@ -62,9 +62,9 @@ class GradedScenes(Source):
     seed: Seed = 0
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        known = {"image": ("images", ("image",)), "text": ("texts", SCENE_TEXTS)}
+        by_modality = {"image": ("images", ("image",)), "text": ("texts", SCENE_TEXTS)}
         for name, field in config.fields.items():
-            words, columns = known.get(field.modality, ("", (field.column,)))
+            words, columns = by_modality.get(field.modality, ("", (field.column,)))
             if field.column not in columns:
                 yield (
                     f"config.fields.{name}.column is {field.column!r}; generated judged pairs have "
@@ -78,33 +78,24 @@ class GradedScenes(Source):
         documents = SceneTable(half, self.size, self.count, self.seed)
         queries = [query for query in _queries(self.seed) if (_share(query.text) < NOVEL) == novel]
         judged = [_judge(query, documents) for query in queries]
-        lengths = [len(numbers) for numbers, _ in judged]
+        lengths = [len(rows) for rows, _ in judged]
         qrels = Qrels(
             np.repeat(np.arange(len(queries)), lengths).astype(np.int32),
-            np.concatenate([numbers for numbers, _ in judged]).astype(np.int32),
+            np.concatenate([rows for rows, _ in judged]).astype(np.int32),
             np.concatenate([scores for _, scores in judged]),
         )
-        query_table = _query_table(queries)
         names = Names(query={"query": "query", "kind": "kind"}, document={"title": "title"})
+
+        def records(table: Table, label: str, key: str, text: str, **more: Any) -> SideRecords:
+            keys = {"key": key, "id_column": key, "texts": (text,), **more}
+            name = f"{self.split}, {label}"
+            return SideRecords(table, np.arange(len(table)), name=name, **keys)
+
+        image = ImageColumn("image")
         return ScenePairs(
-            SideRecords(
-                query_table,
-                np.arange(len(query_table)),
-                key="query_id",
-                id_column="query_id",
-                columns=names.query,
-                texts=("query",),
-                name=f"{self.split}, queries",
-            ),
-            SideRecords(
-                documents,
-                np.arange(len(documents)),
-                key="document_id",
-                id_column="document_id",
-                columns=names.document,
-                texts=("title",),
-                image=ImageColumn("image"),
-                name=f"{self.split}, documents",
+            records(_query_table(queries), "queries", "query_id", "query", columns=names.query),
+            records(
+                documents, "documents", "document_id", "title", columns=names.document, image=image
             ),
             qrels,
             names=names,
@@ -133,26 +124,21 @@ class Query:
 
 
 class SceneTable(Table):
-    """Scenes as rows of document_id, title and image; images are drawn on request.
-
-    Args:
-      half: 0 or 1, by the pair of kinds.
-      count: number of scenes.
-    """
+    """Scenes of a half (0 or 1) as rows of document_id, title and image, drawn on request."""
 
     columns = frozenset({"document_id", "title", "image"})
 
     def __init__(self, half: int, size: int, count: int, seed: int):
         self.name = f"scenes-{'ab'[half]}"
-        wanted = 2 * count + 64
-        while True:  # more scenes leave the first ones as they are
-            scenes = SceneRecords("train", size=size, count=wanted, seed=seed)
-            chosen = np.flatnonzero(_half_of_pairs()[*scenes.objects[:, :2].T] == half)[:count]
-            if len(chosen) == count:
+        drawn = 2 * count + 64
+        while True:  # drawing more scenes does not change the first ones
+            scenes = SceneRecords("train", size=size, count=drawn, seed=seed)
+            rows = np.flatnonzero(_half_of_pairs()[*scenes.objects[:, :2].T] == half)[:count]
+            if len(rows) == count:
                 break
-            wanted *= 2
-        self._scenes, self._rows = scenes, chosen
-        self.objects = scenes.objects[chosen]  # [count, 5]
+            drawn *= 2
+        self._scenes, self._rows = scenes, rows
+        self.objects = scenes.objects[rows]  # [count, 5]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -182,10 +168,9 @@ class SceneTable(Table):
 
 
 class ScenePairs(GradedPairs):
-    """Judged pairs whose records also have `negatives`: titles of worse documents.
+    """Judged pairs whose records also have `negatives`: other titles of worse documents.
 
-    These documents were judged for the same query and score at most half as much. Each title occurs
-    once, and never the pair's title.
+    These documents were judged for the same query and score at most half as much.
     """
 
     def __getitem__(self, index: int) -> Record:
@@ -226,13 +211,11 @@ def _query_table(queries: list[Query]) -> Rows:
 def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]:
     """Returns the judged documents of a query, int64 [n], and their scores, float64 [n].
 
-    Judged are the best documents, all that fit by more than half, and `OTHERS` more; at least
-    `LEAST` and at most `most_judged`. The index of the query seeds the choice between equally good
-    documents and of the others.
+    These are the documents that fit by more than half, and `OTHERS` more; at least `LEAST`, at most
+    `most_judged`. The index of the query seeds the choice of the others and between equals.
     """
     fits = np.stack([_fit(x, documents.objects) for x in query.objects])  # [1 or 2, n, 2]
-    rows = np.arange(len(documents))
-    title = fits[:, rows, documents.named()].max(0)  # [n]
+    title = fits[:, np.arange(len(documents)), documents.named()].max(0)  # [n]
     if len(query.objects) == 1:
         image = fits[0].max(1)  # [n]
     else:
@@ -247,15 +230,15 @@ def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]
     best = np.lexsort((draw, -score))
     most = most_judged(len(documents))
     count = int(np.clip((fit > 0.5).sum(), LEAST - OTHERS, most - OTHERS))
-    rest = best[count:]
-    others = rest[np.argsort(draw[rest])][:OTHERS]
-    chosen = np.sort(np.concatenate([best[:count], others]))
-    return chosen, score[chosen]
+    remaining = best[count:]
+    others = remaining[np.argsort(draw[remaining])][:OTHERS]
+    rows = np.sort(np.concatenate([best[:count], others]))
+    return rows, score[rows]
 
 
-def _fit(wanted: tuple[int, int], objects: np.ndarray) -> np.ndarray:
+def _fit(query_object: tuple[int, int], objects: np.ndarray) -> np.ndarray:
     """Returns the share of an object's words that are true of a scene's objects: float64 [n, 2]."""
-    size, kind = wanted
+    size, kind = query_object
     kinds, sizes = objects[:, :2], objects[:, 2:4]  # [n, 2]
     colour = kinds % len(COLOURS) == kind % len(COLOURS)
     shape = kinds // len(COLOURS) == kind // len(COLOURS)

@@ -1,14 +1,13 @@
-"""Generated scenes: two coloured shapes in relation, with captions. Nothing is downloaded.
+"""Generated scenes: two colored shapes in relation, with captions. Nothing is downloaded.
 
-A scene has two objects (8 shapes x 8 colours x 2 sizes), one of 4 relations and one of 4 grey
+A scene has two objects (8 shapes x 8 colors x 2 sizes), one of 4 relations and one of 4 grey
 backgrounds, with noise and position jitter. Record i of a split depends on (seed, split, i) alone.
 
-A pair of kinds is an unordered {(shape, colour), (shape, colour)}. A fixed hash reserves about 10 %
-of the pairs for test and 3 % for validation; these never appear together in training. Test and
-validation scenes are unique, whichever object a caption names first ("a big red circle left of a
-small blue square" equals "a small blue square right of a big red circle"), so that each of their
-captions belongs to exactly one image. The zero-shot splits `colours` and `shapes` show two objects
-with the same label, from test pairs.
+A pair of kinds is an unordered {(shape, color), (shape, color)}. A fixed hash reserves about 10% of
+the pairs for test and 3% for validation; these pairs never appear in training. Test and validation
+scenes are unique for both orders of the objects ("a big red circle left of a small blue square"
+equals "a small blue square right of a big red circle"), so each caption belongs to exactly one
+image. The zero-shot splits `colours` and `shapes` show two objects with one label, from test pairs.
 """
 
 import functools
@@ -71,8 +70,8 @@ class Scenes(Source):
             column = SCENE_COLUMNS.get(field.modality)
             if column and field.column != column:
                 yield (
-                    f"config.fields.{name}.column is {field.column!r}; generated scenes have "
-                    f"theirs in {column!r}."
+                    f"config.fields.{name}.column is {field.column!r}; generated scenes need "
+                    f"{column!r}."
                 )
 
     def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:
@@ -120,9 +119,6 @@ class SceneRecords(RecordSource):
       count: number of records; None for the default of the split. A larger count keeps the first
         records.
       seed: another seed gives other scenes, with the same held-out pairs.
-
-    Raises:
-      UserError: a count above the number of unique scenes.
     """
 
     def __init__(self, split: str, *, size: int = 32, count: int | None = None, seed: int = 0):

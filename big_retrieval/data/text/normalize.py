@@ -1,4 +1,4 @@
-"""What makes two texts the same, and what a word is, wherever the package compares them."""
+"""Normalized texts and words, for every comparison of texts."""
 
 import functools
 import re
@@ -7,20 +7,19 @@ import unicodedata
 
 from tokenizers import Regex, pre_tokenizers
 
-# Letters and digits of all scripts with their marks, and joiners inside of words, as Persian and
-# the scripts of India have them.
+# Letters and digits of all scripts with their marks, and joiners inside words (Persian, Hindi).
 WORD = r"[\p{L}\p{N}](?:[\u200c\u200d]*[\p{L}\p{M}\p{N}])*"
 _ASCII_WORD = re.compile("[a-z0-9]+")
 
 
 def normalize_text(text: str, *, ignore_case: bool = False) -> str:
-    """Returns what tokenizers read of a text; texts with equal results are the same text.
+    """Returns a text as tokenizers read it; equal results count as the same text.
 
-    It is composed (NFC), without control and format characters such as a byte order mark, without
-    white space around it, and with one blank for each run of white space.
+    The result is composed (NFC), has no control and format characters such as a byte order mark,
+    and has single spaces as the only white space.
 
     Args:
-      ignore_case: whether capitals make no difference, as where nothing may leak or be mined twice.
+      ignore_case: True for equal results of "A" and "a".
     """
     if not text.isascii() or not text.isprintable():
         text = unicodedata.normalize("NFC", text.translate(_invisible()))
@@ -29,10 +28,10 @@ def normalize_text(text: str, *, ignore_case: bool = False) -> str:
 
 
 def find_words(text: str, pattern: str = WORD) -> list[str]:
-    """The words of a text in lower case, composed (NFC).
+    """Returns the words of a text in lower case, composed (NFC).
 
     Args:
-      pattern: of a word, in the syntax of the library tokenizers.
+      pattern: pattern of a word, in the syntax of the library tokenizers.
     """
     if pattern == WORD and text.isascii():
         return _ASCII_WORD.findall(text.lower())
@@ -47,7 +46,7 @@ def _splitter(pattern: str) -> pre_tokenizers.Split:
 
 @functools.cache
 def _invisible() -> dict[int, None]:
-    """Control and format characters that are not white space, for `str.translate`."""
+    """Returns control and format characters except white space, for `str.translate`."""
     every = map(chr, range(sys.maxunicode + 1))
     return {
         ord(x): None for x in every if not x.isspace() and unicodedata.category(x) in ("Cc", "Cf")

@@ -1,4 +1,4 @@
-"""What all tokenizers have in common: texts in, ids of a fixed length out, saved as one file."""
+"""Tokenizer from texts to ids of a fixed length, saved as one file."""
 
 import functools
 import html
@@ -22,25 +22,25 @@ _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
 
 
 def clip_text(text: str) -> str:
-    """A text as CLIP cleans it, lower case apart: by ftfy and two rounds of HTML entities."""
+    """Cleans a text as CLIP does before lower-casing: ftfy, then HTML entities twice."""
     if "&" in text or not text.isascii() or not text.isprintable():  # ftfy changes no other texts
         text = html.unescape(html.unescape(ftfy.fix_text(text)))
     text = " ".join(text.split())
-    return text.lower() if "\u03a3" in text else text  # a sigma at the end of a word is another
+    return text.lower() if "\u03a3" in text else text  # a final sigma has another lower case
 
 
 CLEANERS: dict[str, Callable[[str], str]] = {"clip": clip_text, "words": clean_words}
 
 
 class FixedLengthTokenizer:
-    """Texts to ids of a fixed length. Never changes, so that threads may share it.
+    """Converts texts to ids of a fixed length; immutable, so that threads may share it.
 
     Args:
-      inner: the tokenizer of the `tokenizers` package; only read.
-      pad_id: the id behind the end of short texts.
-      standalone: special tokens that are recognised in a text where they stand alone as a word
-        (between white space), and are plain characters elsewhere.
-      clean: the name of what is done to texts first, a key of `CLEANERS`; "": nothing.
+      inner: tokenizer of the `tokenizers` package.
+      pad_id: id after the end of short texts.
+      standalone: special tokens that count only between white space; elsewhere in a text, they are
+        plain characters.
+      clean: cleaning of the texts, a key of `CLEANERS`; empty for none.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class FixedLengthTokenizer:
         self._between = _between(inner)
         self._pad_id = pad_id
         self._clean = clean
-        # CLIP's: texts are pooled at the first end token, so nothing after it counts.
+        # CLIP pools texts at the first end token, so tokens after it do not count.
         byte_pairs = getattr(inner.model, "end_of_word_suffix", None) == "</w>"
         self._stop = self._after[0] if byte_pairs and len(self._after) == 1 else None
-        # RoBERTa's: positions are counted from ids, so a padding token inside a text shifts them.
+        # RoBERTa counts positions from ids, so a padding token inside a text shifts them.
         counted = pad_id if inner.id_to_token(pad_id) == _COUNTED_PAD else None
         self._refused = counted if counted not in (*self._before, *self._after) else None
 
@@ -71,38 +71,38 @@ class FixedLengthTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids."""
+        """Number of ids."""
         return self._inner.get_vocab_size(with_added_tokens=True)
 
     @property
     def pad_id(self) -> int:
-        """The id behind the end of short texts."""
+        """Id after the end of short texts."""
         return self._pad_id
 
     @property
     def clean(self) -> str:
-        """The name of what is done to texts first, a key of `CLEANERS`; "": nothing."""
+        """Cleaning of the texts, a key of `CLEANERS`; empty for none."""
         return self._clean
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids that stand for no piece of a text: padding, starts, ends, masks."""
+        """Ids that are not a piece of a text: padding, starts, ends, masks."""
         added = self._inner.get_added_tokens_decoder().items()
         special = {number for number, token in added if token.special}
-        own = {number for number in self._standalone.values() if number is not None}
+        standalone = {number for number in self._standalone.values() if number is not None}
         padding = {self._pad_id} if self.id_to_token(self._pad_id) in _PAD_NAMES else set()
-        return frozenset(special | own | padding | {*self._before, *self._after})
+        return frozenset(special | standalone | padding | {*self._before, *self._after})
 
     @functools.cached_property
     def special_tokens(self) -> frozenset[str]:
-        """The strings of `special_ids`."""
+        """Strings of `special_ids`."""
         return frozenset(self.id_to_token(number) for number in self.special_ids)
 
     @functools.cached_property
     def unknown_token(self) -> str:
-        """What stands for an unknown word, also where a text has it as a word; "": nothing.
+        """Token of unknown words, which texts may contain as a word; empty if there is none.
 
-        CLIP's end token, which its files name as unknown, is none.
+        CLIP has none: its files name the end token as the unknown token.
         """
         name = getattr(self._inner.model, "unk_token", None)
         number = None if name is None else self._inner.token_to_id(name)
@@ -111,9 +111,11 @@ class FixedLengthTokenizer:
         return name if self._bodies([self.joined([name])]) == [[number]] else ""
 
     def frame(self) -> dict[str, Any]:
-        """What stands around texts: `start`, `end`, `between` (a title and a text) and `pad` as
-        ids, `stop`, the id that ends a text (CLIP's) or None, and `standalone`, the special tokens
-        that count only where they stand alone."""
+        """Returns the tokens around texts.
+
+        `start`, `end` and `between` (a title and a text) are ids, `pad` is an id, `stop` is the id
+        that ends a text (in CLIP) or None, and `standalone` are the tokens of that argument.
+        """
         return {
             "start": tuple(self._before),
             "end": tuple(self._after),
@@ -124,19 +126,15 @@ class FixedLengthTokenizer:
         }
 
     def words(self, text: str) -> list[str]:
-        """The words of a text: what stands between white space, or whole tokens."""
+        """Splits a text at white space, or into whole tokens if these are words."""
         return words_of(text) if self._clean == "words" else text.split()
 
     def joined(self, words: Sequence[str]) -> str:
-        """A text of words, such as some of those of `words`, and the unknown token."""
+        """Joins results of `words` and unknown tokens to a text."""
         return join_words(words) if self._clean == "words" else " ".join(words)
 
     def id_to_token(self, number: int) -> str:
-        """The string of an id.
-
-        Raises:
-          IndexError: there is no such id.
-        """
+        """Returns the string of an id; raises an IndexError if it is out of range."""
         token = self._inner.id_to_token(number) if number >= 0 else None
         if token is None:
             raise IndexError(f"The vocabulary has ids 0 to {self.vocab_size - 1}, not {number}.")
@@ -145,22 +143,21 @@ class FixedLengthTokenizer:
     def encode(
         self, texts: Sequence[str], length: int, titles: Sequence[str] = ()
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes n texts; long ones are cut so that the end token stays.
+        """Encodes n texts; cuts long texts, but keeps the end token.
 
-        A text with a title is a pair, such as [CLS] title [SEP] text [SEP], and cut at its end; one
-        of the two that is empty is left out with what would stand between them.
+        A text with a title becomes a pair, such as [CLS] title [SEP] text [SEP]. An empty title or
+        text is left out, together with the separator between them.
 
         Args:
-          length: ids per text, start and end token included.
-          titles: of the texts, "" where one has none; (): no text has.
+          length: ids per text, including start and end token.
+          titles: title per text, empty for none; () for no titles.
 
         Returns:
-          ids int32 [n, length], filled up with `pad_id`, and mask bool [n, length], True where a
-          token is.
+          ids int32 [n, length], filled up with `pad_id`, and mask bool [n, length] of tokens.
 
         Raises:
           UserError: `length` has no room for the start and the end token.
-          Damaged: a text has the padding token `<pad>` in it.
+          Damaged: a text contains the padding token `<pad>`.
         """
         room = length - len(self._before) - len(self._after)
         if room < 0:
@@ -183,7 +180,7 @@ class FixedLengthTokenizer:
         return ids, mask
 
     def _joined(self, title: list[int], text: list[int]) -> list[int]:
-        """The ids of a title and a text without start and end token."""
+        """Returns the ids of a title and a text, without start and end token."""
         if not title or not text:
             return title or text
         if self._between is None:
@@ -194,7 +191,7 @@ class FixedLengthTokenizer:
         return [*title, *self._between, *text]
 
     def _bodies(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of every text without start and end token."""
+        """Returns the ids of every text, without start and end token."""
         if self._clean:
             texts = [CLEANERS[self._clean](text) for text in texts]
         parts, owners = [], []  # a text is one part, or several around its special tokens
@@ -204,7 +201,7 @@ class FixedLengthTokenizer:
             owners += [row] * len(pieces)
         try:
             encoded = self._inner.encode_batch_fast(parts, add_special_tokens=False)
-        except TypeError:  # half of a surrogate pair, as broken JSON escapes give it
+        except TypeError:  # half of a surrogate pair, from broken JSON escapes
             clean = [part.encode("utf-8", "replace").decode() for part in parts]
             encoded = self._inner.encode_batch_fast(clean, add_special_tokens=False)
         bodies: list[list[int]] = [[] for _ in texts]
@@ -214,7 +211,7 @@ class FixedLengthTokenizer:
         return bodies
 
     def to_json(self) -> str:
-        """The content of a `tokenizer.json`, with the padding and the standalone tokens in it."""
+        """Returns the content of a `tokenizer.json`, with padding and standalone tokens."""
         content = json.loads(self._inner.to_str())
         content["padding"] = {
             "strategy": "BatchLongest",
@@ -228,7 +225,7 @@ class FixedLengthTokenizer:
             {
                 "id": number,
                 "content": name,
-                "single_word": True,  # how `from_json` knows them; others do about the same with it
+                "single_word": True,  # marks them for `from_json`; other readers act similarly
                 "lstrip": False,
                 "rstrip": False,
                 "normalized": False,
@@ -237,18 +234,15 @@ class FixedLengthTokenizer:
             for name, number in self._standalone.items()
         ]
         if self._clean:
-            content["normalizer"]["clean"] = self._clean  # a key that other readers pass over
+            content["normalizer"]["clean"] = self._clean  # other readers ignore this key
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str, *, pad_id: int | None = None) -> "FixedLengthTokenizer":
-        """The tokenizer of the content of a `tokenizer.json`.
+        """Returns the tokenizer of the content of a `tokenizer.json`.
 
         Args:
-          pad_id: None: the content's, else the id of a token that is named so, else 0.
-
-        Raises:
-          UserError: the content is something else.
+          pad_id: None for the id in the content, else of a token such as [PAD], else 0.
         """
         try:
             content = json.loads(text)
@@ -256,7 +250,7 @@ class FixedLengthTokenizer:
             content["padding"] = content["truncation"] = None
             standalone, clean = [], (content.get("normalizer") or {}).pop("clean", "")
             if clean and clean not in CLEANERS:
-                raise ValueError(f"its texts are cleaned by {clean!r}, which is not known")
+                raise ValueError(f"unknown cleaning {clean!r}")
             if content["model"].get("type") == "WordPiece":
                 added = content["added_tokens"]
                 standalone = [t["content"] for t in added if t["special"] and t["single_word"]]
@@ -281,11 +275,7 @@ class FixedLengthTokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "FixedLengthTokenizer":
-        """Reads a `tokenizer.json`.
-
-        Raises:
-          UserError: there is no such file or it is something else.
-        """
+        """Reads a `tokenizer.json`; raises a UserError for a missing or other file."""
         try:
             text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
@@ -297,11 +287,11 @@ class FixedLengthTokenizer:
 
 
 def _frame(inner: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
-    """The ids that the tokenizer puts before and behind every text."""
+    """Returns the ids that the tokenizer puts before and after every text."""
     for probe in ("a", "0", "."):
         encoding = inner.encode(probe)
         special = encoding.special_tokens_mask
-        inside = [place for place, flag in enumerate(special) if not flag]
+        inside = [index for index, flag in enumerate(special) if not flag]
         if inside:
             return encoding.ids[: inside[0]], encoding.ids[inside[-1] + 1 :]
     ids = inner.encode("").ids
@@ -309,7 +299,7 @@ def _frame(inner: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
 
 
 def _between(inner: tokenizers.Tokenizer) -> list[int] | None:
-    """The ids that the tokenizer puts between the texts of a pair; None: it has no such form."""
+    """Returns the ids between the texts of a pair; None if the tokenizer cannot encode pairs."""
     for probe in ("a", "0", "."):
         try:
             encoding = inner.encode(probe, probe)

@@ -1,4 +1,4 @@
-"""The tokenizers: WordPiece, CLIP's byte pairs, or any of the Hugging Face hub."""
+"""Tokenizers: WordPiece, CLIP's byte pairs, or any tokenizer of the Hugging Face hub."""
 
 import json
 import os
@@ -17,21 +17,21 @@ from big_retrieval.io.regular import check_regular, read_gzip, read_text
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
 
-MAX_FILE = 64 * 2**20  # bytes of a packed vocabulary; CLIP's has 3 MB
+MAX_FILE = 64 * 2**20  # maximum bytes of an unpacked vocabulary; CLIP's has 3 MB
 CLIP_MERGES = 49152 - 256 - 2
 _CLIP_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
 def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> FixedLengthTokenizer:
-    """BERT's tokenizer: [CLS] pieces [SEP], where pieces are the greedy longest matches.
+    """Returns BERT's tokenizer: [CLS] pieces [SEP], with greedy longest matches as pieces.
 
-    Control characters are dropped, accents stripped when lower-casing, words split at white space,
-    punctuation and CJK characters; a word without a match, or of more than 100 characters, is
-    [UNK]. The special tokens are recognised where they stand alone as a word.
+    It drops control characters, and splits at white space, punctuation and CJK characters. A word
+    without a match, or of more than 100 characters, is [UNK]. A special token counts only as a
+    separate word.
 
     Args:
-      vocab: the entries; id = place. The four of [PAD] [UNK] [CLS] [SEP] must be there.
-      lowercase: lower-case the texts and strip their accents.
+      vocab: entries in the order of their ids, with [PAD], [UNK], [CLS] and [SEP].
+      lowercase: True to lower-case texts and strip their accents.
 
     Raises:
       UserError: a special token is missing, or an entry occurs twice.
@@ -57,17 +57,16 @@ def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> Fixe
 
 
 def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> FixedLengthTokenizer:
-    """CLIP's byte-pair tokenizer from `bpe_simple_vocab_16e6.txt.gz`: 49,408 ids, padded with 0.
+    """Returns CLIP's byte-pair tokenizer from `bpe_simple_vocab_16e6.txt.gz`: 49,408 ids, pad id 0.
 
-    Texts are cleaned (`tokenizer.clip_text`), lower-cased and framed by <|startoftext|> and
-    <|endoftext|>, which are also recognised inside of a text. The ids are those of open_clip's
-    SimpleTokenizer.
+    It cleans texts (`tokenizer.clip_text`), lower-cases them and puts <|startoftext|> and
+    <|endoftext|> around them. The ids equal those of open_clip's SimpleTokenizer.
 
     Args:
-      merges: how many it has; lines behind them are left out.
+      merges: number of merges; later lines are ignored.
 
     Raises:
-      UserError: the file is missing or not a list of so many merges.
+      UserError: the file is missing, or has another number of merges.
     """
     lines = _read(path).split("\n")[1 : merges + 1]
     pairs = [(pair[0], pair[1]) for pair in (line.split() for line in lines) if len(pair) == 2]
@@ -75,27 +74,11 @@ def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> F
         raise UserError(f"{path} has {len(pairs)} merges, CLIP's file has {merges}.")
     letters = _byte_letters()
     entries = [*letters, *(letter + "</w>" for letter in letters), *map("".join, pairs)]
-    entries += [CLIP_START, CLIP_END]
-    return _clip({token: number for number, token in enumerate(entries)}, pairs, clean="clip")
-
-
-def _byte_letters() -> list[str]:
-    """The letters that stand for the bytes, in the order of CLIP's ids: printable ones first."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = 256 - len(printable)
-    return [chr(byte) for byte in printable] + [chr(256 + place) for place in range(others)]
-
-
-def _clip(
-    ids: dict[str, int], merges: list[tuple[str, str]], clean: str = ""
-) -> FixedLengthTokenizer:
-    for special in (CLIP_START, CLIP_END):
-        if special not in ids:
-            raise UserError(f"The CLIP vocabulary has no {special}; it is another tokenizer's.")
+    ids = {token: number for number, token in enumerate([*entries, CLIP_START, CLIP_END])}
     try:
-        model = models.BPE(ids, merges, unk_token=CLIP_END, end_of_word_suffix="</w>")
+        model = models.BPE(ids, pairs, unk_token=CLIP_END, end_of_word_suffix="</w>")
     except Exception as error:  # the tokenizers package raises plain Exception
-        raise UserError(f"The CLIP merges do not fit their vocabulary ({error}).") from error
+        raise UserError(f"The merges of {path} do not fit CLIP's vocabulary ({error}).") from error
     inner = tokenizers.Tokenizer(model)
     inner.normalizer = normalizers.Sequence(  # type: ignore[assignment]
         [
@@ -115,20 +98,26 @@ def _clip(
         add_prefix_space=False,
     )
     inner.add_special_tokens([CLIP_START, CLIP_END])
-    return FixedLengthTokenizer(inner, pad_id=0, clean=clean)
+    return FixedLengthTokenizer(inner, pad_id=0, clean="clip")
+
+
+def _byte_letters() -> list[str]:
+    """Returns the letters of the bytes in the order of CLIP's ids: printable bytes first."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = 256 - len(printable)
+    return [chr(byte) for byte in printable] + [chr(256 + place) for place in range(others)]
 
 
 def load_tokenizer(kind: str, path: str) -> FixedLengthTokenizer:
-    """The tokenizer of a file, a folder or a name on the hub.
+    """Loads the tokenizer of a file, a folder or a name on the hub.
 
     Args:
-      kind: "wordpiece", "clip", "words" (a `tokenizer.json` of a run), or "auto", which takes what
-        it finds.
+      kind: "wordpiece", "clip", "words" (a run's `tokenizer.json`) or "auto" (by the file).
       path: a `vocab.txt`, `tokenizer.json` or merges file (`.txt.gz`); a folder with
-        `tokenizer.json`, `vocab.txt` or `merges.txt` and `vocab.json`; or a name on the hub.
+        `tokenizer.json` or `vocab.txt`; or a name on the hub.
 
     Raises:
-      UserError: an unknown kind, an empty path, or nothing usable there.
+      UserError: an unknown kind, an empty path, or no usable tokenizer.
     """
     if kind not in ("wordpiece", "clip", "auto", "words"):
         raise UserError(f"config.tokenizer.type is {kind!r}; known: wordpiece, clip, auto, words.")
@@ -148,15 +137,13 @@ def load_tokenizer(kind: str, path: str) -> FixedLengthTokenizer:
         if place.suffix in (".txt", ".json", ".gz") or place.is_absolute():
             raise UserError(f"config.tokenizer.path: there is no file or folder {place}.")
         return _load_hub(path)
-    names = ("vocab.txt", "tokenizer.json") if kind == "wordpiece" else ("tokenizer.json",)
-    for name in (*names, "vocab.txt"):
-        if (place / name).is_file() and not (kind == "clip" and name == "vocab.txt"):
+    names = {"wordpiece": ("vocab.txt", "tokenizer.json"), "clip": ("tokenizer.json",)}
+    for name in names.get(kind, ("tokenizer.json", "vocab.txt")):
+        if (place / name).is_file():
             return _load_file(kind, place / name)
-    if (place / "merges.txt").is_file() and (place / "vocab.json").is_file():
-        return _load_merges(place)
     raise UserError(
-        f"config.tokenizer.path {place} has no tokenizer.json, vocab.txt, or merges.txt and "
-        "vocab.json."
+        f"config.tokenizer.path {place} has no tokenizer.json or vocab.txt. Save the tokenizer "
+        "again with transformers' `save_pretrained`, which writes tokenizer.json."
     )
 
 
@@ -167,35 +154,23 @@ def _load_file(kind: str, path: Path) -> FixedLengthTokenizer:
         return clip_tokenizer(path)
     lines = [line.rstrip("\r") for line in _read(path).split("\n")]
     settings = path.with_name("tokenizer_config.json")
-    known = _read_json(settings) if settings.is_file() else {}
-    return wordpiece_tokenizer(
-        lines if lines[-1] else lines[:-1], lowercase=known.get("do_lower_case", True)
-    )
-
-
-def _load_merges(folder: Path) -> FixedLengthTokenizer:
-    """`merges.txt` and `vocab.json` in the layout of CLIP's: words end in </w>."""
-    ids: dict[str, Any] = _read_json(folder / "vocab.json")
-    if not any(token.endswith("</w>") for token in ids):
-        return _load_hub(str(folder))
-    lines = [line for line in _read(folder / "merges.txt").split("\n") if line.strip()]
-    pairs = [line.split() for line in lines if not line.startswith("#version")]
-    return _clip(ids, [(pair[0], pair[-1]) for pair in pairs])
+    lowercase = _read_json(settings).get("do_lower_case", True) if settings.is_file() else True
+    return wordpiece_tokenizer(lines if lines[-1] else lines[:-1], lowercase=lowercase)
 
 
 def _load_hub(name: str) -> FixedLengthTokenizer:
-    import transformers  # takes seconds to import, and only this needs it
+    import transformers  # takes seconds to import
 
-    found = hub.fetch(
+    tokenizer = hub.fetch(
         name,
         lambda cached: transformers.AutoTokenizer.from_pretrained(name, local_files_only=cached),
         what="config.tokenizer.path",
         otherwise="give a local vocab.txt or tokenizer.json",
     )
-    inner = getattr(found, "backend_tokenizer", None)
+    inner = getattr(tokenizer, "backend_tokenizer", None)
     if inner is None:
         raise UserError(f"The tokenizer {name!r} has no fast version; use another one.")
-    return FixedLengthTokenizer.from_json(inner.to_str(), pad_id=found.pad_token_id)
+    return FixedLengthTokenizer.from_json(inner.to_str(), pad_id=tokenizer.pad_token_id)
 
 
 def _read(path: str | os.PathLike[str]) -> str:
@@ -211,4 +186,4 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(_read(path)))
     except (TypeError, ValueError) as error:
-        raise UserError(f"The tokenizer file {path} is no JSON object ({error}).") from error
+        raise UserError(f"The tokenizer file {path} is not a JSON object ({error}).") from error

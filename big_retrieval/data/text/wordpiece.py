@@ -1,4 +1,4 @@
-"""Learning a WordPiece vocabulary, the same on every machine and in every process."""
+"""Learning a WordPiece vocabulary, with the same result on every machine and in every process."""
 
 import heapq
 import sys
@@ -15,35 +15,27 @@ from big_retrieval.runtime.progress import progress_bar
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"  # of a piece that does not start a word
 
-_MAX_WORD = 100  # characters; the tokenizer makes longer words [UNK], so they teach nothing
-_MIN_PAIRS = 2  # a pair that occurs once is not worth an entry
-_BLOCK = 2**20  # characters that are counted before they are split into words
+_MAX_WORD = 100  # characters; longer words become [UNK]
+_MIN_PAIRS = 2  # minimum count of a pair to merge
+_BLOCK = 2**20  # characters to count before splitting them into words
 
 
 def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> list[str]:
-    """Learns a vocabulary for `text.wordpiece_tokenizer` from texts.
+    """Learns a vocabulary for `wordpiece_tokenizer` from texts.
 
-    Words are split off as the tokenizer does it, and start as single characters (`##x` inside a
-    word). The most frequent pair of neighbouring pieces is merged, again and again. Ties go to the
-    pair whose (left, right) strings come first in code-point order, so that the result depends on
-    the multiset of texts alone.
-
-    Memory is about 600 bytes per different short word, more for longer ones, whatever the number of
-    texts.
-
-    Order of the result: the five special tokens; the characters, the most frequent first (ties in
-    code-point order), then the merged pieces as they were made. Where the vocabulary is full, the
-    rarest characters are left out, and words with one of them take part in no merge.
+    Words are split as in the tokenizer, and start as single characters (`##x` inside a word). Each
+    step merges the most frequent pair of neighboring pieces. Ties go to the pair whose (left,
+    right) strings come first in code-point order, so that the result depends on the multiset of
+    texts alone. Memory is about 600 bytes per different short word, for any number of texts.
 
     Args:
-      vocab_size: the most entries that the result has; fewer when no pair occurs twice any more.
-      lowercase: lower-case the texts and strip their accents.
+      vocab_size: maximum number of entries; there are fewer if no pair occurs twice any more.
+      lowercase: True to lower-case texts and strip their accents.
 
     Returns:
-      The entries; id = place.
-
-    Raises:
-      UserError: `vocab_size` has no room for the special tokens, or is above 1,114,111.
+      The entries by id: the five special tokens, the characters by frequency (ties in code-point
+      order), then the merged pieces in order. A small vocabulary leaves out the rarest characters,
+      and words with one of them are not merged.
     """
     if vocab_size < len(SPECIALS):
         raise UserError(
@@ -74,7 +66,7 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
 
 def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     words: Counter[str] = Counter()
-    chunks: Counter[str] = Counter()  # a space always splits, so that equal chunks split alike
+    chunks: Counter[str] = Counter()  # a space always splits, so equal chunks split alike
     read = size = 0
     with progress_bar("texts of the vocabulary") as progress:
         for text in texts:
@@ -91,7 +83,7 @@ def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _split(chunks: Counter[str], lowercase: bool, words: Counter[str]) -> None:
-    """Adds the words of chunks to the counts of words, chunks of equal counts at a time."""
+    """Adds the words of chunks to the counts of words; chunks of equal counts together."""
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     splitter = pre_tokenizers.BertPreTokenizer()
     by_count: defaultdict[int, list[str]] = defaultdict(list)
@@ -105,7 +97,7 @@ def _split(chunks: Counter[str], lowercase: bool, words: Counter[str]) -> None:
 
 
 def _spell(words: Counter[str], vocab: Sequence[str]) -> tuple[list[str], array]:
-    """Empties `words`; returns those whose characters are entries, a character per entry."""
+    """Empties `words`; returns the words that entries can spell, a character per entry."""
     ids = {name: chr(index) for index, name in enumerate(vocab)}
     firsts, inner = defaultdict(str), defaultdict(str)  # other characters become nothing
     for name in vocab[len(SPECIALS) :]:
@@ -126,20 +118,20 @@ class _Words:
     Args:
       words: changed in place.
       counts: occurrences of each word.
-      names: the entries; merged ones are appended.
+      names: the entries; `merge` appends to them.
     """
 
     def __init__(self, words: list[str], counts: array, names: list[str]):
         self.names = names
         self._words, self._counts = words, counts
         self._pairs: defaultdict[str, int] = defaultdict(int)
-        # Words that have, or had, each pair: arrays, of which a number takes 4 bytes.
+        # Words that have, or had, each pair; an array takes 4 bytes per word.
         self._homes: defaultdict[str, array] = defaultdict(lambda: array("I"))
         for place, (word, count) in enumerate(zip(words, counts, strict=True)):
             for pair in map(str.__add__, word, word[1:]):
                 self._pairs[pair] += count
                 self._homes[pair].append(place)
-        # The heap's counts may be too large, as pairs get rarer; never too small.
+        # Counts in the heap may be too large, because pairs get rarer, but never too small.
         self._heap: list[tuple[int, str, str, str]] = []
         for pair in self._pairs:
             self._push(pair)
@@ -150,7 +142,7 @@ class _Words:
             heapq.heappush(self._heap, (-self._pairs[pair], left, right, pair))
 
     def merge(self, size: int) -> Iterator[str]:
-        """Merges pairs until there are `size` entries; yields the new ones."""
+        """Merges pairs until there are `size` entries; yields the new entries."""
         ids = {name: chr(index) for index, name in enumerate(self.names)}
         while self._heap and len(self.names) < size:
             count, left, right, pair = heapq.heappop(self._heap)
@@ -159,14 +151,14 @@ class _Words:
             if self._pairs.get(pair) != -count:
                 continue
             name = left + right.removeprefix(PREFIX)
-            if name not in ids:  # "ab"+"##c" and "a"+"##bc" make the same piece
+            if name not in ids:  # "ab" + "##c" and "a" + "##bc" give the same piece
                 ids[name] = chr(len(self.names))
                 self.names.append(name)
                 yield name
             self._join(pair, ids[name])
 
     def _join(self, pair: str, piece: str) -> None:
-        """Makes a pair one entry in all words, from the start of each on."""
+        """Replaces a pair by one entry in all words, from left to right."""
         pairs, homes, counts, words = self._pairs, self._homes, self._counts, self._words
         left, right = pair
         added: defaultdict[str, int] = defaultdict(int)

@@ -13,26 +13,19 @@ SPECIALS = PAD, START, END, UNKNOWN = ("<pad>", "<start>", "<end>", "<unk>")  # 
 
 
 def learn_words(texts: Iterable[str], threshold: int = 0) -> list[str]:
-    """The vocabulary of texts: four special entries, then the words as they first occur.
+    """Returns the vocabulary of texts by id: four special entries, then words as they first occur.
 
     Args:
-      threshold: words that occur less often are left out.
-
-    Returns:
-      The entries; id = place.
+      threshold: minimum number of occurrences.
     """
-    counts: Counter[str] = Counter()  # which keeps the order of first occurrence
+    counts: Counter[str] = Counter()  # keeps the order of first occurrence
     for text in texts:
         counts.update(words_of(text))
     return [*SPECIALS, *(x for x, n in counts.items() if n >= threshold)]
 
 
 def words_tokenizer(vocab: Sequence[str]) -> FixedLengthTokenizer:
-    """<start> words <end>, where a word that the vocabulary lacks is <unk>.
-
-    Args:
-      vocab: of `learn_words`; id = place.
-    """
+    """Returns the tokenizer of a `learn_words` vocabulary: <start> words <end>, or <unk>."""
     ids = {word: number for number, word in enumerate(vocab)}
     inner = tokenizers.Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
     inner.normalizer = normalizers.Sequence([])  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Values at hand as a source of records, such as a user gives to a trained model."""
+"""Values in memory as a source of records, such as texts that a user passes to a model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +15,7 @@ from big_retrieval.io.regular import read_bytes
 
 
 class Values(RecordSource):
-    """Values as a source of records.
-
-    Args:
-      values: of one field, as its column holds them.
-    """
+    """Values of one field as a source of records."""
 
     name = "the values"
 
@@ -34,26 +30,26 @@ class Values(RecordSource):
 
 
 class Images(Values):
-    """Images as a source of records.
+    """Images of one field as a source of records.
 
     Args:
-      values: files, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; one of them
-        alone is a list of one.
+      values: file paths, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; or one
+        of these.
     """
 
     name = "images"
 
     def __init__(self, values: Any, field: Field) -> None:
-        super().__init__(_several(values), field)
+        super().__init__(_as_sequence(values), field)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return dict(self._field.record(read_image(self._values[index])))
 
 
-def _several(images: Any) -> Sequence[Any]:
+def _as_sequence(images: Any) -> Sequence[Any]:
     """Returns images as a sequence; an array [H, W] or [H, W, 3] is one image."""
-    single = isinstance(images, str | bytes | bytearray | Path | Image.Image)
-    if single or getattr(images, "ndim", 0) in (2, 3):
+    is_single = isinstance(images, str | bytes | bytearray | Path | Image.Image)
+    if is_single or getattr(images, "ndim", 0) in (2, 3):
         return [images]
     refuse_unordered(images, "images")
     if hasattr(images, "__getitem__") and hasattr(images, "__len__"):
@@ -62,27 +58,23 @@ def _several(images: Any) -> Sequence[Any]:
         return list(images)
     except TypeError:
         raise UserError(
-            f"{images!r} is no image; give files, PIL images or uint8 arrays [H, W, 3]."
+            f"Not an image: {images!r}. Give files, PIL images or uint8 arrays [H, W, 3]."
         ) from None
 
 
-def refuse_unordered(values: Any, what: str) -> None:
-    """Raises where values have no order that rows of embeddings could have.
-
-    Raises:
-      UserError: they are a dict or a set.
-    """
+def refuse_unordered(values: Any, label: str) -> None:
+    """Raises a UserError for a dict or a set: rows of embeddings need an order."""
     if isinstance(values, dict | set | frozenset):
-        raise UserError(
-            f"{what} are a {type(values).__name__}; give a list, whose order rows have."
-        )
+        raise UserError(f"{label} are a {type(values).__name__}, which has no order. Give a list.")
 
 
 def read_image(image: Any) -> Any:
-    """An image as uint8 [H, W, 3]: a file or its content, a PIL image, or such an array already.
+    """Reads a file path, the content of a file or a PIL image as uint8 [H, W, 3].
+
+    Returns other values, such as arrays, unchanged.
 
     Raises:
-      UserError: the file cannot be read or is no image.
+      UserError: the file cannot be read, or is not an image.
     """
     if isinstance(image, Image.Image):
         return decoding.from_pil(image)
