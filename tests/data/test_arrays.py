@@ -15,18 +15,18 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import ArrayField, TextField
-from big_retrieval.data.batches import RecordSpec, train_batch, try_record
+from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.fields.arrays import as_values
 from big_retrieval.data.fields.reader import Tools
 from big_retrieval.data.fields.stores import open_store, save_store
-from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
+from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from tests.helpers import tiny
+from tests.readers import train_batch_of
 
 COUNT = 6
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"])
@@ -62,11 +62,7 @@ def batch_of(
     of: RecordSource, read: dict[str, Any], reading: Reading | None = None
 ) -> dict[str, Any]:
     try_record(of, read)
-    (batch,) = train_batches(
-        of, fields=read, order=Order(len(of), 0), batch_size=COUNT, rows=np.arange(COUNT),
-        start_batch=0, stop_batch=1, reading=reading,
-    )  # fmt: skip
-    return batch
+    return train_batch_of(of, read, size=COUNT, reading=reading)
 
 
 def test_array_field_reads_lists_and_moves_no_other_draw(tmp_path: Path) -> None:
@@ -138,8 +134,7 @@ def test_aligned_arrays_follow_the_drawn_text(tmp_path: Path, form: str) -> None
     read = readers(of, aligned_with="text", **keys)
     seen = set()
     for number in range(4):
-        order = Order(COUNT, 0)
-        batch = train_batch(of, RecordSpec(read), order, COUNT, np.arange(COUNT), number)
+        batch = train_batch_of(of, read, index=number)
         for row, record in enumerate(batch["record"].tolist()):
             text = int(batch["text"]["mask"][row].sum()) - 4  # texts differ by their words
             np.testing.assert_array_equal(batch["array"]["values"][row], FLAT[ENDS[record] + text])

@@ -1,4 +1,4 @@
-"""Records that share texts or images: what is counted, and the ids that training rows get."""
+"""Records that share texts or images: their counts, and the ids of training rows."""
 
 import dataclasses
 import itertools
@@ -16,15 +16,14 @@ from big_retrieval.config import HardNegatives, PairLabels
 from big_retrieval.data import duplicates
 from big_retrieval.data.duplicates import SharedValues, content_ids, count_shared
 from big_retrieval.data.fields.contents import ContentIds, image_key, key_id, text_key
+from big_retrieval.data.fields.reader import Tools
 from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.negatives import NegativeSampling
-from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import train_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from tests.helpers import tiny
-from tests.readers import changed, image_reader, text_reader
+from tests.readers import image_reader, text_reader, train_batch_of
 
 WORDS = ("cat", "dog", "emu", "fox")
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
@@ -52,7 +51,7 @@ def source(records: Listed) -> Records:
     return Records(Rows(rows, "pets"))
 
 
-def test_what_counts_as_the_same() -> None:
+def test_keys_are_equal_for_equal_contents() -> None:
     assert text_key(" a cat\n") == text_key("a cat") == text_key(("", "a cat "))
     different = ("a cat", "A cat", ("a", "cat"), "acat")
     assert len(set(map(text_key, different))) == len(different)
@@ -69,7 +68,7 @@ def test_what_counts_as_the_same() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(records=DRAWN)
-def test_counts_are_those_of_a_plain_loop(records: Listed) -> None:
+def test_count_shared_equals_a_plain_loop(records: Listed) -> None:
     found = count_shared(source(records), READERS)
     assert found.records == len(records)
     for name, lists in (
@@ -83,7 +82,7 @@ def test_counts_are_those_of_a_plain_loop(records: Listed) -> None:
     assert found.any == any(each.records for each in found.shared.values())
 
 
-def test_the_sentence() -> None:
+def test_sentence_names_shared_fields() -> None:
     found = count_shared(
         source([(0, ("cat",)), (0, ("cat",)), (1, ("dog",)), (2, ("cat",))]), READERS
     )
@@ -94,7 +93,7 @@ def test_the_sentence() -> None:
     assert count_shared(source([(0, ("cat",)), (1, ("dog",))]), READERS).sentence("pets") == ""
 
 
-def test_of_very_many_records_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_shared_samples_large_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "ALL", 10)
     monkeypatch.setattr(duplicates, "SAMPLE", 4)
     monkeypatch.setattr(duplicates, "IMAGES", 4)
@@ -111,30 +110,22 @@ def test_of_very_many_records_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPa
     assert content_ids(config, records, READERS) == ContentIds(("text",), ("image",))
 
 
-def rows_of(records: Any, ids: ContentIds, batches: int = 3, **more: Any) -> list[dict[str, Any]]:
-    """Some batches of 4 rows."""
-    return list(
-        train_batches(
-            records, fields=READERS, order=Order(len(records), 3), batch_size=4, rows=np.arange(4),
-            start_batch=0, stop_batch=batches, contents=ids, **more,
-        )
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(records=DRAWN)
-def test_ids_say_who_answers_whom(records: Listed) -> None:
-    """A query is the document's if it is among its record's texts, or the images are the same."""
+def test_content_ids_are_equal_for_positives(records: Listed) -> None:
+    """A query matches a document if a record of this image has its text."""
     config, data = tiny(total_steps=1), source(records)
     ids = content_ids(config, data, READERS)
-    plain = rows_of(data, None)  # type: ignore[arg-type]
     if ids is None:
         assert count_shared(data, READERS).any is False
         return
     assert ids.queries == max(len(texts) for _, texts in records)
     words = {TOKENIZER.encode([word], 6)[0][0].tobytes(): word for word in WORDS}
-    for batch, without in zip(rows_of(data, ids), plain, strict=True):
+    for index in range(3):
+        keys: Any = {"size": 4, "seed": 3, "index": index}
+        batch = train_batch_of(data, READERS, contents=ids, **keys)
+        without = train_batch_of(data, READERS, **keys)
         for field in ("image", "text"):  # no other draw depends on the ids
             for key, array in without[field].items():
                 np.testing.assert_array_equal(batch[field][key], array)
@@ -148,7 +139,7 @@ def test_ids_say_who_answers_whom(records: Listed) -> None:
             assert (document[i] == document[j]) == (records[of[i]][0] == records[of[j]][0])
 
 
-def test_nothing_shared_named_columns_or_off_give_no_ids(caplog: Any) -> None:
+def test_content_ids_needs_shared_values_and_no_named_columns(caplog: Any) -> None:
     caplog.set_level("INFO")
     same = source([(0, ("cat",)), (1, ("cat",))])
     config = tiny(total_steps=1)
@@ -164,7 +155,7 @@ def test_nothing_shared_named_columns_or_off_give_no_ids(caplog: Any) -> None:
     assert "config.labels.duplicates=False" in told.getMessage()
 
 
-def test_each_caption_as_a_record_shares_its_image() -> None:
+def test_captions_as_records_share_their_image() -> None:
     each = EachCaption(source([(0, ("cat", "dog")), (1, ("emu",))]))
     assert count_shared(each, READERS).shared == {
         "image": SharedValues(3, 2, 1),
@@ -172,7 +163,7 @@ def test_each_caption_as_a_record_shares_its_image() -> None:
     }
 
 
-def test_a_copy_of_an_image_file_is_the_same_image(tmp_path: Path) -> None:
+def test_copies_of_an_image_file_are_shared(tmp_path: Path) -> None:
     for name, which in (("a", 1), ("b", 2), ("copy", 1)):
         PIL.Image.fromarray(picture(which)).save(tmp_path / f"{name}.png")
     cells = ["a.png", "b.png", {"bytes": None, "path": "copy.png"}, "gone.png", None]
@@ -181,7 +172,7 @@ def test_a_copy_of_an_image_file_is_the_same_image(tmp_path: Path) -> None:
     assert count_shared(records, READERS).shared["image"] == SharedValues(5, 2, 1)
 
 
-def test_hard_negatives_that_are_documents_of_the_batch() -> None:
+def test_hard_negatives_get_ids_of_equal_documents() -> None:
     texts = {
         "query": text_reader("query", length=6, tokenizer=TOKENIZER),
         "document": text_reader("text", length=6, tokenizer=TOKENIZER, side="document"),
@@ -197,10 +188,7 @@ def test_hard_negatives_that_are_documents_of_the_batch() -> None:
     assert "1 have a hard negative that is a document of theirs" in found.sentence("talk")
     sampling = NegativeSampling("document", "negatives", 2)
     ids = ContentIds(("query",), ("document",), negatives="document", count=2)
-    (batch,) = train_batches(
-        data, fields=texts, order=Order(2, 0), batch_size=2, rows=np.arange(2), start_batch=0,
-        stop_batch=1, negatives=sampling, contents=ids,
-    )  # fmt: skip
+    batch = train_batch_of(data, texts, negatives=sampling, contents=ids)
     first = int(np.flatnonzero(batch["record"] == 0)[0])
     document, others = batch["document_id"], batch["negatives_id"]
     assert sorted(others[first]) == sorted(document)
@@ -208,7 +196,7 @@ def test_hard_negatives_that_are_documents_of_the_batch() -> None:
     assert set(ids.shapes()) <= batch.keys()
 
 
-def test_a_side_of_several_fields_is_the_same_where_all_of_them_are() -> None:
+def test_side_of_several_fields_has_one_id() -> None:
     readers = {
         **READERS,
         "title": text_reader("title", length=6, tokenizer=TOKENIZER, optional=True),
@@ -220,10 +208,7 @@ def test_a_side_of_several_fields_is_the_same_where_all_of_them_are() -> None:
         {"image": picture(0), "captions": ["cat"], "title": ""},
     ]
     ids = ContentIds(("text",), ("image", "title"))
-    (batch,) = train_batches(
-        Records(Rows(rows, "shop")), fields=readers, order=Order(4, 0), batch_size=4,
-        rows=np.arange(4), start_batch=0, stop_batch=1, contents=ids,
-    )  # fmt: skip
+    batch = train_batch_of(Records(Rows(rows, "shop")), readers, contents=ids)
     at = np.argsort(batch["record"])
     document, query = batch["document_id"][at], batch["query_id"][at]
     assert document[0] == document[1]
@@ -231,22 +216,15 @@ def test_a_side_of_several_fields_is_the_same_where_all_of_them_are() -> None:
     assert len(set(document.tolist())) == len(set(query.tolist())) == 3
 
 
-def test_a_config_with_negatives_asks_for_their_ids() -> None:
-    """Numbers of arrays are known from the configuration, before any record is read."""
-    texts = {
-        name: recipe_field(name, side) for name, side in (("query", "query"), ("text", "document"))
+def test_content_ids_counts_the_negatives_of_a_config() -> None:
+    texts: Any = {
+        name: configs.TextField(column=name, side=side, length=6)  # type: ignore[arg-type]
+        for name, side in (("query", "query"), ("text", "document"))
     }
     config = dataclasses.replace(
         tiny(total_steps=1), fields=texts, negatives=HardNegatives(count=3, column="negatives")
     )
-    readers = {
-        name: changed(text_reader(name, length=6, tokenizer=TOKENIZER), side=field.side)
-        for name, field in texts.items()
-    }
+    readers = {name: field.build(Tools(TOKENIZER)) for name, field in texts.items()}
     rows = [{"query": "cat", "text": "dog", "negatives": []}] * 2
     found = content_ids(config, Records(Rows(rows, "talk"), image=(), text=""), readers)
     assert found == ContentIds(("query",), ("text",), negatives="text", count=3)
-
-
-def recipe_field(name: str, side: Any) -> configs.TextField:
-    return configs.TextField(column=name, side=side, length=6)

@@ -1,4 +1,4 @@
-"""Generated judged pairs: disjoint splits, scores that follow from what scenes show."""
+"""Generated judged pairs: disjoint splits, and scores that follow from the scenes."""
 
 import pickle
 
@@ -28,7 +28,7 @@ def queries(source):
 
 
 def scenes(source):
-    """The pairs of kinds that documents show."""
+    """Returns the pairs of kinds in the documents."""
     return {tuple(sorted(each[:2])) for each in source.documents.file._table.objects.tolist()}
 
 
@@ -45,7 +45,7 @@ def test_splits_are_disjoint_as_they_are_named(splits):
         assert any(word in text for text in queries(source) for word in RELATIONS)
 
 
-def test_qrels_are_graded_and_as_many_as_said(splits):
+def test_qrels_are_graded_and_within_their_limits(splits):
     for source in splits.values():
         counts, score = source.qrels.counts(), source.qrels.score
         assert len(counts) == len(source.queries)
@@ -57,13 +57,13 @@ def test_qrels_are_graded_and_as_many_as_said(splits):
 
 
 def words(source, document):
-    """What an object of a scene is called, both of them, with sizes; and the title."""
+    """Returns the names of both objects of a scene, their relation, and the title."""
     first, second, *sizes, relation = source.documents.file._table.objects[document].tolist()
     names = _words(sizes[0], first), _words(sizes[1], second)
     return names, RELATIONS[relation], source.documents.texts(document, "title")[0]
 
 
-def test_the_best_score_is_for_scenes_where_all_of_the_query_holds(splits):
+def test_best_score_needs_all_words_of_the_query(splits):
     source = splits["in_domain"]
     seen = 0
     for index in np.flatnonzero(source.qrels.score == 100).tolist():
@@ -87,7 +87,7 @@ def opposite(relation):
     return RELATIONS[RELATIONS.index(relation) ^ 1]
 
 
-def test_an_exact_scene_is_never_left_out_for_a_worse_one(splits):
+def test_exact_scenes_are_judged_first(splits):
     source = splits["zero_shot"]
     for query in range(len(source.queries)):
         text = source.queries.texts(query, "query")[0]
@@ -99,7 +99,7 @@ def test_an_exact_scene_is_never_left_out_for_a_worse_one(splits):
         assert exact <= here or len(here) == MOST
 
 
-def test_it_depends_on_its_arguments_alone_and_is_read_anywhere(splits):
+def test_scenes_depend_on_their_arguments_alone(splits):
     source = splits["novel_query"]
     again = pickle.loads(pickle.dumps(GradedScenes(split="novel_query").build()))
     for index in (0, 7, len(source) - 1):
@@ -125,7 +125,7 @@ def test_more_documents_are_judged_in_proportion():
     assert large[0]["document_id"].startswith("scenes-a-")
 
 
-def test_few_documents():
+def test_few_documents_are_all_judged():
     tiny = make_source(config.GradedScenes(count=3, size=16))
     assert len(tiny.documents) == 3
     assert (tiny.qrels.counts() == 3).all()

@@ -1,4 +1,4 @@
-"""Image functions: what is decoded, cropped and resized, and when nothing is."""
+"""Decoding, cropping and resizing of images."""
 
 import numpy as np
 import pytest
@@ -15,16 +15,19 @@ def picture(rows, columns, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (rows, columns, 3), np.uint8)
 
 
-def test_png_comes_back_exactly():
-    image = picture(5, 7)
-    np.testing.assert_array_equal(decoding.decode(encoded(Image.fromarray(image))), image)
-
-
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    [("L", "PNG"), ("P", "PNG"), ("LA", "PNG"), ("1", "PNG"), ("CMYK", "JPEG"), ("I", "TIFF")],
+    [
+        ("RGB", "PNG"),
+        ("L", "PNG"),
+        ("P", "PNG"),
+        ("LA", "PNG"),
+        ("1", "PNG"),
+        ("CMYK", "JPEG"),
+        ("I", "TIFF"),
+    ],
 )
-def test_any_mode_becomes_rgb(mode, kind):
+def test_decode_converts_any_mode_to_rgb(mode, kind):
     grey = np.full((16, 16, 3), 255, np.uint8)
     grey[:, 8:] = 0
     found = decoding.decode(
@@ -35,28 +38,36 @@ def test_any_mode_becomes_rgb(mode, kind):
     assert np.abs(found.astype(int) - grey).max() < 8
 
 
-def test_sixteen_bits_are_scaled():
-    values = np.array([[0, 257 * 3, 257 * 100, 65535]], np.uint16)
-    found = decoding.decode(encoded(Image.fromarray(values)))
-    assert found[0, :, 0].tolist() == [0, 3, 100, 255]
-    dark = decoding.decode(encoded(Image.fromarray(values // 300)))
-    assert dark.max() == 1
+RAMP = np.linspace(0, 1, 9, dtype=np.float32)[None].repeat(2, 0)
+EIGHTHS = [0, 32, 64, 96, 128, 159, 191, 223, 255]
+DEEP = np.array([[0, 257 * 3, 257 * 100, 65535]], np.uint16)
 
 
-def test_transparency_lies_over_white():
+@pytest.mark.parametrize(
+    ("values", "kind", "keys", "grey"),
+    [
+        (DEEP, "PNG", {}, [0, 3, 100, 255]),
+        (DEEP // 300, "PNG", {}, [0, 0, 0, 1]),
+        (np.array([[13107, 40000]], np.uint16), "PNG", {"transparency": 13107}, [255, 156]),
+        *((RAMP * largest, "TIFF", {}, EIGHTHS) for largest in (1, 255, 65535)),
+    ],
+)
+def test_decode_scales_deep_grey_values(values, kind, keys, grey):
+    pixels = decoding.decode(encoded(Image.fromarray(values), kind, **keys))
+    assert pixels[0, :, 0].tolist() == grey
+
+
+def test_decode_lays_transparency_over_white():
     rgba = np.zeros((1, 3, 4), np.uint8)
     rgba[0, 1] = (200, 0, 0, 255)
     rgba[0, 2] = (0, 0, 0, 128)
-    found = decoding.decode(encoded(Image.fromarray(rgba)))[0].tolist()
-    assert found == [[255, 255, 255], [200, 0, 0], [127, 127, 127]]
-
-
-def test_palette_transparency_lies_over_white():
-    image = Image.new("P", (2, 1), 0)
-    image.putpalette([10, 20, 30, 40, 50, 60])
-    image.putpixel((1, 0), 1)
-    found = decoding.decode(encoded(image, transparency=0))[0].tolist()
-    assert found == [[255, 255, 255], [40, 50, 60]]
+    pixels = decoding.decode(encoded(Image.fromarray(rgba)))[0].tolist()
+    assert pixels == [[255, 255, 255], [200, 0, 0], [127, 127, 127]]
+    palette = Image.new("P", (2, 1), 0)
+    palette.putpalette([10, 20, 30, 40, 50, 60])
+    palette.putpixel((1, 0), 1)
+    pixels = decoding.decode(encoded(palette, transparency=0))[0].tolist()
+    assert pixels == [[255, 255, 255], [40, 50, 60]]
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,7 +96,7 @@ def test_crops_are_square_deterministic_and_inside(rows, columns, size, scale, r
     assert 0 <= left < left + width <= columns
 
 
-def test_crops_keep_the_asked_share_and_ratio():
+def test_crop_box_keeps_share_and_ratio():
     rng = np.random.default_rng(0)
     boxes = [transforms.crop_box(400, 500, (0.2, 0.6), (0.75, 4 / 3), rng) for _ in range(300)]
     shares = np.array([height * width / 200_000 for _, _, height, width in boxes])
@@ -97,25 +108,20 @@ def test_crops_keep_the_asked_share_and_ratio():
     assert np.std([top for top, *_ in boxes]) > 30
 
 
-def test_a_full_scale_means_no_crop_and_no_draw():
+def test_training_view_of_full_scale_crops_and_draws_nothing():
     image = picture(20, 30)
     rng = np.random.default_rng(0)
-    found = transforms.training_view(image, 8, scale=(1, 1), ratio=(0.75, 1.33), rng=rng)
-    np.testing.assert_array_equal(found, transforms.resize(image, 8, 8))
+    view = transforms.training_view(image, 8, scale=(1, 1), ratio=(0.75, 1.33), rng=rng)
+    np.testing.assert_array_equal(view, transforms.resize(image, 8, 8))
     assert rng.random() == np.random.default_rng(0).random()
-
-
-def test_nothing_is_copied_where_nothing_changes():
     image = picture(8, 8)
-    assert transforms.resize(image, 8, 8) is image
-    assert np.shares_memory(transforms.evaluation_view(image, 8), image)
-    rng = np.random.default_rng(0)
-    whole = transforms.training_view(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng)
-    assert np.shares_memory(whole, image)
+    same = transforms.training_view(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng)
+    for view in (transforms.resize(image, 8, 8), transforms.evaluation_view(image, 8), same):
+        assert np.shares_memory(view, image)
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
-def test_center_crop_squashes_both_sides(interpolation):
+def test_evaluation_view_squashes_both_sides(interpolation):
     image = picture(21, 64)
     found = transforms.evaluation_view(
         image, 10, 13, squash=True, interpolation=interpolation, margin="down"
@@ -129,7 +135,7 @@ def test_center_crop_squashes_both_sides(interpolation):
 
 @pytest.mark.parametrize("short", [0, 13])
 @pytest.mark.parametrize(("rows", "columns"), [(30, 20), (20, 30), (20, 20), (21, 64), (5, 4)])
-def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns, short):
+def test_evaluation_view_crops_the_center(rows, columns, short):
     image = picture(rows, columns)
     found = transforms.evaluation_view(image, 10, short)
     assert found.shape == (10, 10, 3)
@@ -150,7 +156,7 @@ def test_flip_mirrors_left_and_right():
 
 
 def jpeg(rows: int, columns: int, **keys) -> bytes:
-    """A smooth picture as a JPEG file."""
+    """Returns a smooth picture as a JPEG file."""
     coarse = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     image = Image.fromarray(coarse).resize((columns, rows), Image.Resampling.BICUBIC)
     return encoded(image, "JPEG", quality=95, **keys)
@@ -197,27 +203,13 @@ def test_reduced_decoding_keeps_enough_pixels(side, scale):
     assert part.shape[0] == -(-side // scale)
 
 
-def test_a_cut_jpeg_is_damage_for_opencv_too():
+def test_opencv_rejects_a_truncated_jpeg():
     pytest.importorskip("cv2")
     data = jpeg(300, 300)
     with pytest.raises(Damaged, match="truncated"):
         view(data[: len(data) // 2], decoder="opencv")
 
 
-@pytest.mark.parametrize("largest", [1, 255, 65535])
-def test_float_images_are_scaled_by_their_largest_value(largest: int) -> None:
-    ramp = np.linspace(0, 1, 9, dtype=np.float32)[None].repeat(2, 0)
-    pixels = decoding.decode(encoded(Image.fromarray(ramp * largest), "TIFF"))
-    assert pixels[0, :, 0].tolist() == [0, 32, 64, 96, 128, 159, 191, 223, 255]
-
-
-def test_transparent_grey_of_16_bits_is_white() -> None:
-    values = np.array([[13107, 40000]], np.uint16)
-    assert decoding.decode(encoded(Image.fromarray(values), transparency=13107))[
-        0, :, 0
-    ].tolist() == [255, 156]
-
-
-def test_grey_of_more_than_16_bits_is_refused() -> None:
+def test_decode_rejects_grey_of_more_than_16_bits() -> None:
     with pytest.raises(ValueError, match="grey values go to 1e"):
         decoding.decode(encoded(Image.fromarray(np.array([[0, 10**6]], np.int32)), "TIFF"))

@@ -10,12 +10,11 @@ from big_retrieval.data.batches import try_record
 from big_retrieval.data.fields.labels import label_types, number_of, read_labels
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
-from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import eval_batches, train_batches
+from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
-from tests.readers import image_reader, text_reader
+from tests.readers import image_reader, text_reader, train_batch_of
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["query: red shoe", "blue shoe"], 64))
 LABELS = PairLabels(query="q", document="d", score="s", weight="inverse")
@@ -27,8 +26,8 @@ def source(rows: list[dict[str, Any]]) -> Records:
 
 
 def row(number: int, **changes: Any) -> dict[str, Any]:
-    found = {"q": f"q{number % 2}", "d": number, "s": 100 - number, "query": "red shoe"}
-    return {**found, "title": "blue shoe", "image": PIXELS, **changes}
+    values = {"q": f"q{number % 2}", "d": number, "s": 100 - number, "query": "red shoe"}
+    return {**values, "title": "blue shoe", "image": PIXELS, **changes}
 
 
 def specs() -> dict[str, Any]:
@@ -39,7 +38,7 @@ def specs() -> dict[str, Any]:
     }
 
 
-def test_numbers_of_ids() -> None:
+def test_number_of_is_stable_and_distinct() -> None:
     assert number_of(17) == 17
     assert number_of("17") == number_of("17") != number_of("18")
     assert number_of(np.int64(5)) == 5
@@ -48,7 +47,7 @@ def test_numbers_of_ids() -> None:
     assert all(0 <= n < 2**31 for n in (*numbers, number_of(2**40), number_of(-1)))
 
 
-def test_labels_of_a_record() -> None:
+def test_read_labels_returns_ids_and_weight() -> None:
     found = read_labels({"q": "a", "d": 3, "s": 91}, LABELS, "here")
     assert found == {"query_id": number_of("a"), "document_id": 3, "weight": pytest.approx(10)}
     assert read_labels({"s": 1}, PairLabels(), "here") == {}
@@ -66,7 +65,7 @@ def test_labels_of_a_record() -> None:
         ({"q": "a", "d": 1, "s": 101}, "see config.labels.s_max"),
     ],
 )
-def test_labels_that_are_wrong(record: dict[str, Any], words: str) -> None:
+def test_read_labels_rejects_wrong_values(record: dict[str, Any], words: str) -> None:
     with pytest.raises(Damaged, match=words):
         read_labels(record, LABELS, "shop.csv, line 4")
 
@@ -82,12 +81,9 @@ def two_texts() -> dict[str, Any]:
     return {name: text_reader(name, **how) for name in ("query", "title")}
 
 
-def test_two_fields_of_equally_many_texts_have_labels_of_their_own() -> None:
-    (batch,) = train_batches(
-        source(TWO_OF_TWO), fields=two_texts(), order=Order(8, 0), batch_size=8, rows=np.arange(8),
-        start_batch=0, stop_batch=1,
-        labels=PairLabels(query="q", document="d", query_field="query", document_field="title"),
-    )  # fmt: skip
+def test_labels_follow_the_drawn_text_of_their_field() -> None:
+    labels = PairLabels(query="q", document="d", query_field="query", document_field="title")
+    batch = train_batch_of(source(TWO_OF_TWO), two_texts(), labels=labels)
     seen = set()
     for row in range(8):
         number = {}
@@ -99,7 +95,7 @@ def test_two_fields_of_equally_many_texts_have_labels_of_their_own() -> None:
     assert len(seen) > 2  # some pairs of different numbers
 
 
-def test_several_ids_need_a_field_with_as_many_texts() -> None:
+def test_several_ids_need_a_field_with_one_text_each() -> None:
     with pytest.raises(UserError, match=r"'q' has 2 values .*in config.labels.query_field"):
         try_record(source(TWO_OF_TWO), two_texts(), PairLabels(query="q"))
     short = [{**TWO_OF_TWO[0], "q": ["a0"]}]
@@ -107,12 +103,9 @@ def test_several_ids_need_a_field_with_as_many_texts() -> None:
         try_record(source(short), two_texts(), PairLabels(query="q", query_field="query"))
 
 
-def test_batches_with_labels_and_missing_fields() -> None:
+def test_batch_has_labels_and_marks_missing_fields() -> None:
     rows = [row(0), row(1, title=""), row(2, image=None), row(3, title=None, image=None)]
-    (batch,) = train_batches(
-        source(rows), fields=specs(), order=Order(4, 0), batch_size=4, rows=np.arange(4),
-        start_batch=0, stop_batch=1, labels=LABELS,
-    )  # fmt: skip
+    batch = train_batch_of(source(rows), specs(), labels=LABELS)
     order = batch["record"]
     assert batch["weight"].dtype == np.float32
     np.testing.assert_allclose(batch["weight"], 100 / (order + 1))
@@ -125,7 +118,7 @@ def test_batches_with_labels_and_missing_fields() -> None:
     np.testing.assert_array_equal(dark, ~batch["image"]["present"])
 
 
-def test_evaluations_leave_missing_fields_out() -> None:
+def test_evaluation_leaves_missing_fields_out() -> None:
     rows = [row(0), row(1, image=None), row(2)]
     (batch,) = eval_batches(source(rows), specs(), field="image", batch_size=4)
     np.testing.assert_array_equal(batch["valid"], [True, False, True, False])
@@ -134,13 +127,13 @@ def test_evaluations_leave_missing_fields_out() -> None:
     np.testing.assert_array_equal(batch["record"][batch["valid"]], [0, 2])
 
 
-def test_a_field_that_no_record_has() -> None:
+def test_try_record_rejects_a_field_without_values() -> None:
     with pytest.raises(UserError, match=r"config\.fields\.image\.column 'image' is in none of the"):
         try_record(source([row(0, image=None), row(1, image=None)]), specs(), LABELS)
     try_record(source([row(0, image=None), row(1)]), specs(), LABELS)
 
 
-def test_prefixes() -> None:
+def test_prefix_is_put_before_texts() -> None:
     spec = text_reader("query", length=8, tokenizer=TOKENIZER, prefix="query: ")
     (batch,) = eval_batches(source([row(0)]), {"query": spec}, field="query", batch_size=1)
     ids, _ = TOKENIZER.encode(["query: red shoe"], 8)

@@ -1,4 +1,4 @@
-"""Mixtures: exact shares in every stretch, another order in every epoch, the same on any resume."""
+"""Mixtures: exact shares in every stretch, a new order in every epoch, equal after a resume."""
 
 import numpy as np
 import pytest
@@ -99,5 +99,6 @@ def test_from_the_configuration():
 def test_a_mixture_has_no_mixtures():
     inner = config.Mixture(parts={"y": config.MixturePart(source=config.Scenes())})
     found = list(config.Mixture(parts={"x": config.MixturePart(source=inner)}).check("config.data"))
-    words = "config.data.parts.x.source is a mixture, too; give config.data its parts."
-    assert found == [words]
+    assert [message.split(";")[0] for message in found] == [
+        "config.data.parts.x.source is a mixture, too"
+    ]

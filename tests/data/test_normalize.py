@@ -1,4 +1,4 @@
-"""Which texts are the same, and what their words are."""
+"""Normalized texts and words."""
 
 import unicodedata
 
@@ -14,7 +14,7 @@ COPIES = [
 
 
 @pytest.mark.parametrize("text", COPIES)
-def test_copies_of_a_text_are_the_same(text: str) -> None:
+def test_normalize_text_gives_copies_one_form(text: str) -> None:
     assert normalize_text(text) == SAME
     assert find_words(text.replace("\u00ad", "").replace("\x00", "")) == [
         "caf\u00e9",
@@ -23,7 +23,7 @@ def test_copies_of_a_text_are_the_same(text: str) -> None:
     ]
 
 
-def test_capitals_count_by_default() -> None:
+def test_normalize_text_ignores_case_on_request() -> None:
     assert normalize_text("Red SHOE") != normalize_text("red shoe")
     for one, other in (("  Red\tSHOE \n", "red shoe"), ("STRASSE", "stra\u00dfe")):
         keys = {normalize_text(text, ignore_case=True) for text in (one, other)}
@@ -37,12 +37,12 @@ def test_capitals_count_by_default() -> None:
      "\u0c28\u0c40\u0c30\u0c41", "\u0643\u064e\u062a\u064e\u0628\u064e",
      "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "caf\u00e9s"],
 )  # fmt: skip
-def test_marks_do_not_cut_words(word: str) -> None:
+def test_find_words_keeps_marks(word: str) -> None:
     for form in ("NFC", "NFD"):
         text = unicodedata.normalize(form, f"a-{word}, {word.upper()}!")
         expected = unicodedata.normalize("NFC", word)
         assert find_words(text) == ["a", expected, expected]
 
 
-def test_what_is_no_word() -> None:
+def test_find_words_skips_symbols() -> None:
     assert find_words("a_b \u2764\ufe0f\u200d\U0001f525 ... x\u200c 5%") == ["a", "b", "x", "5"]

@@ -19,7 +19,7 @@ def test_every_epoch_is_a_permutation(length, seed, first):
         assert sorted(index for _, index in found) == list(range(length))
 
 
-def test_epochs_and_seeds_have_other_orders():
+def test_epochs_and_seeds_have_different_orders():
     epochs = {tuple(Order(60, seed).ids(epoch * 60, 60)) for seed in range(4) for epoch in range(8)}
     assert len(epochs) == 32  # also no seed's epoch is another seed's
 
@@ -31,17 +31,17 @@ def test_order_is_a_function_of_seed_and_position():
     assert a.ids(90, 20) == [b.record(position)[1] for position in range(90, 110)]
 
 
-def test_digest_tells_orders_apart():
+def test_digest_differs_for_different_orders():
     order = Order(1000, 0)
-    assert order.digest(64, 32) == Order(1000, 0).digest(64, 32)
-    others = {Order(1000, 1).digest(64, 32), order.digest(65, 32), order.digest(64, 33)}
-    assert order.digest(64, 32) not in others
-    assert len(others) == 3
-    assert len(order.digest(0, 1)) == 12
+    digests = [order.digest(64, 32), Order(1000, 1).digest(64, 32), order.digest(65, 32)]
+    digests.append(order.digest(64, 33))
+    assert Order(1000, 0).digest(64, 32) == digests[0]
+    assert len(set(digests)) == 4
+    assert {len(digest) for digest in digests} == {12}
 
 
-def test_the_order_is_the_published_one():
-    """Sample order is a contract with saved runs: a change here breaks every resume."""
+def test_order_never_changes():
+    """A change of the order breaks the resume of every saved run."""
     assert Order(10, 0).ids(0, 20) == [1, 2, 4, 5, 9, 7, 8, 6, 0, 3, 9, 6, 1, 8, 2, 0, 3, 5, 4, 7]
     assert example_rng(1, 2, 3).integers(1 << 30, size=3).tolist() == [
         656433789,
@@ -50,7 +50,7 @@ def test_the_order_is_the_published_one():
     ]
 
 
-def test_user_errors():
+def test_order_rejects_no_records_and_negative_seeds():
     with pytest.raises(UserError, match="no records"):
         Order(0, 0)
     with pytest.raises(UserError, match="seed -1"):
@@ -59,7 +59,7 @@ def test_user_errors():
 
 @settings(max_examples=40, deadline=None)
 @given(keys=st.sets(st.tuples(*[st.integers(0, 2**63)] * 3), min_size=2, max_size=5))
-def test_streams_differ_in_any_number(keys):
+def test_example_rng_differs_for_any_key(keys):
     draws = [example_rng(*key).random(4) for key in keys]
     assert len({tuple(draw) for draw in draws}) == len(keys)
     for key, draw in zip(keys, draws, strict=True):

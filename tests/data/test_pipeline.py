@@ -1,4 +1,4 @@
-"""Batches: the same whatever reads them, and honest about what a flip makes untrue."""
+"""Batches: equal for all numbers of threads, processes and rows; flips respect captions."""
 
 import gc
 import os
@@ -31,7 +31,7 @@ FIELDS = {"image": IMAGE, "text": TEXT}
 
 
 class Tagged(RecordSource):
-    """Images whose left half is dark; captions by turns with and without a forbidden word."""
+    """Images with a dark left half; every other record has captions with an unsafe word."""
 
     name = "tagged"
 
@@ -87,33 +87,30 @@ def assert_same(first, second):
             np.testing.assert_array_equal(array, b[name], err_msg=str(name))
 
 
-def test_shapes_and_types():
-    batch = run(stop=2)[0]
-    found = {name: (array.dtype.name, array.shape) for name, array in leaves(batch).items()}
-    assert found == {
+def test_batches_have_the_records_of_their_positions():
+    batches = run(start=0, stop=7)
+    types = {name: (array.dtype.name, array.shape) for name, array in leaves(batches[0]).items()}
+    assert types == {
         ("image", "pixels"): ("uint8", (16, 16, 16, 3)),
         ("text", "ids"): ("int32", (16, 18)),
         ("text", "mask"): ("bool", (16, 18)),
         ("record", ""): ("int64", (16,)),
         ("valid", ""): ("bool", (16,)),
     }
-    assert batch["valid"].all()
+    records = np.concatenate([batch["record"] for batch in batches])
+    assert all(batch["valid"].all() for batch in batches)
+    assert records.tolist() == Order(50, 3).ids(0, 7 * 16)
+    assert sorted(records[:50]) == sorted(records[50:100]) == list(range(50))
 
 
-def test_batches_hold_the_records_of_their_positions():
-    order = Order(50, 3)
-    found = np.concatenate([batch["record"] for batch in run(start=0, stop=7)])
-    assert found.tolist() == order.ids(0, 7 * 16)
-    assert sorted(found[:50]) == sorted(found[50:100]) == list(range(50))
-
-
-def test_threads_and_worker_processes_change_nothing():
-    wanted = run(threads=0)
+def test_threads_workers_and_the_order_of_fields_change_nothing():
+    expected = run(threads=0)
     for threads in (1, 2, 5):
-        assert_same(wanted, run(threads=threads, prefetch=1 + threads % 3))
-    found = run(workers=2, threads=1)
-    assert_same(wanted, found)
-    del found  # the last batch's shared memory is given back, not left to the process's end
+        assert_same(expected, run(threads=threads, prefetch=1 + threads % 3))
+    assert_same(expected, run(fields={"text": TEXT, "image": IMAGE}))
+    batches = run(workers=2, threads=1)
+    assert_same(expected, batches)
+    del batches  # frees the shared memory of the last batch before the process ends
     assert not [x for x in gc.get_objects() if type(x).__name__ == "SharedMemoryArray"]
 
 
@@ -133,11 +130,7 @@ def test_a_run_begins_anywhere():
     assert run(start=4, stop=4) == []
 
 
-def test_the_order_of_the_fields_changes_nothing():
-    assert_same(run(), run(fields={"text": TEXT, "image": IMAGE}))
-
-
-def test_epochs_and_seeds_draw_anew():
+def test_epochs_and_seeds_have_different_draws():
     first, second = run(size=50, start=0, stop=2, threads=0)
     other = run(size=50, start=0, stop=1, seed=4)[0]
     for batch in (second, other):
@@ -148,7 +141,7 @@ def test_epochs_and_seeds_draw_anew():
         assert same < 5
 
 
-def test_all_captions_of_a_record_get_their_turn():
+def test_all_captions_of_a_record_are_drawn():
     tokenizer = wordpiece_tokenizer(learn_wordpiece(Tagged().captions(), 100))
     fields = {"text": replace(TEXT, tokenizer=tokenizer)}
     seen = {
@@ -159,7 +152,7 @@ def test_all_captions_of_a_record_get_their_turn():
     assert len(seen) == 20 * 2 + 20 * 3
 
 
-def test_captions_about_sides_forbid_the_flip_and_others_do_not():
+def test_unsafe_words_prevent_the_flip():
     fields = {"image": changed(IMAGE, size=8, crop_scale=(1.0, 1.0)), "text": TEXT}
     flips = {True: 0, False: 0}
     for batch in run(Tagged(), fields, size=40, start=0, stop=10):
@@ -181,7 +174,7 @@ def test_has_word(text, found):
     assert not has_word([text], ())
 
 
-def test_no_crop_and_no_flip_give_the_image_itself():
+def test_image_without_crop_and_flip_is_unchanged():
     fields = {"image": image_reader("image", size=20)}
     batch = run(fields=fields, stop=2)[0]
     for record, image in zip(batch["record"], batch["image"]["pixels"], strict=True):
@@ -192,7 +185,7 @@ def test_no_crop_and_no_flip_give_the_image_itself():
     "reading",
     [{"threads": 0}, {"threads": 2}, pytest.param({"workers": 1}, id="worker process")],
 )
-def test_an_error_of_the_source_is_damage_that_names_its_type(reading):
+def test_errors_of_the_source_are_damage_with_their_type(reading):
     with pytest.raises(UserError, match=r"100 records in a row .* \(ZeroDivisionError: record"):
         run(Broken(), **reading)
 
@@ -207,7 +200,7 @@ def test_an_error_of_the_source_is_damage_that_names_its_type(reading):
         (changed(TEXT, length=1), "length 1"),
     ],
 )
-def test_fields_that_do_not_fit_are_named(field, message):
+def test_fields_that_do_not_fit_are_rejected(field, message):
     with pytest.raises(UserError, match=message):
         run(fields={"field": field}, stop=2)
     with pytest.raises(UserError, match=message):
@@ -215,17 +208,16 @@ def test_fields_that_do_not_fit_are_named(field, message):
     try_record(SOURCE, FIELDS)
 
 
-def test_arrays_that_are_not_those_of_the_field_are_named_before_a_step():
+def test_try_record_rejects_arrays_of_other_shapes():
     class Wide(type(TEXT)):
         def stack(self, values):
             return {**super().stack(values), "mask": np.ones((len(values), 3), np.int32)}
 
-    said = "config.fields.text: for one row, Wide.stack gives .*'mask': 'int32 [[]3[]]'.* but "
-    with pytest.raises(UserError, match=said + "TextField.shapes gives .*'mask': 'bool"):
+    with pytest.raises(UserError, match=r"config\.fields\.text: .*'mask': 'int32 \[3\]'.*'bool"):
         try_record(SOURCE, {"text": Wide(TEXT.field, TEXT.tokenizer)})
 
 
-def test_evaluation_goes_through_every_image_once():
+def test_evaluation_reads_every_image_once():
     batches = list(eval_batches(SOURCE, FIELDS, field="image", batch_size=16))
     assert [batch["valid"].sum() for batch in batches] == [16, 16, 16, 2]
     assert all(batch["image"]["pixels"].shape == (16, 16, 16, 3) for batch in batches)
@@ -235,23 +227,22 @@ def test_evaluation_goes_through_every_image_once():
     assert_same(batches, again)
 
 
-def test_evaluation_goes_through_every_text_once():
-    texts = [t for i in range(40) for t in Tagged().texts(i, "captions")]
-    owners = [i for i in range(40) for _ in Tagged().texts(i, "captions")]
-    batches = list(eval_batches(Tagged(), {"text": TEXT}, field="text", batch_size=32))
-    valid = np.concatenate([batch["valid"] for batch in batches])
-    records = np.concatenate([batch["record"] for batch in batches])
-    ids = np.concatenate([batch["text"]["ids"] for batch in batches])
-    mask = np.concatenate([batch["text"]["mask"] for batch in batches])
-    assert len(valid) == 128
+def test_evaluation_reads_every_text_once():
+    pairs = [(i, text) for i in range(40) for text in Tagged().texts(i, "captions")]
+    batches = eval_batches(Tagged(), {"text": TEXT}, field="text", batch_size=32)
+    parts = [leaves(batch) for batch in batches]
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    valid = whole["valid", ""]
     assert valid.tolist() == [True] * 100 + [False] * 28
-    assert records[valid].tolist() == owners
-    np.testing.assert_array_equal(ids[valid], TOKENIZER.encode(texts, 18)[0])
-    assert (mask[~valid].sum(1) == 2).all()  # start and end: nothing downstream divides by zero
+    assert whole["record", ""][valid].tolist() == [i for i, _ in pairs]
+    texts = [text for _, text in pairs]
+    np.testing.assert_array_equal(whole["text", "ids"][valid], TOKENIZER.encode(texts, 18)[0])
+    # Padded rows have a start and an end token, so that nothing divides by zero.
+    assert (whole["text", "mask"][~valid].sum(1) == 2).all()
     assert len(eval_items(Tagged(), TEXT)) == 100
 
 
-def test_evaluation_by_rows():
+def test_evaluation_loads_single_rows():
     whole = list(eval_batches(SOURCE, FIELDS, field="text", batch_size=12))
     part = list(eval_batches(SOURCE, FIELDS, field="text", batch_size=12, rows=np.array([5, 11])))
     assert len(part) == len(whole) == 21
@@ -268,7 +259,7 @@ def test_evaluation_of_plain_texts():
     assert batch["record"].tolist() == [0, -1]
 
 
-def test_timed_measures_waiting_only():
+def test_timed_measures_only_waiting():
     def slow():
         for number in range(3):
             time.sleep(0.02)
@@ -285,13 +276,10 @@ def test_timed_measures_waiting_only():
     timed.close()
 
 
-def test_closing_stops_a_run():
-    batches = Timed(
-        train_batches(
-            SOURCE, fields=FIELDS, order=Order(50, 0), batch_size=4, rows=np.arange(4),
-            start_batch=0, stop_batch=10**9,
-        )
-    )  # fmt: skip
+def test_close_stops_a_run():
+    order, rows = Order(50, 0), np.arange(4)
+    keys = {"order": order, "batch_size": 4, "rows": rows, "start_batch": 0, "stop_batch": 10**9}
+    batches = Timed(train_batches(SOURCE, fields=FIELDS, **keys))
     next(batches)
     batches.close()
     with pytest.raises(StopIteration):
@@ -314,7 +302,7 @@ if __name__ == "__main__":
 
 
 def running(number):
-    """Whether a process is there and no zombie."""
+    """Returns True if a process exists and is not a zombie."""
     try:
         return open(f"/proc/{number}/stat").read().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""Generated scenes: held-out pairs, unique captions, and records that depend on nothing else."""
+"""Generated scenes: held-out pairs, unique captions, and pure records."""
 
 import pickle
 import re
@@ -28,7 +28,7 @@ CAPTION = re.compile(rf"^(.*?){PHRASE}(.*?){PHRASE}(.*)$")
 
 
 def read(caption):
-    """Understands a caption: (object, object, relation) told from the left or upper object."""
+    """Parses a caption: (object, object, relation), from the left or upper object."""
     match = CAPTION.match(caption)
     assert match is not None, caption
     before, *rest = match.groups()
@@ -43,7 +43,7 @@ def read(caption):
 
 
 def shown(record):
-    """The same from the attribute columns."""
+    """Returns the result of `read` from the attribute columns."""
     objects = [
         (SIZES[record[f"{w}_size"]], COLOURS[record[f"{w}_colour"]], SHAPES[record[f"{w}_shape"]])
         for w in ("first", "second")
@@ -62,7 +62,7 @@ def pair(record):
 
 
 @pytest.mark.parametrize("split", COUNTS)
-def test_every_caption_tells_what_the_record_shows(split):
+def test_captions_describe_their_record(split):
     source = SceneRecords(split, count=100)
     for index in range(100):
         record = source[index]
@@ -71,7 +71,7 @@ def test_every_caption_tells_what_the_record_shows(split):
         assert record["id"] == f"scenes-{split}-{index:06d}"
 
 
-def test_captions_use_every_template_relation_and_both_points_of_view():
+def test_captions_use_all_templates_and_both_points_of_view():
     captions = list(SceneRecords("train", count=300).captions())
     heads = Counter(re.sub("|".join(RELATIONS), "R", re.sub(PHRASE, "X", c)) for c in captions)
     assert len(heads) == len(scenes_module.TEMPLATES) >= 6
@@ -82,7 +82,7 @@ def test_captions_use_every_template_relation_and_both_points_of_view():
         assert words in ({"left of", "right of"}, {"above", "below"})
 
 
-def test_held_out_pairs_never_appear_in_training():
+def test_held_out_pairs_are_not_in_training():
     parts = {p: set(map(tuple, pairs_of(p).tolist())) for p in ("train", "validation", "test")}
     assert sum(map(len, parts.values())) == 64 * 65 // 2 == len(set.union(*parts.values()))
     assert 0.07 < len(parts["test"]) / 2080 < 0.13
@@ -94,7 +94,7 @@ def test_held_out_pairs_never_appear_in_training():
 
 @pytest.mark.parametrize("split", ["test", "validation"])
 @pytest.mark.parametrize("seed", [0, 5])
-def test_a_caption_of_an_evaluation_split_belongs_to_one_image(split, seed):
+def test_captions_of_evaluation_splits_belong_to_one_image(split, seed):
     source = SceneRecords(split, seed=seed)
     owners = {}
     meanings = set()
@@ -135,14 +135,14 @@ def test_zero_shot_splits(split, label):
     counts=st.tuples(st.integers(1, 400), st.integers(1, 400)),
     data=st.data(),
 )
-def test_a_record_does_not_depend_on_the_count(split, seed, counts, data):
+def test_record_does_not_depend_on_the_count(split, seed, counts, data):
     index = data.draw(st.integers(0, min(counts) - 1))
     a, b = (SceneRecords(split, size=16, count=count, seed=seed)[index] for count in counts)
     np.testing.assert_array_equal(a.pop("image"), b.pop("image"))
     assert a == b
 
 
-def test_records_agree_across_blocks_threads_and_pickling():
+def test_records_are_equal_across_blocks_threads_and_pickling():
     source = SceneRecords("train", count=1500)
     again = pickle.loads(pickle.dumps(source))
     assert len(again) == 1500
@@ -187,7 +187,7 @@ def test_shapes_differ_when_small():
             assert np.abs(pictures[a] - pictures[b]).sum() > 5  # pixels
 
 
-def test_an_object_is_where_and_what_its_columns_say():
+def test_objects_match_their_columns():
     for record in map(SceneRecords("test").__getitem__, range(40)):
         upper_left, lower_right, relation = shown(record)
         image = record["image"].astype(int)
@@ -200,6 +200,6 @@ def test_an_object_is_where_and_what_its_columns_say():
         assert COLOURS[near.sum((0, 1)).argmax()] == lower_right[1]
 
 
-def test_more_scenes_than_there_are_is_an_error():
+def test_scenes_rejects_a_count_above_the_unique_scenes():
     with pytest.raises(UserError, match="unique scenes"):
         SceneRecords("test", count=100_000)

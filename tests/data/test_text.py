@@ -47,33 +47,24 @@ def words(tokenizer, text, length=16):
         ("cat" + "s" * 97, "cat" + " ##s" * 13),  # cut to the length
         ("cat" + "s" * 98, "[UNK]"),  # a word of more than 100 characters
         ("\ud83d a", "[UNK] a"),
-    ],
-)
-def test_wordpiece_rules(text, found):
-    assert words(wordpiece_tokenizer(VOCAB), text) == f"[CLS] {found} [SEP]".replace("  ", " ")
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
         ("a [MASK] cat", "a [MASK] cat"),
         ("[SEP]\t[PAD] [UNK]\n[CLS]", "[SEP] [PAD] [UNK] [CLS]"),
         ("a[SEP] a", "a [ sep ] a"),
         ("[sep] [SEP]!", "[ sep ] [ sep ] !"),
     ],
 )
-def test_special_tokens_stand_alone(text, found):
-    assert words(wordpiece_tokenizer(VOCAB), text) == f"[CLS] {found} [SEP]"
+def test_wordpiece_follows_the_rules_of_bert(text, found):
+    assert words(TOKENIZER, text) == f"[CLS] {found} [SEP]".replace("  ", " ")
 
 
-def test_case_can_be_kept():
+def test_wordpiece_keeps_the_case():
     assert words(wordpiece_tokenizer(VOCAB, lowercase=False), "Cat Café cat") == (
         "[CLS] Cat Café cat [SEP]"
     )
 
 
-def test_shapes_types_padding_and_cutting():
-    tokenizer = wordpiece_tokenizer(VOCAB)
+def test_encode_pads_and_cuts():
+    tokenizer = TOKENIZER
     ids, mask = tokenizer.encode(["a cat", "a a a a a a"], 5)
     assert ids.dtype == np.int32
     assert mask.dtype == bool
@@ -83,6 +74,9 @@ def test_shapes_types_padding_and_cutting():
     assert tokenizer.encode([], 5)[0].shape == (0, 5)
     with pytest.raises(UserError, match="length 1 is too short"):
         tokenizer.encode(["a"], 1)
+    other = wordpiece_tokenizer(["[UNK]", "[CLS]", "[SEP]", "a", "[PAD]"])
+    assert other.pad_id == 4
+    assert other.encode(["a"], 5)[0].tolist() == [[1, 3, 2, 4, 4]]
 
 
 @settings(max_examples=50, deadline=None)
@@ -104,14 +98,8 @@ def test_rows_do_not_depend_on_each_other_and_are_framed(texts, length):
         assert row.max() < tokenizer.vocab_size
 
 
-def test_padding_follows_the_vocabulary():
-    tokenizer = wordpiece_tokenizer(["[UNK]", "[CLS]", "[SEP]", "a", "[PAD]"])
-    assert tokenizer.pad_id == 4
-    assert tokenizer.encode(["a"], 5)[0].tolist() == [[1, 3, 2, 4, 4]]
-
-
 def test_threads_share_a_tokenizer():
-    tokenizer = wordpiece_tokenizer(VOCAB)
+    tokenizer = TOKENIZER
     texts = ["cats", "a [SEP] cat", "café!", "a " * 20]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda i: tokenizer.encode(texts, 4 + i % 3)[0], range(60)))
@@ -121,12 +109,12 @@ def test_threads_share_a_tokenizer():
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """CLIP's tokenizer of an invented merges file."""
+    """Returns CLIP's tokenizer with an invented merges file."""
     return clip_tokenizer(clip_file(tmp_path_factory.mktemp("clip")))
 
 
 def clip_file(folder, merges=48894):
-    """A merges file of CLIP's size: some real words, the rest invented and never used."""
+    """Writes a merges file of CLIP's size: some real words, the others invented and unused."""
     first = ["c a", "ca t</w>", "a r", "p h", "ph o", "t o</w>", "pho to</w>", "\u00c3 \u00a9</w>"]
     letters = text_module._byte_letters()[100:]
     pairs = [(a, b) for a in letters for b in letters]
@@ -137,7 +125,7 @@ def clip_file(folder, merges=48894):
     return path
 
 
-def test_clip(clip):
+def test_clip_follows_the_rules_of_open_clip(clip):
     tokenizer = clip
     assert tokenizer.vocab_size == 49408
     assert tokenizer.id_to_token(49406) == "<|startoftext|>"
@@ -151,13 +139,13 @@ def test_clip(clip):
     assert mask.sum(1).tolist() == [3, 5]
 
 
-def test_a_short_merges_file_is_named(tmp_path):
+def test_clip_rejects_a_short_merges_file(tmp_path):
     with pytest.raises(UserError, match="has 100 merges, CLIP's file has 48894"):
         clip_tokenizer(clip_file(tmp_path, merges=99))
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "cased", "clip"])
-def test_saved_tokenizers_are_the_same(tmp_path, kind, clip):
+def test_saved_tokenizer_gives_equal_ids(tmp_path, kind, clip):
     cased = wordpiece_tokenizer(VOCAB, lowercase=False)
     tokenizer = {"clip": clip, "wordpiece": TOKENIZER, "cased": cased}[kind]
     texts = ["Cats [MASK] café", "", "a [SEP]! <|endoftext|> 中文", "don't " * 9, "“&amp;amp;”\x07"]
@@ -170,48 +158,46 @@ def test_saved_tokenizers_are_the_same(tmp_path, kind, clip):
     assert loaded.to_json() == tokenizer.to_json()
 
 
-def test_other_libraries_read_a_saved_tokenizer(tmp_path):
-    wordpiece_tokenizer(VOCAB).save(tmp_path / "tokenizer.json")
+def test_tokenizers_library_reads_a_saved_tokenizer(tmp_path, clip):
+    """The library does not clean texts for CLIP."""
+    TOKENIZER.save(tmp_path / "tokenizer.json")
     other = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    found = other.encode_batch(["Cats [MASK] café", "a"])
-    ids, mask = wordpiece_tokenizer(VOCAB).encode(["Cats [MASK] café", "a"], 6)
-    assert [one.ids for one in found] == ids.tolist()
-    assert [one.attention_mask for one in found] == mask.astype(int).tolist()
-
-
-def test_other_libraries_read_a_saved_clip_tokenizer(tmp_path, clip):
-    """They do not clean, but know the rest."""
-    tokenizer = clip
-    tokenizer.save(tmp_path / "tokenizer.json")
+    encodings = other.encode_batch(["Cats [MASK] café", "a"])
+    ids, mask = TOKENIZER.encode(["Cats [MASK] café", "a"], 6)
+    assert [x.ids for x in encodings] == ids.tolist()
+    assert [x.attention_mask for x in encodings] == mask.astype(int).tolist()
+    clip.save(tmp_path / "tokenizer.json")
     other = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    ids, mask = tokenizer.encode(["A photo, cats é12"], 20)
+    ids, mask = clip.encode(["A photo, cats é12"], 20)
     assert other.encode("A  Photo,\ncats é12").ids == ids[mask].tolist()
 
 
-def test_an_unknown_way_of_cleaning_is_refused(clip):
+def test_from_json_rejects_an_unknown_cleaning(clip):
     content = json.loads(clip.to_json())
     content["normalizer"]["clean"] = "other"
     with pytest.raises(UserError, match="cleaning 'other'"):
         FixedLengthTokenizer.from_json(json.dumps(content))
 
 
-def test_a_foreign_tokenizer_without_frame_or_padding(tmp_path):
-    foreign = tokenizers.Tokenizer(
+def word_level():
+    """Returns a third-party tokenizer without special tokens around texts."""
+    inner = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "<pad>": 2}, "<unk>")
     )
-    foreign.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    foreign.enable_truncation(2)
-    foreign.save(str(tmp_path / "tokenizer.json"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return inner
+
+
+def test_load_reads_a_tokenizer_without_frame_and_padding(tmp_path):
+    inner = word_level()
+    inner.enable_truncation(2)
+    inner.save(str(tmp_path / "tokenizer.json"))
     tokenizer = load_tokenizer("auto", str(tmp_path))
     assert tokenizer.encode(["a b a"], 5)[0].tolist() == [[1, 0, 1, 2, 2]]
 
 
 def test_encode_rejects_padding_token_in_a_text():
-    inner = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "<pad>": 2}, "<unk>")
-    )
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    tokenizer = FixedLengthTokenizer(inner, pad_id=2)
+    tokenizer = FixedLengthTokenizer(word_level(), pad_id=2)
     assert tokenizer.encode(["a"], 3)[0].tolist() == [[1, 2, 2]]
     with pytest.raises(Damaged, match=r"text 'a <pad> a': <pad> is the model's padding token"):
         tokenizer.encode(["a", "a <pad> a"], 9)
@@ -244,7 +230,7 @@ def test_load_finds_files_and_folders(tmp_path):
         ("auto", "nobody/nothing", "neither a file or folder nor to be had from the hub"),
     ],
 )
-def test_user_errors(tmp_path, monkeypatch, kind, path, message):
+def test_load_rejects_other_files(tmp_path, monkeypatch, kind, path, message):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
     if "bad" in path:
@@ -253,18 +239,15 @@ def test_user_errors(tmp_path, monkeypatch, kind, path, message):
         load_tokenizer(kind, path.format(folder=tmp_path))
 
 
-def test_vocabularies_with_a_repeated_entry_are_refused():
+def test_wordpiece_rejects_repeated_entries_and_unknown_ids():
     with pytest.raises(UserError, match="twice"):
         wordpiece_tokenizer([*VOCAB, "cat"])
-
-
-def test_unknown_ids():
     for number in (len(VOCAB), -1):
         with pytest.raises(IndexError):
-            wordpiece_tokenizer(VOCAB).id_to_token(number)
+            TOKENIZER.id_to_token(number)
 
 
-def test_without_network_the_hub_is_asked_once(monkeypatch):
+def test_load_requests_the_hub_once_without_network(monkeypatch):
     import huggingface_hub
     import transformers
 

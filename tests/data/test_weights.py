@@ -33,12 +33,12 @@ def test_weights_of_the_paper(name) -> None:
 
 
 @pytest.mark.parametrize("s_max", [1.0, 10.0, 70.0, 99.5])
-def test_the_best_score_weighs_s_max(s_max) -> None:
+def test_best_score_has_weight_s_max(s_max) -> None:
     for name in ("linear", "inverse", "inverse_sqrt", "piecewise"):
         assert weights(name, [s_max], s_max=s_max) == [s_max]
 
 
-def test_a_table_is_linear_in_between_and_constant_beyond() -> None:
+def test_table_is_linear_between_and_constant_beyond_its_scores() -> None:
     table = ((10, 1.0), (20, 3.0), (40, 0.0))
     assert weights("table", [0, 10, 15, 20, 30, 40, 100], table=table) == [1, 1, 2, 3, 1.5, 0, 0]
     assert weights("table", [1, 99], table=((50, 7.0),)) == [7, 7]
@@ -60,7 +60,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("keys", "message"), WRONG, ids=[str(k)[:60] for k, _ in WRONG])
-def test_mistakes_are_said_before_the_run(keys, message) -> None:
+def test_check_rejects_wrong_weights(keys, message) -> None:
     labels = config.PairLabels(**{"score": "score", **keys})
     sentence = next(chain(out_of_range(labels, "config.labels"), labels.check(config.Config())))
     assert sentence.startswith("config.labels.")

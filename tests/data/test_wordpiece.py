@@ -1,4 +1,4 @@
-"""The learned vocabulary: against a plain version, and the same in every process."""
+"""The learned vocabulary: equal to a plain version, and equal in every process."""
 
 import os
 import random
@@ -19,7 +19,7 @@ from big_retrieval.runtime import progress
 
 
 def plainly(texts, size):
-    """The same by counting all pairs anew for every merge."""
+    """Learns the vocabulary by counting all pairs again for every merge."""
     words = Counter(word for text in texts for word in text.split())
     spelt = {word: [word[0], *("##" + letter for letter in word[1:])] for word in words}
     letters = Counter()
@@ -55,7 +55,7 @@ def plainly(texts, size):
     texts=st.lists(st.lists(st.text("aabc", min_size=1, max_size=9), max_size=6).map(" ".join)),
     size=st.integers(5, 60),
 )
-def test_agrees_with_counting_anew(texts, size):
+def test_learn_wordpiece_equals_the_plain_version(texts, size):
     assert learn_wordpiece(texts, size) == plainly(texts, size)
 
 
@@ -77,26 +77,17 @@ def test_size_is_an_upper_bound_and_rare_letters_go_first():
             learn_wordpiece(texts, wrong)
 
 
-def test_depends_on_the_multiset_of_texts_alone():
-    texts = list(SceneRecords("train", count=100).captions())
-    shuffled = texts.copy()
-    random.Random(0).shuffle(shuffled)
-    assert learn_wordpiece(iter(texts), 300) == learn_wordpiece(shuffled, 300)
-
-
-def test_blocks_of_texts_change_nothing(monkeypatch):
-    texts = [
-        *SceneRecords("train", count=30).captions(),
-        "Caf\u00e9 12 34\t12",
-        "a \u0301b",
-        "\u65e5\u672c",
-    ]
-    expected = learn_wordpiece(texts, 200)
+def test_order_and_blocks_of_texts_change_nothing(monkeypatch):
+    captions = SceneRecords("train", count=100).captions()
+    texts = [*captions, "Caf\u00e9 12 34\t12", "a \u0301b", "\u65e5\u672c"]
+    expected = learn_wordpiece(iter(texts), 300)
+    random.Random(0).shuffle(texts)
+    assert learn_wordpiece(texts, 300) == expected
     monkeypatch.setattr(wordpiece, "_BLOCK", 1)
-    assert learn_wordpiece(texts, 200) == expected
+    assert learn_wordpiece(texts, 300) == expected
 
 
-def test_only_long_work_shows_its_progress(monkeypatch, capsys):
+def test_only_long_work_shows_progress(monkeypatch, capsys):
     learn_wordpiece(["low lower"] * 2, 100)
     assert not capsys.readouterr().err
     monkeypatch.setattr(progress, "DELAY", 0.0)
@@ -107,7 +98,7 @@ def test_only_long_work_shows_its_progress(monkeypatch, capsys):
     assert "word pieces" in shown
 
 
-def test_is_the_same_whatever_the_hash_seed():
+def test_vocabulary_does_not_depend_on_the_hash_seed():
     program = (
         "import hashlib; from big_retrieval.data.synthetic.scenes import SceneRecords;"
         "from big_retrieval.data.text.wordpiece import learn_wordpiece;"
@@ -115,18 +106,15 @@ def test_is_the_same_whatever_the_hash_seed():
         "import sys; assert 'jax' not in sys.modules;"
         "print(len(v), hashlib.sha256(repr(v).encode()).hexdigest())"
     )
-    found = {
+    first, second = (
         subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
         ).stdout
         for seed in ("0", "1")
-    }
-    assert len(found) == 1
-    assert found.pop().startswith("120 ")
+    )  # fmt: skip
+    assert first == second
+    assert first.startswith("120 ")
 
 
 def test_scenes_are_written_in_whole_words():

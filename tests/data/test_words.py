@@ -1,4 +1,4 @@
-"""Whole words as tokens. The cases of splitting are what nltk 3.9's word_tokenize gives."""
+"""Whole words as tokens. The cases of splitting are results of nltk 3.9's word_tokenize."""
 
 import pickle
 from pathlib import Path
@@ -38,7 +38,7 @@ SPLIT = [
 
 
 @pytest.mark.parametrize(("text", "words"), SPLIT)
-def test_words_are_split_as_nltk_splits_them(text: str, words: str) -> None:
+def test_words_of_splits_like_nltk(text: str, words: str) -> None:
     assert " ".join(words_of(text)) == words
     assert words_of("It's" + join_words(words.split())) == ["it", "'s", *words.split()]
 
@@ -46,35 +46,27 @@ def test_words_are_split_as_nltk_splits_them(text: str, words: str) -> None:
 TEXTS = ["A dog and a cat.", "The dog's ball", "a cat"]
 
 
-def test_long_texts_take_no_longer_for_a_character() -> None:
-    """Any text may come; a rule that looks back from every place would take minutes here."""
-    for text in (
-        "a" * 20_000,
-        "a. " * 20_000,
-        "." * 20_000,
-        "'" * 20_000,
-        "(.)" * 20_000,
-        '"' * 20_000,
-    ):
-        assert words_of(text)
+def test_words_of_takes_linear_time() -> None:
+    """A rule that looks back from every character would take minutes here."""
+    for text in ("a", "a. ", ".", "'", "(.)", '"'):
+        assert words_of(text * 20_000)
 
 
 VOCABULARY = [*SPECIALS, "a", "dog", "and", "cat", ".", "the", "'s", "ball"]
 
 
-def test_ids_are_given_by_first_occurrence() -> None:
+def test_learn_words_orders_by_first_occurrence() -> None:
     assert learn_words(TEXTS) == VOCABULARY
     assert learn_words(TEXTS, threshold=2) == [*SPECIALS, "a", "dog", "cat"]
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_texts_begin_end_and_are_cut(tmp_path: Path, saved: bool) -> None:
+def test_words_tokenizer_frames_and_cuts_texts(tmp_path: Path, saved: bool) -> None:
     words = words_tokenizer(VOCABULARY)
     if saved:
-        words.save(tmp_path / "tokenizer.json")
-        words = pickle.loads(
-            pickle.dumps(load_tokenizer("words", str(tmp_path / "tokenizer.json")))
-        )
+        path = tmp_path / "tokenizer.json"
+        words.save(path)
+        words = pickle.loads(pickle.dumps(load_tokenizer("words", str(path))))
         assert words.to_json() == words_tokenizer(VOCABULARY).to_json()
     ids, mask = words.encode(
         ["The dog's BIRD.", words.joined(["a", "<unk>"]), "a dog and a cat", ""], 6
@@ -102,46 +94,42 @@ def changed(**keys: Any) -> configs.Config:
     return configs.load(raw_config(tokenizer=recipe.entry(Tokenizer(), **keys)))
 
 
-def test_learned_from_the_training_captions_or_from_those_of_evaluators(tmp_path: Path) -> None:
+def test_make_tokenizer_learns_words_of_the_named_sources(tmp_path: Path) -> None:
     for name, text in (("train", "a dog"), ("test", "a cat")):
         (tmp_path / f"{name}.csv").write_text(f"captions\n{text}\n")
     test = configs.Retrieval(data=configs.Pairs(path=str(tmp_path / "test.csv"), image=""))
-    config = tiny(
-        data=recipe.entry(configs.Pairs(), path=str(tmp_path / "train.csv"), image=""),
-        evals={"test": recipe.entry(test)},
-        tokenizer=recipe.entry(Tokenizer(), type="words"),
-    )
+    keys: dict[str, Any] = {
+        "data": recipe.entry(configs.Pairs(), path=str(tmp_path / "train.csv"), image=""),
+        "evals": {"test": recipe.entry(test)},
+    }
+    config = tiny(**keys, tokenizer=recipe.entry(Tokenizer(), type="words"))
     of = make_source(config.data)
     assert make_tokenizer(config, of).vocab_size == 6
     both = recipe.entry(Tokenizer(), type="words", sources=("data", "evals.test"))
-    config = tiny(
-        data=recipe.entry(config.data), evals={"test": recipe.entry(test)}, tokenizer=both
-    )
+    config = tiny(**keys, tokenizer=both)
     words = make_tokenizer(config, of)
     assert [words.id_to_token(n) for n in (4, 5, 6)] == ["a", "dog", "cat"]
     assert not list(config.tokenizer.check(config))
 
 
-CHECKS = [
-    ({"type": "clip"}, "only 'wordpiece' and 'words' can be learned from the captions"),
-    ({"sources": ("data", "evals.x")}, "config.tokenizer.sources has 'evals.x'; it can have data."),
-    ({"sources": ()}, "config.tokenizer.sources is empty"),
-]
-
-
-@pytest.mark.parametrize(("keys", "words"), CHECKS)
-def test_keys_are_checked(keys: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"type": "clip"}, "only 'wordpiece' and 'words' can be learned"),
+        ({"sources": ("data", "evals.x")}, "config.tokenizer.sources has 'evals.x'"),
+        ({"sources": ()}, "config.tokenizer.sources is empty"),
+    ],
+)
+def test_check_rejects_wrong_tokenizer_keys(keys: dict[str, Any], words: str) -> None:
     config = changed(**keys)
-    assert any(words in sentence for sentence in config.tokenizer.check(config))
+    assert any(words in message for message in config.tokenizer.check(config))
 
 
-def test_other_files_are_none_of_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["", "vocab.txt", "missing"])
+def test_load_rejects_other_files_of_words(tmp_path: Path, name: str) -> None:
     (tmp_path / "vocab.txt").write_text("a\n")
-    for path in (tmp_path, tmp_path / "vocab.txt"):
-        with pytest.raises(UserError, match=r"is the tokenizer\.json of a run"):
-            load_tokenizer("words", str(path))
-    with pytest.raises(UserError, match=r"is the tokenizer\.json"):
-        load_tokenizer("words", str(tmp_path / "none"))
+    with pytest.raises(UserError, match=r"is the tokenizer\.json of a run"):
+        load_tokenizer("words", str(tmp_path / name))
 
 
 def test_runlocal_keeps_whole_words() -> None:

@@ -1,4 +1,4 @@
-"""Data workers that are killed: replaced, or named in a sentence; the batches stay as they were."""
+"""Killed data workers are replaced without changing batches, or end the run with an error."""
 
 import contextlib
 import multiprocessing
@@ -48,8 +48,14 @@ def batches(source, reading, stop=10):
     )  # fmt: skip
 
 
+def assert_same(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a["record"], b["record"])
+        np.testing.assert_array_equal(a["text"]["ids"], b["text"]["ids"])
+
+
 class Mortal:
-    """Stands in for grain's iterator: ends with its error behind so many batches."""
+    """Replaces grain's iterator; raises its error after `lifetime` batches."""
 
     def __init__(self, made, folder, lifetime):
         self.made, self.folder, self.left, self.closed = made, folder, lifetime, False
@@ -72,7 +78,7 @@ class Mortal:
 
 @pytest.fixture
 def mortal(monkeypatch):
-    """Makes workers end behind as many batches as the list says; gives the iterators."""
+    """Returns lifetimes of workers, to be filled, and their iterators."""
     real, made, lifetimes = pipeline._ahead, [], []
 
     def ahead(make, start, stop, reading, folder):
@@ -84,15 +90,11 @@ def mortal(monkeypatch):
     return lifetimes, made
 
 
-def test_a_killed_worker_is_replaced_and_the_batches_stay_as_they_were(mortal, capfd):
+def test_killed_worker_is_replaced_without_changing_batches(mortal, capfd):
     lifetimes, made = mortal
-    wanted = list(batches(Words(), Reading(threads=0)))
+    expected = list(batches(Words(), Reading(threads=0)))
     lifetimes += [3, 0, 0, 4]
-    found = list(batches(Words(), Reading(workers=2)))
-    assert len(found) == len(wanted) == 10
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(a["record"], b["record"])
-        np.testing.assert_array_equal(a["text"]["ids"], b["text"]["ids"])
+    assert_same(batches(Words(), Reading(workers=2)), expected)
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 4
     assert "a data worker died (SIGKILL) while it read pairs.jsonl, line 7" in said[0]
@@ -102,7 +104,7 @@ def test_a_killed_worker_is_replaced_and_the_batches_stay_as_they_were(mortal, c
     assert notes._folders == []
 
 
-def test_workers_that_end_again_and_again_end_the_run_with_a_sentence(mortal):
+def test_workers_that_die_repeatedly_end_the_run(mortal):
     lifetimes, _ = mortal
     lifetimes += [2, 0, 0, 0]
     found = batches(Words(), Reading(workers=2))
@@ -112,9 +114,7 @@ def test_workers_that_end_again_and_again_end_the_run_with_a_sentence(mortal):
 
 
 @pytest.mark.parametrize("when", ["before the workers start", "while they work"])
-def test_a_killed_worker_is_replaced_where_there_is_no_temporary_folder(
-    when, mortal, monkeypatch, capfd
-):
+def test_killed_worker_is_replaced_without_a_temporary_folder(when, mortal, monkeypatch, capfd):
     @contextlib.contextmanager
     def workers():
         yield None if when.startswith("before") else pathlib.Path("/nowhere")
@@ -130,7 +130,7 @@ def test_threads_need_no_temporary_folder(monkeypatch):
     assert len(list(batches(Words(), Reading(threads=0)))) == 10
 
 
-def test_other_errors_of_grain_come_through(monkeypatch):
+def test_other_errors_of_grain_pass_through(monkeypatch):
     def ahead(*args):
         raise RuntimeError("something else")
 
@@ -140,19 +140,17 @@ def test_other_errors_of_grain_come_through(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_worker_process_that_is_killed_changes_no_batch(capfd):
-    wanted = list(batches(Words(), Reading(threads=0), stop=40))
+def test_killed_worker_process_changes_no_batch(capfd):
+    expected = list(batches(Words(), Reading(threads=0), stop=40))
     found = batches(Words(), Reading(threads=1, workers=2, prefetch=1), stop=40)
     first = [next(found) for _ in range(3)]
     os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-    for a, b in zip([*first, *found], wanted, strict=True):
-        np.testing.assert_array_equal(a["record"], b["record"])
-        np.testing.assert_array_equal(a["text"]["ids"], b["text"]["ids"])
+    assert_same([*first, *found], expected)
     assert "a data worker died (SIGKILL)" in capfd.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_record_that_kills_every_worker_is_named():
+def test_record_that_kills_every_worker_is_named():
     deadly = Order(50, 0).ids(8, 1)[0]
     found = batches(Words(deadly), Reading(threads=1, workers=1, prefetch=1))
     with pytest.raises(UserError, match=rf"while it read words, record {deadly}, and so did 3"):

@@ -1,4 +1,4 @@
-"""Hard negatives out of rankings: what is left out, what is written, and that it trains."""
+"""Hard negatives from rankings: their choice, the file, and training on it."""
 
 import json
 from collections import Counter
@@ -21,6 +21,7 @@ from big_retrieval.inference.load import put_together
 from big_retrieval.mining import mine as mining
 from big_retrieval.mining import searchers
 from big_retrieval.mining.choice import (
+    Chosen,
     MiningOptions,
     QueryResults,
     ceiling,
@@ -39,74 +40,71 @@ DOCUMENT = text_reader("text", title="title")
 TEXTS = {n: f"text {n}" for n in range(10)} | {7: "text 3", 8: "the answer is 42.", 9: "text 1"}
 
 
-def found(**changes: Any) -> QueryResults:
-    scores = [10.0, 9, 8, 7, 6, 5, 4, 3, 2]
-    keys: dict[str, Any] = {"documents": [5, 1, 3, 7, 8, 9, 2, 4, 6], "scores": scores}
-    return QueryResults(**{"query": 0, "right": {1}, "best_right": 9.0, **keys, **changes})
+NAN = float("nan")
 
 
-def chosen(options: MiningOptions, answers: tuple[str, ...] = (), **changes: Any) -> list[int]:
-    dropped: Counter[str] = Counter()
-    return [
-        x.document for x in choose(found(**changes), options, TEXTS.__getitem__, answers, dropped)
-    ]
-
-
-def test_what_is_left_out() -> None:
-    """1 is right, 9 has its text; 7 has the text of 3."""
-    assert chosen(MiningOptions(count=0)) == [5, 3, 8, 2, 4, 6]
-    assert chosen(MiningOptions(count=2)) == [5, 3]
-    assert chosen(MiningOptions(count=0, skip=1)) == [3, 8, 2, 4, 6]
-    assert chosen(MiningOptions(count=0), ("42",)) == [5, 3, 2, 4, 6]
-    assert chosen(MiningOptions(count=0, margin=0.0)) == [3, 8, 2, 4, 6]
-    assert chosen(MiningOptions(count=0, margin=3.0)) == [8, 2, 4, 6]
-    assert chosen(MiningOptions(count=0, share=0.5)) == [2, 4, 6]
-    assert chosen(MiningOptions(count=0, share=0.5, margin=6.0)) == [4, 6]
-    assert chosen(MiningOptions(count=0, margin=0.0), best_right=float("nan")) == [5, 3, 8, 2, 4, 6]
-    assert chosen(MiningOptions(count=0, margin=0.0), right=set(), best_right=float("nan"))[:2] == [
-        5,
-        1,
-    ]
-
-
-def test_reasons_are_counted_and_ranks_are_those_of_the_ranking() -> None:
-    dropped: Counter[str] = Counter()
-    left = choose(
-        found(), MiningOptions(0, skip=1, margin=1.0), TEXTS.__getitem__, ("42",), dropped
+def choose_from(
+    options: MiningOptions, answers: tuple[str, ...] = (), itself: Any = (), **changes: Any
+) -> tuple[list[Chosen], Counter[str]]:
+    """Returns the choice and the counted reasons; 1 is relevant, 9 has its text, 7 that of 3."""
+    keys: dict[str, Any] = {"query": 0, "right": {1}, "best_right": 9.0, **changes}
+    results = QueryResults(
+        documents=[5, 1, 3, 7, 8, 9, 2, 4, 6], scores=[10.0, 9, 8, 7, 6, 5, 4, 3, 2], **keys
     )
-    assert [(x.document, x.rank, x.score) for x in left] == [
-        (3, 3, 8.0),
-        (2, 7, 4.0),
-        (4, 8, 3.0),
-        (6, 9, 2.0),
-    ]
+    dropped: Counter[str] = Counter()
+    text_of = TEXTS.__getitem__
+    return choose(results, options, text_of, answers, dropped, lambda n: n in itself), dropped
+
+
+def documents(options: MiningOptions, answers: tuple[str, ...] = (), **changes: Any) -> list[int]:
+    return [x.document for x in choose_from(options, answers, **changes)[0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "expected"),
+    [
+        ({}, {}, [5, 3, 8, 2, 4, 6]),
+        ({"count": 2}, {}, [5, 3]),
+        ({"skip": 1}, {}, [3, 8, 2, 4, 6]),
+        ({}, {"answers": ("42",)}, [5, 3, 2, 4, 6]),
+        ({"margin": 0.0}, {}, [3, 8, 2, 4, 6]),
+        ({"margin": 3.0}, {}, [8, 2, 4, 6]),
+        ({"share": 0.5}, {}, [2, 4, 6]),
+        ({"share": 0.5, "margin": 6.0}, {}, [4, 6]),
+        ({"margin": 0.0}, {"best_right": NAN}, [5, 3, 8, 2, 4, 6]),
+        ({"margin": 0.0}, {"right": set(), "best_right": NAN}, [5, 1, 3, 8, 2, 4, 6]),
+    ],
+)
+def test_choose_leaves_documents_out(options: Any, keys: Any, expected: list[int]) -> None:
+    assert documents(MiningOptions(**{"count": 0, **options}), **keys) == expected
+
+
+def test_choose_counts_reasons_and_keeps_ranks() -> None:
+    chosen, dropped = choose_from(MiningOptions(0, skip=1, margin=1.0), ("42",))
+    assert [(x.document, x.rank, x.score) for x in chosen] == [
+        (3, 3, 8.0), (2, 7, 4.0), (4, 8, 3.0), (6, 9, 2.0),
+    ]  # fmt: skip
     assert dropped == {"first ranks": 1, "right": 1, "same text": 2, "answer inside": 1}
 
 
-def test_the_query_itself_is_no_negative_and_no_rank() -> None:
-    dropped: Counter[str] = Counter()
-    text = TEXTS.__getitem__
-    left = choose(
-        found(), MiningOptions(2, skip=1), text, (), dropped, lambda number: number in (1, 5)
-    )
-    assert [x.document for x in left] == [7, 8]
+def test_choose_leaves_the_query_itself_out_of_the_ranks() -> None:
+    chosen, dropped = choose_from(MiningOptions(2, skip=1), itself=(1, 5))
+    assert [x.document for x in chosen] == [7, 8]
     assert dropped == {"the query itself": 1, "right": 1, "first ranks": 1}
 
 
-def test_drawn_ones_follow_from_the_seed_and_keep_their_order() -> None:
-    whole = chosen(MiningOptions(count=0))
-    draws = {tuple(chosen(MiningOptions(count=3, draw=True, seed=seed))) for seed in range(20)}
-    assert len(draws) > 5
+def test_draws_follow_from_the_seed_and_keep_their_order() -> None:
+    draws = [documents(MiningOptions(count=3, draw=True, seed=seed)) for seed in (*range(20), 4)]
+    assert len(set(map(tuple, draws))) > 5
     for draw in draws:
-        assert list(draw) == [x for x in whole if x in draw]
-    again = [chosen(MiningOptions(count=3, draw=True, seed=4)) for _ in range(2)]
-    assert again[0] == again[1]
+        assert draw == [x for x in documents(MiningOptions(count=0)) if x in draw]
+    assert draws[4] == draws[-1]
 
 
-def test_a_share_of_a_negative_score_is_further_below_it() -> None:
+def test_ceiling_of_a_negative_score_is_below_it() -> None:
     assert ceiling(-10.0, MiningOptions(share=0.9)) == pytest.approx(-11)
     assert ceiling(10.0, MiningOptions(share=0.9, margin=2)) == 8
-    assert ceiling(float("nan"), MiningOptions(share=0.9)) == float("inf")
+    assert ceiling(NAN, MiningOptions(share=0.9)) == float("inf")
 
 
 @pytest.mark.parametrize(
@@ -123,16 +121,16 @@ def test_a_share_of_a_negative_score_is_further_below_it() -> None:
         ("anything", "", False),
     ],
 )
-def test_answers_are_sequences_of_words(text: str, answer: str, present: bool) -> None:
+def test_has_answer_matches_sequences_of_words(text: str, answer: str, present: bool) -> None:
     assert has_answer(text, [words_of(answer)]) == present
     assert has_answer(text, [words_of("zzz"), words_of(answer)]) == present
 
 
-def test_words() -> None:
+def test_words_of_keeps_symbols() -> None:
     assert words_of("It's  A-b\t1.5!") == ("it", "'", "s", "a", "-", "b", "1", ".", "5", "!")
 
 
-def test_bm25_also_scores_right_documents_that_it_does_not_find() -> None:
+def test_bm25_scores_relevant_documents_that_it_does_not_return() -> None:
     documents = ["red shoe", "red", "blue red hat", "hat"]
     index = Bm25(documents)
     numbers, scores, right = index.search(["red shoe", "hat", "none"], 4, [[1, 2], [0], []])
@@ -147,7 +145,7 @@ def test_bm25_also_scores_right_documents_that_it_does_not_find() -> None:
 
 
 def folder(root: Path) -> str:
-    """Three queries with a right document each, and three more documents."""
+    """Writes three queries with a relevant document each, and three more documents."""
     (root / "qrels").mkdir(parents=True)
     words = ["red shoe", "blue hat", "green scarf", "red hat", "blue shoe", "red shoe sale"]
     corpus = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(words)]
@@ -161,13 +159,10 @@ def folder(root: Path) -> str:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `big-retrieval mine` in this process: (config or None, flags)."""
+    """Runs `big-retrieval mine --bm25` in this process with these flags."""
 
-    def run(config: configs.Config | None = None, **flags: Any) -> None:
-        monkeypatch.setattr(mine.MineOptions, "load_config", lambda self: config)
-        flags = {name.lower(): value for name, value in flags.items()}
-        flags["out"] = Path(flags["out"])
-        mine.main(mine.MineOptions(config=None if config is None else "config", **flags))
+    def run(**flags: Any) -> None:
+        mine.main(mine.MineOptions(bm25=True, config=None, **flags))
 
     return run
 
@@ -176,9 +171,9 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_path: Path) -> None:
+def test_bm25_mines_a_beir_folder_and_dpr_reads_the_result(command: Any, tmp_path: Path) -> None:
     out = tmp_path / "hard.jsonl"
-    command(BM25=True, DATA=folder(tmp_path / "data"), OUT=str(out))
+    command(data=folder(tmp_path / "data"), out=out)
     rows = read(out)
     assert [row["question"] for row in rows] == ["red shoe", "blue hat", "green scarf"]
     assert rows[0]["positive_ctxs"] == [{"title": "", "text": "red shoe", "passage_id": "d0"}]
@@ -194,8 +189,9 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_
     ]
 
 
-def test_no_copy_of_a_right_document_is_mined(command: Any, tmp_path: Path) -> None:
-    """Nor a right document of the same question under another id."""
+def test_mine_leaves_out_copies_and_relevant_documents_of_equal_questions(
+    command: Any, tmp_path: Path
+) -> None:
     right = "the Cafe\u0301 of Paris"
     copies = [
         f"{right} ", "the  Cafe\u0301 of Paris", f"\ufeff{right}", "the Caf\u00e9 of\u00a0Paris\n",
@@ -215,18 +211,17 @@ def test_no_copy_of_a_right_document_is_mined(command: Any, tmp_path: Path) -> N
         (tmp_path / "beir" / f"{name}.jsonl").write_text("".join(lines))
     qrels = "query-id\tcorpus-id\tscore\nq1\t0\t1\nq1\tgone\t1\nq2\t6\t1\n"
     (tmp_path / "beir" / "qrels" / "train.tsv").write_text(qrels)
-    command(BM25=True, DATA=str(tmp_path / "beir"), OUT=str(tmp_path / "mined.jsonl"))
+    command(data=str(tmp_path / "beir"), out=tmp_path / "mined.jsonl")
     mined = read(tmp_path / "mined.jsonl")
     assert [[x["passage_id"] for x in row["positive_ctxs"]] for row in mined] == [["0"], ["6"]]
     assert [[x["passage_id"] for x in row["hard_negative_ctxs"]] for row in mined] == [["7"]] * 2
 
 
-def test_a_run_that_was_stopped_goes_on(
+def test_stopped_mine_resumes_and_other_settings_start_from_scratch(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """It writes what one run writes; with other settings it starts anew."""
-    flags = {"BM25": True, "DATA": folder(tmp_path / "data")}
-    command(**flags, OUT=str(tmp_path / "whole.jsonl"))
+    flags = {"data": folder(tmp_path / "data")}
+    command(**flags, out=tmp_path / "whole.jsonl")
     whole, told = (tmp_path / "whole.jsonl").read_bytes(), capsys.readouterr().out.splitlines()
     out, searched, search = tmp_path / "hard.jsonl", [], searchers.WordSearcher.search
 
@@ -239,14 +234,14 @@ def test_a_run_that_was_stopped_goes_on(
     monkeypatch.setattr(searchers.WordSearcher, "search", stopped)
     monkeypatch.setattr(mining, "QUERIES", 1)
     with pytest.raises(KeyboardInterrupt):
-        command(**flags, OUT=str(out))
+        command(**flags, out=out)
     partial = tmp_path / "hard.jsonl.partial"
     left = partial.read_bytes()
     assert whole.startswith(left)
     partial.write_bytes(left + b'{"question": "half')
-    kept = {each.name: each.read_bytes() for each in tmp_path.glob("hard.*")}
+    kept = {path.name: path.read_bytes() for path in tmp_path.glob("hard.*")}
     capsys.readouterr()
-    command(**flags, OUT=str(out))
+    command(**flags, out=out)
     assert (out.read_bytes(), searched[3:]) == (whole, [2])
     again = capsys.readouterr().out.splitlines()
     assert again[1].startswith("resuming after the 2 queries")
@@ -254,12 +249,12 @@ def test_a_run_that_was_stopped_goes_on(
     assert not list(tmp_path.glob("*.partial*"))
     for name, content in kept.items():
         (tmp_path / name).write_bytes(content)
-    command(**flags, OUT=str(out), COUNT=1)
+    command(**flags, out=out, count=1)
     assert searched[4:] == [0, 1, 2]
     assert [len(row["hard_negative_ctxs"]) for row in read(out)] == [1, 1, 0]
 
 
-def test_every_document_counts_for_the_resume() -> None:
+def test_fingerprint_covers_every_document() -> None:
     def fingerprints(changed: int) -> dict[str, str]:
         texts = [f"text {number + (number == changed)}" for number in range(2500)]
         documents = TextRecords(texts, column="text")
@@ -281,12 +276,12 @@ def test_queries_that_are_documents_are_not_their_own_negatives(
     Path(data, "qrels", "train.tsv").write_text(
         "query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td4\t1\n"
     )
-    command(BM25=True, DATA=data, OUT=str(out))
+    command(data=data, out=out)
     ids = [{x["passage_id"] for x in row["hard_negative_ctxs"]} for row in read(out)]
     assert ids == [{"d3", "d4"}, {"d3"}]
 
 
-def test_what_it_takes_to_train_on_the_result() -> None:
+def test_training_flags_set_columns_and_clear_labels() -> None:
     fields = {"query": ("query", "query"), "passage": ("document", "title")}
     made: Any = {
         name: configs.TextField(side=side, column=column)  # type: ignore[arg-type]
@@ -299,17 +294,21 @@ def test_what_it_takes_to_train_on_the_result() -> None:
     ]  # fmt: skip
 
 
-def test_pairs_judged_twice(command: Any, tmp_path: Path) -> None:
+def test_mine_rejects_pairs_judged_twice_and_further_documents(
+    command: Any, tmp_path: Path
+) -> None:
     data, out = folder(tmp_path / "data"), tmp_path / "hard.jsonl"
+    with pytest.raises(UserError, match="Remove --documents"):
+        command(data=data, out=out, documents="all.tsv")
     with Path(data, "qrels", "train.tsv").open("a") as file:
         file.write("q0\td0\t2\n")
     with pytest.raises(UserError, match="set `duplicates` of the data"):
-        command(BM25=True, DATA=data, OUT=str(out))
-    command(BM25=True, DATA=data, OUT=str(out), DUPLICATES="max")
+        command(data=data, out=out)
+    command(data=data, out=out, duplicates="max")
     assert len(read(out)) == 3
 
 
-def test_pairs_with_a_collection(tmp_path: Path) -> None:
+def test_pairs_task_adds_documents_to_a_collection(tmp_path: Path) -> None:
     rows = [
         {
             "question": q,
@@ -340,7 +339,7 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
 
 
 def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, Task, ModelSearcher]:
-    """A model with drawn weights, what it mines, and the searcher."""
+    """Returns a model with random weights, its task and its searcher."""
     from big_retrieval.data.build import make_readers
 
     c = lexical_texts(**head)
@@ -360,7 +359,9 @@ def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, T
 
 
 @pytest.mark.parametrize("lexical", [False, True])
-def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexical: bool) -> None:
+def test_model_searcher_returns_the_best_and_the_relevant_scores(
+    tmp_path: Path, lexical: bool
+) -> None:
     model, task, searcher = searching(tmp_path, lexical)
     numbers, scores, right = searcher.search(np.array([2, 0]), 4)
     queries = model.encode_texts(["green scarf", "red shoe"], "query")
@@ -373,10 +374,8 @@ def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexica
     np.testing.assert_allclose(right, [whole[0, 2], whole[1, 0]], rtol=1e-5)
 
 
-def test_documents_without_a_word_of_the_query_are_not_found_by_a_lexical_model(
-    tmp_path: Path,
-) -> None:
-    """The gate leaves the texts' own words alone."""
+def test_lexical_model_returns_only_documents_that_share_a_word(tmp_path: Path) -> None:
+    """The gate keeps the words of the texts."""
     head = {"terms": "words", "top_k": 0, "keep_input_terms": True, "activation": "elu1p"}
     _, task, searcher = searching(tmp_path, **head)
     numbers, scores, _ = searcher.search(np.array([0, 1]), 6)
@@ -422,16 +421,10 @@ def test_documents_are_laid_out_once(
         ("--bm25 --out=x --data=missing.jsonl", "missing.jsonl is not on this"),
     ],
 )
-def test_mistakes_of_the_command(
+def test_mine_rejects_wrong_flags(
     flags: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = in_process("mine", *flags.split())
     assert done.returncode == 2
     assert message in done.stderr
-
-
-def test_further_documents_are_not_for_judged_pairs(command: Any, tmp_path: Path) -> None:
-    flags = {"BM25": True, "DATA": folder(tmp_path / "d"), "OUT": str(tmp_path / "x")}
-    with pytest.raises(UserError, match="Remove --documents"):
-        command(**flags, DOCUMENTS="all.tsv")

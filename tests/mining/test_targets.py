@@ -1,4 +1,4 @@
-"""Vectors of all captions of a data set: encoded or taken from elsewhere, resumed, checked."""
+"""Vectors of all captions of a data set: encoded or copied, resumed, checked."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def _small_chunks_and_other_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     stores._opened.cache_clear()
 
 
-def test_a_vector_for_every_caption_in_order(model: TrainedModel, tmp_path: Path) -> None:
+def test_encode_writes_a_vector_per_caption_in_order(model: TrainedModel, tmp_path: Path) -> None:
     out = tmp_path / "new" / "a.npy"
     width = targets.encode(model, "text", TEXTS, out, "runs/a")
     found = np.load(out)
@@ -51,7 +51,7 @@ def test_a_vector_for_every_caption_in_order(model: TrainedModel, tmp_path: Path
     assert not list(out.parent.glob("*.partial*"))
 
 
-def test_a_killed_one_goes_on_and_writes_the_same_bytes(
+def test_killed_encode_resumes_with_equal_bytes(
     model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     whole, out, seen = tmp_path / "whole.npy", tmp_path / "a.npy", list[int]()
@@ -89,7 +89,7 @@ def aligned(out: Path, width: int, **changes: Any) -> configs.Config:
         **schema.to_plain(config)["fields"], "target": field.to_dict()}})  # fmt: skip
 
 
-def test_training_takes_them_and_refuses_those_of_other_captions(tmp_path: Path) -> None:
+def test_training_reads_targets_and_rejects_other_captions(tmp_path: Path) -> None:
     texts = targets.captions_of_config(tiny(data__count=6), "text")
     assert texts == TEXTS
     (tmp_path / "lines.txt").write_text("\n".join(map(str, texts)) + "\n")
@@ -103,7 +103,7 @@ def test_training_takes_them_and_refuses_those_of_other_captions(tmp_path: Path)
     source = make_source(config.data)
     make_readers(config, None, source)["target"].check_files("config.fields.target", source)
     other = make_source(configs.Scenes(count=6, seed=1))
-    with pytest.raises(UserError, match=r"a\.npy was made from other texts than those of 'text'"):
+    with pytest.raises(UserError, match=r"a\.npy was not computed from 'text'"):
         make_readers(config, None, other)["target"].check_files("config.fields.target", other)
     told = targets.training_flags(config, "text", out, 3)
     assert shlex.split(told) == [
@@ -130,7 +130,9 @@ NAN = np.where(np.arange(len(TEXTS))[:, None] == 9, np.nan, 1.0)
         (VECTORS, None, r"Cannot read --captions .*lines\.txt: No such file"),
     ],
 )
-def test_vectors_that_do_not_fit(tmp_path: Path, vectors: Any, lines: Any, words: str) -> None:
+def test_take_rejects_vectors_that_do_not_fit(
+    tmp_path: Path, vectors: Any, lines: Any, words: str
+) -> None:
     if vectors is not None:
         np.save(tmp_path / "v.npy", vectors)
     if lines is not None:
@@ -141,7 +143,7 @@ def test_vectors_that_do_not_fit(tmp_path: Path, vectors: Any, lines: Any, words
     assert not (tmp_path / "a.npy").exists()
 
 
-def test_fields_and_encoders_that_do_not_fit(tmp_path: Path) -> None:
+def test_targets_reject_fields_and_encoders_that_do_not_fit(tmp_path: Path) -> None:
     two = tiny(**lexical_texts())
     with pytest.raises(UserError, match="Add --field"):
         targets.text_field(two)
@@ -152,7 +154,7 @@ def test_fields_and_encoders_that_do_not_fit(tmp_path: Path) -> None:
         targets.encode(untrained(two, batch_size=8), "query", TEXTS, tmp_path / "a.npy", "runs/b")
 
 
-def test_the_command_with_a_published_encoder(tmp_path: Path) -> None:
+def test_targets_command_encodes_with_a_published_encoder(tmp_path: Path) -> None:
     folder, data, out = minilm(), tmp_path / "pairs.jsonl", tmp_path / "a.npy"
     rows = [["This is an example sentence"], ["Each sentence is converted", "x"]]
     data.write_text("".join(json.dumps({"said": row}) + "\n" for row in rows))
@@ -172,20 +174,14 @@ def test_the_command_with_a_published_encoder(tmp_path: Path) -> None:
         (["--encoder=x", "--out=a.npy"], "Add one of --config, --data"),
         (["--data=x", "--out=a.npy"], "Add one of --encoder, --vectors"),
         (["--data=x", "--vectors=v.npy", "--out=a.npy"], "--vectors needs --captions"),
-        (
-            ["--data=x", "--field=f", "--out=a.npy"],
-            "--field needs --config",
-        ),
-        (
-            ["--config=quickstart", "--text=t", "--out=a.npy"],
-            "--text needs --data",
-        ),
+        (["--data=x", "--field=f", "--out=a.npy"], "--field needs --config"),
+        (["--config=quickstart", "--text=t", "--out=a.npy"], "--text needs --data"),
         (["--data=x", "--encoder=x", "--out=a"], "--out is 'a'; it must end with .npy"),
         (["--data=x", "--encoder=x"], "--out is missing: file to write, .npy"),
         (["--data=x", "--encoder=x", "--out=a.npy"], "--data: there is no file 'x'; check the"),
     ],
 )
-def test_flags_that_do_not_go_together(
+def test_targets_command_rejects_flags_that_do_not_go_together(
     flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
