@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from big_retrieval.config import Config
-from big_retrieval.data.in_memory import Images
 from big_retrieval.data.build import make_readers
+from big_retrieval.data.in_memory import Images
 from big_retrieval.errors import UserError
 from big_retrieval.explain.pages import page
 from big_retrieval.io.durable import write_bytes

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.data.in_memory import Images
 from big_retrieval.data.build import make_readers
+from big_retrieval.data.in_memory import Images
 from big_retrieval.errors import UserError
 from big_retrieval.explain.words import choose_field, words_of
 from big_retrieval.models.lexical import LexicalHead

@@ -13,9 +13,9 @@ import scipy.sparse
 from big_retrieval import parallel
 from big_retrieval.config import Config, Field, registry
 from big_retrieval.config.topologies import topology_part
-from big_retrieval.data.in_memory import Images, Values, refuse_unordered
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.in_memory import Images, Values, refuse_unordered
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import TextRecords
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer

@@ -16,8 +16,8 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from big_retrieval import config
-from big_retrieval.data.in_memory import read_image
 from big_retrieval.data.images.transforms import evaluation_view
+from big_retrieval.data.in_memory import read_image
 from big_retrieval.data.text.tokenizer import CLEANERS
 from big_retrieval.errors import UserError
 from big_retrieval.exporting.certificate import (
