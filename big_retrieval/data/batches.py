@@ -38,12 +38,7 @@ class RecordSpec:
 
 @dataclass(frozen=True)
 class TrainingExample:
-    """One row of a training batch.
-
-    Attributes:
-      values: field name -> result of `FieldReader.draw`, without fields that the record lacks.
-      ids: arrays of `ContentIds.shapes`.
-    """
+    """One row of a training batch: results of `FieldReader.draw`, labels, and ids by content."""
 
     values: Mapping[str, Any]
     labels: Mapping[str, Label]
@@ -60,9 +55,8 @@ def try_record(
     """Reads records as in training, so that mistakes show before the first step.
 
     Raises:
-      UserError: a field does not fit the records; none of the first records can be read; all of
-        them lack a column of a field or of the negatives; or a reader's arrays differ from
-        `Field.shapes`.
+      UserError: a field does not fit the records, none of the first records can be read, all of
+        them lack a column, or a reader's arrays differ from `Field.shapes`.
     """
     first, mistake, is_read = None, None, False
     spec = RecordSpec(fields, labels, negatives)

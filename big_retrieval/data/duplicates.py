@@ -76,12 +76,9 @@ def field_contents(
 
 @dataclass(frozen=True)
 class SharedValues:
-    """Number of records that share values of one field.
+    """Numbers of records and of different values that are shared, among `seen` records of a field.
 
     Attributes:
-      seen: records that were read.
-      records: records that share a value with another record.
-      values: different shared values.
       most: maximum number of values per record.
     """
 
@@ -96,9 +93,9 @@ class Duplicates:
     """Records of a source that share values.
 
     Attributes:
-      records: all records of the source.
-      shared: field -> shared values; without fields whose contents are unknown.
-      negatives: records with a hard negative that equals one of their documents.
+      records: number of all records.
+      shared: field -> shared values, if its contents are known.
+      negatives: number of records with a hard negative that equals one of their documents.
     """
 
     records: int
@@ -130,10 +127,9 @@ def count_shared(
     readers: Mapping[str, FieldReader],
     negatives: tuple[str, str] | None = None,
 ) -> Duplicates:
-    """Counts records that share values; of large sources, in a sample (`ALL`, `IMAGES`).
+    """Counts records that share values; in large sources, a sample (`ALL`, `IMAGES`).
 
     Args:
-      readers: the compared fields.
       negatives: column of hard negatives, and the document field whose reader reads them.
     """
     shared = {}
@@ -187,8 +183,8 @@ def content_ids(
 ) -> ContentIds | None:
     """Returns the settings of ids by content for training rows; logs the shared values.
 
-    None, and batches without ids, if no records share anything, if `config.labels` names columns of
-    ids or turns `duplicates` off, or if all losses keep false negatives.
+    Returns None if no records share anything, if all losses keep false negatives, or if
+    `config.labels` names columns of ids or turns `duplicates` off.
     """
     labels, name = config.labels, negatives_field(config)
     policies = {getattr(loss, "false_negatives", "keep") for loss in config.losses.values()}
@@ -197,7 +193,7 @@ def content_ids(
     negatives = (config.negatives.column, name) if name else None
     duplicates = count_shared(source, compared_readers(config, readers), negatives)
     if sentence := duplicates.sentence(source.name):
-        log.info(f"{sentence}; they are no negatives of each other ({OFF})")
+        log.info(f"{sentence}; they are not negatives of each other ({OFF})")
     if not duplicates.any:
         return None
 

@@ -15,35 +15,25 @@ from big_retrieval.io.regular import read_bytes
 
 
 class Values(RecordSource):
-    """Values of one field as a source of records."""
+    """Values of one field as a source of records.
+
+    Args:
+      values: a sequence; for an image field, of file paths, contents of files as bytes, PIL images
+        or uint8 arrays [H, W, 3], or one of these.
+    """
 
     name = "the values"
 
-    def __init__(self, values: Sequence[Any], field: Field) -> None:
-        self._values, self._field = values, field
+    def __init__(self, values: Any, field: Field) -> None:
+        self._field, self._is_image = field, field.modality == "image"
+        self._values = _as_sequence(values) if self._is_image else values
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return dict(self._field.record(self._values[index]))
-
-
-class Images(Values):
-    """Images of one field as a source of records.
-
-    Args:
-      values: file paths, contents of files as bytes, PIL images or uint8 arrays [H, W, 3]; or one
-        of these.
-    """
-
-    name = "images"
-
-    def __init__(self, values: Any, field: Field) -> None:
-        super().__init__(_as_sequence(values), field)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return dict(self._field.record(read_image(self._values[index])))
+        value = self._values[index]
+        return dict(self._field.record(read_image(value) if self._is_image else value))
 
 
 def _as_sequence(images: Any) -> Sequence[Any]:

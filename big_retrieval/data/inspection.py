@@ -24,7 +24,6 @@ from big_retrieval.errors import Damaged
 
 EXAMPLES = 5  # texts to print
 PERCENTILES = (50, 90, 99, 100)
-BINS = 10  # of the scores of judged pairs; fewer different scores are counted one by one
 
 
 @dataclass
@@ -176,19 +175,9 @@ def format_qrels(source: RecordSource) -> list[str]:
         f"judged      {len(qrels):,} pairs of {len(source.queries):,} queries and {documents:,} "
         f"documents ({judged:,} of them judged); {counts.mean():.1f} a query, {counts.min():,} to "
         f"{counts.max():,}",
-        f"  scores    {score.min():g} to {score.max():g}, median {np.median(score):g}; "
-        + histogram(score),
+        f"  scores    {score.min():g} to {score.max():g}, median {np.median(score):g}",
         *(f"  skipped   {note}" for note in source.notes),
     ]
-
-
-def histogram(score: np.ndarray) -> str:
-    """Returns the number of scores [n] per value, or in each tenth of their range."""
-    values, counts = np.unique(score, return_counts=True)
-    if len(values) <= BINS:
-        return ", ".join(f"{v:g}: {n:,}" for v, n in zip(values, counts, strict=True))
-    counts, edges = np.histogram(score, BINS)
-    return ", ".join(f"to {e:g}: {n:,}" for e, n in zip(edges[1:], counts, strict=True))
 
 
 def _format_texts(name: str, reader: Any, texts: list[tuple[Text, ...]]) -> list[str]:

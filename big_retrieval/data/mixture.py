@@ -84,8 +84,6 @@ class MixedSource(RecordSource):
         self.shares = dict(zip(self.parts, (shares / shares.sum()).tolist(), strict=True))
         self._ends = list(itertools.accumulate(sizes))
         self._sources = list(self.parts.values())
-        self.classes = _shared([source.classes for source in self._sources])
-        self.prompts = _shared([source.prompts for source in self._sources])
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -164,9 +162,3 @@ class _WithEpoch:
 
     def __call__(self, position: int, record: int) -> tuple[int, int]:
         return position // self._length, record
-
-
-def _shared(tables: list[Mapping[str, tuple[str, ...]]]) -> Mapping[str, tuple[str, ...]]:
-    """Returns the entries that are equal in all parts; indices of other classes would differ."""
-    first = tables[0]
-    return {key: names for key, names in first.items() if all(t.get(key) == names for t in tables)}

@@ -1,4 +1,4 @@
-"""Hard negatives: further documents of a record, of which training draws K."""
+"""Hard negatives: training draws K of the further documents of a record."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,7 @@ from big_retrieval.errors import Damaged
 
 @dataclass(frozen=True)
 class NegativeSampling:
-    """Settings of drawing hard negatives.
-
-    Attributes:
-      field: document field whose reader reads them.
-      count: K.
-    """
+    """Draws `count` (K) hard negatives of a column; the reader of a document field reads them."""
 
     field: str
     column: str

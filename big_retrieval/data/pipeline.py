@@ -87,8 +87,6 @@ def train_batches(
     Args:
       batch_size: B of the global batch.
       rows: indices of the rows to load, among the B rows, [b].
-      labels: columns of ids and scores.
-      contents: settings of ids by content; None for no ids.
 
     Yields:
       Field name -> arrays of `FieldReader.stack`, `record` int64 [b] (record index) and `valid`
@@ -121,7 +119,7 @@ def eval_batches(
     Args:
       batch_size: B of the global batch.
       rows: indices of the rows to load, among the B rows, [b]; None for all.
-      items: result of `eval_items`, if it is already computed.
+      items: result of `eval_items`, if already computed.
 
     Yields:
       {field: arrays}, `record` int64 [b] (record index, -1 for filled-up rows) and `valid` bool

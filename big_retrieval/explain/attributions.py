@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.in_memory import Images
+from big_retrieval.data.in_memory import Values
 from big_retrieval.errors import UserError
 from big_retrieval.explain.pages import page
 from big_retrieval.io.durable import write_bytes
@@ -53,7 +53,7 @@ def gradcam(
         _field(model.config, "image", image_field, "image_field"),
     )
     readers = make_readers(model.config, model.tokenizer)
-    picture = readers[fields[1]].value(Images([image], model.config.fields[fields[1]]), 0, 0)
+    picture = readers[fields[1]].value(Values([image], model.config.fields[fields[1]]), 0, 0)
     return attribute(model.encoder, model.weights, readers, fields, [(text, picture)])[0]
 
 

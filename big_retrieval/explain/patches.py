@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.in_memory import Images
+from big_retrieval.data.in_memory import Values
 from big_retrieval.errors import UserError
 from big_retrieval.explain.words import choose_field, words_of
 from big_retrieval.models.lexical import LexicalHead
@@ -129,7 +129,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     owner = part.shares_head or field
     config: Any = c.fields[owner].head
     reader = make_readers(c, model.tokenizer)[field]
-    picture = reader.value(Images([image], part), 0, 0)  # [S, S, 3]
+    picture = reader.value(Values([image], part), 0, 0)  # [S, S, 3]
     hidden = model.features([image], field)[0]  # [R * R, D]
     # Masks select patches here, so they must not be ignored like the padding of texts.
     masked = replace(config, pool_padding=False)

@@ -15,7 +15,7 @@ from big_retrieval.config import Config, Field, registry
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.fields.reader import FieldReader
-from big_retrieval.data.in_memory import Images, Values, refuse_unordered
+from big_retrieval.data.in_memory import Values, refuse_unordered
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import TextRecords
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
@@ -176,7 +176,7 @@ class TrainedModel:
         part = self._field(field)
         if part.modality == "text":
             return TextRecords(_texts(values, field), column=part.column)
-        return Images(values, part) if part.modality == "image" else Values(values, part)
+        return Values(values, part)
 
     def _encode(
         self, source: Any, field: str, progress: bool | None

@@ -18,7 +18,6 @@ class QueryResults:
 
     Attributes:
       documents: documents [n], best first.
-      scores: scores of the documents [n].
       right: relevant documents of this query and of other queries with its text.
       best_right: best score of a relevant document; NaN if unknown.
     """
@@ -49,9 +48,9 @@ def choose(
 ) -> list[Chosen]:
     """Returns the hard negatives of a query, best first.
 
-    Leaves out relevant documents, the query itself, documents with the text of a relevant document
-    or of an earlier negative, documents whose scores are too high, and documents that contain an
-    answer (as DPR's evaluation decides).
+    Leaves out relevant documents, the query itself, copies of relevant documents or of earlier
+    negatives, documents whose scores are too high, and documents that contain an answer (as in
+    DPR's evaluation).
 
     Args:
       text_of: title and text of a document.

@@ -93,7 +93,6 @@ def encode(model: "TrainedModel", field: str, texts: Sequence[Text], out: Path, 
 
     Args:
       field: text field of the model.
-      out: .npy file to write.
       name: name of the model, for messages.
     """
     if model.encoder.terms(field) is not None:
@@ -126,8 +125,6 @@ def take(vectors: str, captions: str, texts: Sequence[Text], out: Path) -> int:
     Args:
       vectors: .npy file with floats [captions, D].
       captions: UTF-8 text file with the captions of the vectors, one per line.
-      texts: captions of the data.
-      out: .npy file to write.
     """
     if Path(vectors).resolve() == out.resolve():
         raise UserError(f"--vectors and --out are both {vectors}. Choose another --out.")
@@ -212,12 +209,10 @@ def _write(
 
 
 def training_flags(config: Config | None, field: str, out: Path, width: int) -> str:
-    """Returns the flags, or the line of a config file, with which training reads the targets.
+    """Returns the flags of the run to train, or without a config a line of a config file.
 
     Args:
-      config: config of the run to train; None if unknown.
-      field: text field of the targets.
-      width: D.
+      width: D, dimensions of a vector.
     """
     fields = {} if config is None else config.fields
     targets = [name for name, x in fields.items() if getattr(x, "aligned_with", "") == field]

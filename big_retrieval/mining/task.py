@@ -39,8 +39,7 @@ class Task:
 
     Attributes:
       right: relevant documents of each query, best first.
-      query: reader of the queries' texts.
-      document: reader of the documents' texts.
+      query, document: readers of the texts of each side.
       judged: True if a query and a document with one id are the same, as in BEIR's ArguAna.
     """
 
@@ -102,7 +101,6 @@ def source_of_path(path: str, split: str, duplicates: DuplicatePolicy) -> Source
     """Returns the source of a folder in BEIR's form, or of a file in DPR's form.
 
     Args:
-      split: split of BEIR's qrels.
       duplicates: policy for pairs that BEIR's qrels judge twice.
     """
     if Path(path).is_dir():
@@ -121,9 +119,9 @@ def config_of_texts(data: Source) -> Config:
 def make_task(config: Config, data: Source, tokenizer: Any, documents: str | None) -> Task:
     """Returns the task of some data.
 
+    The first text field of each side of the config is written to the file.
+
     Args:
-      config: config whose first text field of each side is written to the file.
-      tokenizer: None to only read texts.
       documents: file with more documents, for data without qrels; None or empty for no file.
     """
     readers = make_readers(config, tokenizer)
@@ -192,7 +190,7 @@ class _DistinctTexts:
     """Distinct queries and documents of records.
 
     Attributes:
-      queries: a row per query.
+      queries: rows with text, answers and id.
       right: relevant documents of each query, as indices in `texts`.
       texts: title and text of every document.
     """

@@ -11,7 +11,7 @@ from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.images import transforms
 from big_retrieval.data.images.decoding import OneOf, picture
-from big_retrieval.data.inspection import format_qrels, histogram
+from big_retrieval.data.inspection import format_qrels
 from big_retrieval.errors import Damaged, UserError
 
 QUERIES = [
@@ -287,7 +287,6 @@ def test_columns_of_the_pairs_that_a_file_has_too_are_told_apart(folder):
 def test_a_look_at_judged_pairs(folder):
     text = "\n".join(format_qrels(source(folder)))
     assert "3 pairs of 2 queries and 4 documents (3 of them judged); 1.5 a query, 1 to 2" in text
-    assert "0.5 to 100, median 7; 0.5: 1, 7: 1, 100: 1" in text
+    assert "0.5 to 100, median 7" in text
     assert "skipped   1 of 3 rows of queries are not judged" in text
-    assert histogram(np.arange(1.0, 21)).startswith("to 2.9: 2, to 4.8: 2")
     assert format_qrels(make_source(config.Scenes(count=1))) == []

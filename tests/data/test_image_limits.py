@@ -1,4 +1,4 @@
-"""Images that unfold to gigabytes are refused by their headers, before anything is decoded."""
+"""Images that expand to gigabytes are rejected by their headers, before decoding."""
 
 import io
 import struct

@@ -131,10 +131,3 @@ def test_try_record_rejects_a_field_without_values() -> None:
     with pytest.raises(UserError, match=r"config\.fields\.image\.column 'image' is in none of the"):
         try_record(source([row(0, image=None), row(1, image=None)]), specs(), LABELS)
     try_record(source([row(0, image=None), row(1)]), specs(), LABELS)
-
-
-def test_prefix_is_put_before_texts() -> None:
-    spec = text_reader("query", length=8, tokenizer=TOKENIZER, prefix="query: ")
-    (batch,) = eval_batches(source([row(0)]), {"query": spec}, field="query", batch_size=1)
-    ids, _ = TOKENIZER.encode(["query: red shoe"], 8)
-    np.testing.assert_array_equal(batch["query"]["ids"], ids)

@@ -8,7 +8,6 @@ from big_retrieval.config import recipe
 from big_retrieval.data.build import make_source
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.sources import TextRecords, texts_of, value_of
-from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 
 SIZES = {"a": 30, "b": 6, "c": 100}
@@ -66,15 +65,6 @@ def test_records_are_those_of_the_parts():
     assert list(found.captions()) == [f"b{i}" for i in range(6)] + [f"a{i}" for i in range(30)]
     with pytest.raises(IndexError):
         found[36]
-
-
-def test_classes_are_kept_where_all_parts_agree():
-    colours, shapes = SceneRecords("colours", count=3), SceneRecords("shapes", count=3)
-    same = MixedSource(
-        {"a": colours, "b": SceneRecords("colours", count=5)}, {"a": None, "b": None}
-    )
-    assert same.classes == colours.classes
-    assert MixedSource({"a": colours, "b": shapes}, {"a": None, "b": None}).classes == {}
 
 
 def test_an_empty_part_without_a_weight_is_named():

@@ -16,7 +16,7 @@ from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.images import has_word
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, eval_batches, train_batches
-from big_retrieval.data.sources import RecordSource, TextRecords
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
@@ -249,14 +249,6 @@ def test_evaluation_loads_single_rows():
     for a, b in zip(whole, part, strict=True):
         for name, array in leaves(a).items():
             np.testing.assert_array_equal(array[[5, 11]], leaves(b)[name])
-
-
-def test_evaluation_of_plain_texts():
-    batch = next(
-        eval_batches(TextRecords(["a circle"]), {"text": TEXT}, field="text", batch_size=2)
-    )
-    assert batch["valid"].tolist() == [True, False]
-    assert batch["record"].tolist() == [0, -1]
 
 
 def test_timed_measures_only_waiting():

@@ -50,7 +50,7 @@ def lines(folder: Path, **columns: Any) -> RecordSource:
 
 
 @pytest.mark.parametrize("form", ["columns", "files", "boxes_alone"])
-def test_columns_and_files_give_the_same(tmp_path: Path, form: str) -> None:
+def test_columns_and_files_give_equal_regions(tmp_path: Path, form: str) -> None:
     np.save(tmp_path / "f.npy", FEATURES[::-1])
     np.save(tmp_path / "b.npy", BOXES[::-1])
     files = {"file": str(tmp_path / "f.npy"), "boxes_file": str(tmp_path / "b.npy")}
@@ -71,7 +71,7 @@ def test_columns_and_files_give_the_same(tmp_path: Path, form: str) -> None:
     np.testing.assert_array_equal(batch["image"]["boxes"], BOXES)
 
 
-def test_boxes_are_0_where_there_are_none_and_a_record_may_lack_its_regions(tmp_path: Path) -> None:
+def test_missing_boxes_are_0_and_optional_regions_may_be_missing(tmp_path: Path) -> None:
     of = lines(tmp_path, regions=[*FEATURES[:3].tolist(), None])
     batch = batch_of(of, optional=True)
     assert not batch["image"]["boxes"].any()
@@ -82,7 +82,7 @@ def test_boxes_are_0_where_there_are_none_and_a_record_may_lack_its_regions(tmp_
         )
 
 
-def test_boxes_that_a_record_lacks_are_damage_in_training_and_evaluation(tmp_path: Path) -> None:
+def test_missing_boxes_of_a_record_are_damage(tmp_path: Path) -> None:
     of = lines(
         tmp_path,
         regions=[*FEATURES[:3].tolist(), None],
@@ -96,7 +96,7 @@ def test_boxes_that_a_record_lacks_are_damage_in_training_and_evaluation(tmp_pat
         reader.draw("image", of[2], Drawing("pairs", "row 2", 2, np.random.default_rng(0)))
 
 
-def test_what_a_tower_gets() -> None:
+def test_inputs_have_the_types_of_the_computation() -> None:
     import jax.numpy as jnp
 
     arrays = {"features": jnp.asarray(FEATURES), "boxes": jnp.asarray(BOXES)}
@@ -105,7 +105,7 @@ def test_what_a_tower_gets() -> None:
     assert field(dtype="float16").shapes()["features"] == ((R, F), "float16")
 
 
-def test_generated_regions_are_small_and_follow_from_the_record() -> None:
+def test_generated_regions_are_small_and_depend_on_the_record() -> None:
     small = RegionField(boxes_file="b.npy", file="f.npy", column="row").runlocal()
     assert (small.regions, small.dim, small.file, small.boxes_file) == (6, 32, "", "")
     of = make_source(tiny().data)
@@ -119,7 +119,7 @@ def test_generated_regions_are_small_and_follow_from_the_record() -> None:
     assert reader.field.columns() == {}
 
 
-def test_values_at_hand() -> None:
+def test_regions_in_memory_are_read() -> None:
     assert field().record(FEATURES[0]).keys() == {"regions"}
     part = field(boxes="b")
     of = Values([(FEATURES[1], BOXES[1]), (FEATURES[0], BOXES[0])], part)
@@ -142,7 +142,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("columns", "keys", "words"), WRONG)
-def test_wrong_regions_are_told(tmp_path: Path, columns: Any, keys: Any, words: str) -> None:
+def test_try_record_rejects_wrong_regions(
+    tmp_path: Path, columns: Any, keys: Any, words: str
+) -> None:
     np.save(tmp_path / "f.npy", FEATURES)
     files = {k: str(tmp_path / v) for k, v in keys.items() if k in ("file", "boxes_file")}
     with pytest.raises(UserError, match=words):

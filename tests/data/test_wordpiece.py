@@ -15,7 +15,6 @@ from big_retrieval.data.text import wordpiece
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import SPECIALS, learn_wordpiece
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import progress
 
 
 def plainly(texts, size):
@@ -85,17 +84,6 @@ def test_order_and_blocks_of_texts_change_nothing(monkeypatch):
     assert learn_wordpiece(texts, 300) == expected
     monkeypatch.setattr(wordpiece, "_BLOCK", 1)
     assert learn_wordpiece(texts, 300) == expected
-
-
-def test_only_long_work_shows_progress(monkeypatch, capsys):
-    learn_wordpiece(["low lower"] * 2, 100)
-    assert not capsys.readouterr().err
-    monkeypatch.setattr(progress, "DELAY", 0.0)
-    learn_wordpiece(["low lower"] * 2, 100)
-    shown = capsys.readouterr().err
-    assert "2 texts of the vocabulary" in shown
-    assert "/90 [" in shown
-    assert "word pieces" in shown
 
 
 def test_vocabulary_does_not_depend_on_the_hash_seed():

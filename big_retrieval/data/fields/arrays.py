@@ -41,9 +41,8 @@ HASHED = 2**28  # maximum bytes that `fingerprint` reads; from larger files, eve
 class ArrayField(EncodedField):
     """Arrays of a fixed shape, one for each record or for each of its texts.
 
-    Batches contain {"values": `dtype` [B, *shape]}. The arrays are in a column of the records
-    (nested lists), or are rows of a memory-mapped .npy file: row i for record i, or the rows that a
-    column of row indices selects.
+    Batches contain {"values": `dtype` [B, *shape]}. The arrays are nested lists in a column, or
+    rows of a memory-mapped .npy file: row i for record i, or rows selected by a column of indices.
     """
 
     type: Literal["array"] = "array"
@@ -151,11 +150,9 @@ class ArrayReader(FieldReader):
             )
 
     def check_store(self, key: str, remedy: str) -> np.ndarray | None:
-        """Returns the file after checking the shape and type of its rows; None without a file.
+        """Returns the file, with rows of the field's shape and type; None without a file.
 
-        Args:
-          key: key of the file, for messages.
-          remedy: keys to set if the file is correct, for messages.
+        Messages name its key, and the keys to set if the file is correct (`remedy`).
         """
         if not self.field.file:
             return None
@@ -234,11 +231,7 @@ class ArrayReader(FieldReader):
         return rng.integers(0, 2, self.field.shape).astype(kind)
 
     def array(self, value: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
-        """Returns the array of text `number` of `count`, or of the record.
-
-        Args:
-          value: value of the column; None without a column, for rows in order.
-        """
+        """Returns the array of text `number`, or of the record, from the value of the column."""
         column = self.field.column
         if not column:
             row = index if self.starts is None else int(self.starts[index]) + number

@@ -27,10 +27,8 @@ class ContentIds:
     """Settings of the ids of training rows by content; see `row_ids`.
 
     Attributes:
-      query: fields of the queries.
-      document: fields of the documents.
-      queries: query ids per row: one for the drawn query, others for the rest of its record.
-      documents: document ids per row.
+      query, document: fields of each side.
+      queries, documents: ids per row: one for the drawn value, others for its record.
       negatives: document field that reads hard negatives; empty for none.
       count: K, hard negatives per row.
     """

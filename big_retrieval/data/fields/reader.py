@@ -42,9 +42,7 @@ class Drawing:
     """State of a training example while its fields are drawn.
 
     Attributes:
-      source: name of the source.
-      place: location of the record, for messages.
-      index: record index.
+      source, place, index: name of the source, location and index of the record.
       texts: text field -> drawn text.
       said: all drawn texts, including titles.
     """
@@ -88,7 +86,7 @@ class FieldReader:
         return ""
 
     def lacks(self, record: Record) -> bool:
-        """Returns True if a record has no value for the field; called for optional fields."""
+        """Returns True if a record has no value for the optional field."""
         return is_absent(record.get(self.field.column))
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> Any:

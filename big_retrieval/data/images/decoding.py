@@ -4,16 +4,12 @@ Files are untrusted. Only bitmap formats are opened, and `limits.py` checks size
 anything is decoded. Any problem of a file is a `ValueError`, whose message follows "the image is".
 """
 
-import contextlib
-import ctypes
 import io
 import logging
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +24,7 @@ Decoder = Literal["pillow", "opencv"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open` checks the size
-# Pillow and libtiff warn of every odd tag of a file, and a crawl of the web has millions of them.
+# Pillow warns of every odd tag of a file, and a crawl of the web has millions of them.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
@@ -61,8 +57,8 @@ class OneOf:
 def decode(data: bytes) -> np.ndarray:
     """Reads an encoded image (`FORMATS`) as uint8 [H, W, 3], upright and in RGB.
 
-    Applies the EXIF orientation, lays transparency over white, scales 16-bit grey and floats from 0
-    to 1 to 8 bits, and takes the first frame of an animation.
+    Applies the EXIF orientation, lays transparency over white, and scales 16-bit grey and floats
+    from 0 to 1 to 8 bits. An animation gives its first frame.
 
     Raises:
       ValueError: not an image, or a damaged, too large or too small image.
@@ -172,19 +168,6 @@ def _open(data: bytes) -> Iterator[Image.Image]:
         raise ValueError(f"not a readable image ({error})") from error
     except Exception as error:  # decoders of arbitrary bytes raise any type
         raise ValueError(f"not a readable image ({format_exception(error)})") from error
-
-
-def _silence_libtiff() -> None:
-    """Keeps Pillow's libtiff from printing, if /proc shows which library is loaded."""
-    with contextlib.suppress(OSError, AttributeError):
-        match = re.search(r"(/\S*libtiff\S*)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
-        if match:
-            library = ctypes.CDLL(match[1])
-            library.TIFFSetErrorHandler(None)
-            library.TIFFSetWarningHandler(None)
-
-
-_silence_libtiff()
 
 
 def _opencv(data: bytes, scale: int) -> np.ndarray:

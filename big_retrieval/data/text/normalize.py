@@ -15,8 +15,8 @@ _ASCII_WORD = re.compile("[a-z0-9]+")
 def normalize_text(text: str, *, ignore_case: bool = False) -> str:
     """Returns a text as tokenizers read it; equal results count as the same text.
 
-    The result is composed (NFC), has no control and format characters such as a byte order mark,
-    and has single spaces as the only white space.
+    The result is composed (NFC), without control and format characters, and with single spaces as
+    the only white space.
 
     Args:
       ignore_case: True for equal results of "A" and "a".

@@ -33,7 +33,7 @@ CLEANERS: dict[str, Callable[[str], str]] = {"clip": clip_text, "words": clean_w
 
 
 class FixedLengthTokenizer:
-    """Converts texts to ids of a fixed length; immutable, so that threads may share it.
+    """Converts texts to ids of a fixed length; must not change, so that threads may share it.
 
     Args:
       inner: tokenizer of the `tokenizers` package.
@@ -57,8 +57,8 @@ class FixedLengthTokenizer:
         self._split = re.compile(rf"(?<!\S)({choices})(?!\S)") if standalone else None
         self._before, self._after = _frame(inner)
         self._between = _between(inner)
-        self._pad_id = pad_id
-        self._clean = clean
+        self.pad_id = pad_id
+        self.clean = clean
         # CLIP pools texts at the first end token, so tokens after it do not count.
         byte_pairs = getattr(inner.model, "end_of_word_suffix", None) == "</w>"
         self._stop = self._after[0] if byte_pairs and len(self._after) == 1 else None
@@ -75,22 +75,12 @@ class FixedLengthTokenizer:
         return self._inner.get_vocab_size(with_added_tokens=True)
 
     @property
-    def pad_id(self) -> int:
-        """Id after the end of short texts."""
-        return self._pad_id
-
-    @property
-    def clean(self) -> str:
-        """Cleaning of the texts, a key of `CLEANERS`; empty for none."""
-        return self._clean
-
-    @property
     def special_ids(self) -> frozenset[int]:
         """Ids that are not a piece of a text: padding, starts, ends, masks."""
         added = self._inner.get_added_tokens_decoder().items()
         special = {number for number, token in added if token.special}
         standalone = {number for number in self._standalone.values() if number is not None}
-        padding = {self._pad_id} if self.id_to_token(self._pad_id) in _PAD_NAMES else set()
+        padding = {self.pad_id} if self.id_to_token(self.pad_id) in _PAD_NAMES else set()
         return frozenset(special | standalone | padding | {*self._before, *self._after})
 
     @functools.cached_property
@@ -100,9 +90,9 @@ class FixedLengthTokenizer:
 
     @functools.cached_property
     def unknown_token(self) -> str:
-        """Token of unknown words, which texts may contain as a word; empty if there is none.
+        """Token of unknown words that texts may contain; empty without one, as in CLIP.
 
-        CLIP has none: its files name the end token as the unknown token.
+        CLIP's files name the end token as the unknown token.
         """
         name = getattr(self._inner.model, "unk_token", None)
         number = None if name is None else self._inner.token_to_id(name)
@@ -111,27 +101,26 @@ class FixedLengthTokenizer:
         return name if self._bodies([self.joined([name])]) == [[number]] else ""
 
     def frame(self) -> dict[str, Any]:
-        """Returns the tokens around texts.
+        """Returns ids around texts: `start`, `end`, `between` (title and text), `pad` and `stop`.
 
-        `start`, `end` and `between` (a title and a text) are ids, `pad` is an id, `stop` is the id
-        that ends a text (in CLIP) or None, and `standalone` are the tokens of that argument.
+        `stop` ends a text in CLIP, else it is None. `standalone` are tokens.
         """
         return {
             "start": tuple(self._before),
             "end": tuple(self._after),
             "between": tuple(self._between or ()),
-            "pad": self._pad_id,
+            "pad": self.pad_id,
             "stop": self._stop,
             "standalone": tuple(self._standalone),
         }
 
     def words(self, text: str) -> list[str]:
         """Splits a text at white space, or into whole tokens if these are words."""
-        return words_of(text) if self._clean == "words" else text.split()
+        return words_of(text) if self.clean == "words" else text.split()
 
     def joined(self, words: Sequence[str]) -> str:
         """Joins results of `words` and unknown tokens to a text."""
-        return join_words(words) if self._clean == "words" else " ".join(words)
+        return join_words(words) if self.clean == "words" else " ".join(words)
 
     def id_to_token(self, number: int) -> str:
         """Returns the string of an id; raises an IndexError if it is out of range."""
@@ -162,7 +151,7 @@ class FixedLengthTokenizer:
         room = length - len(self._before) - len(self._after)
         if room < 0:
             raise UserError(f"length {length} is too short for the start and end tokens; use more.")
-        ids = np.full((len(texts), length), self._pad_id, np.int32)  # [n, L]
+        ids = np.full((len(texts), length), self.pad_id, np.int32)  # [n, L]
         mask = np.zeros((len(texts), length), bool)  # [n, L]
         bodies = self._bodies(texts)
         if any(titles):
@@ -192,8 +181,8 @@ class FixedLengthTokenizer:
 
     def _bodies(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of every text, without start and end token."""
-        if self._clean:
-            texts = [CLEANERS[self._clean](text) for text in texts]
+        if self.clean:
+            texts = [CLEANERS[self.clean](text) for text in texts]
         parts, owners = [], []  # a text is one part, or several around its special tokens
         for row, text in enumerate(texts):
             pieces = self._split.split(text) if self._split and "[" in text else [text]
@@ -217,9 +206,9 @@ class FixedLengthTokenizer:
             "strategy": "BatchLongest",
             "direction": "Right",
             "pad_to_multiple_of": None,
-            "pad_id": self._pad_id,
+            "pad_id": self.pad_id,
             "pad_type_id": 0,
-            "pad_token": self.id_to_token(self._pad_id),
+            "pad_token": self.id_to_token(self.pad_id),
         }
         content["added_tokens"] += [
             {
@@ -233,8 +222,8 @@ class FixedLengthTokenizer:
             }
             for name, number in self._standalone.items()
         ]
-        if self._clean:
-            content["normalizer"]["clean"] = self._clean  # other readers ignore this key
+        if self.clean:
+            content["normalizer"]["clean"] = self.clean  # other readers ignore this key
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod

@@ -113,13 +113,7 @@ def _spell(words: Counter[str], vocab: Sequence[str]) -> tuple[list[str], array]
 
 
 class _Words:
-    """Words as strings of entries: the character chr(i) is entry i.
-
-    Args:
-      words: changed in place.
-      counts: occurrences of each word.
-      names: the entries; `merge` appends to them.
-    """
+    """Words as strings of entries: character chr(i) is entry i; `merge` changes the arguments."""
 
     def __init__(self, words: list[str], counts: array, names: list[str]):
         self.names = names

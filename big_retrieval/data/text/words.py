@@ -13,10 +13,9 @@ SPECIALS = PAD, START, END, UNKNOWN = ("<pad>", "<start>", "<end>", "<unk>")  # 
 
 
 def learn_words(texts: Iterable[str], threshold: int = 0) -> list[str]:
-    """Returns the vocabulary of texts by id: four special entries, then words as they first occur.
+    """Returns the vocabulary by id: four special entries, then words as they first occur.
 
-    Args:
-      threshold: minimum number of occurrences.
+    Words with fewer than `threshold` occurrences are left out.
     """
     counts: Counter[str] = Counter()  # keeps the order of first occurrence
     for text in texts:
