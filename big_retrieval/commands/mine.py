@@ -6,7 +6,7 @@
 The command searches all documents for every training query. It excludes documents that are relevant
 to the query, have the text of a relevant document, contain an answer, or are the query itself.
 --skip, --margin and --share exclude documents that may be relevant although nobody judged them. The
---count best documents are kept, or drawn with --draw. FILE has DPR's form, which `config.Dpr`
+--count best documents are kept. FILE has DPR's form, which `config.Dpr`
 reads. Repeat a command that was stopped to resume it.
 
 --data is a folder in BEIR's form (relevant: at least 1) or a file in DPR's form, by default the

@@ -2,12 +2,10 @@
 
     big-retrieval targets --config=FILE[:arg] --encoder=MODEL --out=FILE.npy
     big-retrieval targets --data=FILES --encoder=MODEL --out=FILE.npy
-    big-retrieval targets --config=FILE --vectors=FILE.npy --captions=FILE.txt --out=FILE.npy
 
 The captions are all captions of the training data of --config, or of --data: JSONL, CSV, TSV,
 Parquet, npz or shards, separated by commas, or a pattern or a range {00..99}. MODEL is a folder of
-sentence-transformers, a run or any text encoder that `big-retrieval import` reads. --vectors are
-vectors that another program computed from --captions, one caption per line, in the data's order.
+sentence-transformers, a run or any text encoder that `big-retrieval import` reads.
 
 The command writes float32 [captions, D], and next to it .texts.json with their count and hash: a
 run with other captions rejects them. Repeat a command that was stopped to resume it. At the end it
@@ -34,20 +32,15 @@ class TargetsOptions(ConfigOptions):
     text: Annotated[str, Flag(needs="data")] = "captions"  # Column of one text or several
     # Text field; by default the field with targets, or the only one
     field: Annotated[str, Flag(needs="config")] = ""
-    encoder: str | None = None  # Sentence encoder: folder, run or hub name
+    encoder: str  # Sentence encoder: folder, run or hub name
     encoder_field: str = ""  # Text field of the encoder that reads captions
     tokenizer: str = ""  # Tokenizer of an encoder that comes without one
-    vectors: str | None = None  # Vectors that another program computed, .npy
-    captions: Annotated[str | None, Flag(needs="vectors")] = None  # Their captions, one per line
     batch_size: AtLeast1 = 256  # Captions encoded at a time
 
 
 def main(options: TargetsOptions) -> None:
     out = options.out
     only_one(options, "config", "data", required=True)
-    only_one(options, "encoder", "vectors", required=True)
-    if options.vectors and not options.captions:
-        raise UserError("--vectors needs --captions. Add --captions=FILE.txt.")
     if out.suffix != ".npy":
         raise UserError(f"--out is {str(out)!r}; it must end with .npy.")
     with options.owning_file(out):
@@ -62,12 +55,9 @@ def main(options: TargetsOptions) -> None:
             field = targets.text_field(config, options.field)
             texts = targets.captions_of_config(config, field)
         log.info(f"{len(texts):,} captions")
-        if options.vectors:
-            width = targets.take(options.vectors, str(options.captions), texts, out)
-        else:
-            path = str(options.encoder)
-            model = import_model(path, tokenizer=options.tokenizer, batch_size=options.batch_size)
-            reader = query_field(model.config, options.encoder_field, "encoder_field")
-            width = targets.encode(model, reader, texts, out, path)
+        path = options.encoder
+        model = import_model(path, tokenizer=options.tokenizer, batch_size=options.batch_size)
+        reader = query_field(model.config, options.encoder_field, "encoder_field")
+        width = targets.encode(model, reader, texts, out, path)
         log.info(f"{len(texts):,} vectors of {width} numbers in {out}")
         log.info(f"to train on them: {targets.training_flags(config, field, out, width)}")

@@ -22,7 +22,6 @@ class QueryResults:
       best_right: best score of a relevant document; NaN if unknown.
     """
 
-    query: int
     documents: Sequence[int]
     scores: Sequence[float]
     right: Collection[int]
@@ -65,7 +64,7 @@ def choose(
     for rank, (document, score) in enumerate(
         zip(results.documents, results.scores, strict=True), 1
     ):
-        if options.count and len(chosen) == options.count and not options.draw:
+        if options.count and len(chosen) == options.count:
             break
         if document in results.right or itself(document):
             dropped["right" if document in results.right else "the query itself"] += 1
@@ -84,11 +83,7 @@ def choose(
             continue
         keys.add(_key(text))
         chosen.append(Chosen(document, score, rank))
-    if not options.draw or not options.count or len(chosen) <= options.count:
-        return chosen
-    rng = np.random.default_rng([options.seed, results.query])
-    drawn = np.sort(rng.choice(len(chosen), options.count, replace=False))
-    return [chosen[index] for index in drawn.tolist()]
+    return chosen
 
 
 def ceiling(right: float, options: MiningOptions) -> float:

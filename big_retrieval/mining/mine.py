@@ -101,7 +101,6 @@ def _rows(
             continue
         is_present = documents[row] >= 0
         results = QueryResults(
-            query,
             documents[row][is_present].tolist(),
             scores[row][is_present].tolist(),
             task.right_of_text[query],

@@ -17,5 +17,3 @@ class MiningOptions:
     margin: Annotated[float | None, Flag(low=0)] = None
     # Maximum score of a negative as a share of the best positive's score, such as 0.95
     share: Annotated[float | None, Flag(low=0, high=1)] = None
-    draw: bool = False  # Draw the negatives at random among the remaining documents
-    seed: AtLeast0 = 0  # Seed of --draw

@@ -149,12 +149,6 @@ def test_evaluation_view_crops_the_center(rows, columns, short):
     np.testing.assert_array_equal(found, whole[top : top + 10, left : left + 10])
 
 
-def test_flip_mirrors_left_and_right():
-    image = picture(3, 4)
-    np.testing.assert_array_equal(transforms.flip(image)[:, 0], image[:, -1])
-    np.testing.assert_array_equal(transforms.flip(transforms.flip(image)), image)
-
-
 def jpeg(rows: int, columns: int, **keys) -> bytes:
     """Returns a smooth picture as a JPEG file."""
     coarse = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)

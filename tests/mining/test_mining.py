@@ -47,7 +47,7 @@ def choose_from(
     options: MiningOptions, answers: tuple[str, ...] = (), itself: Any = (), **changes: Any
 ) -> tuple[list[Chosen], Counter[str]]:
     """Returns the choice and the counted reasons; 1 is relevant, 9 has its text, 7 that of 3."""
-    keys: dict[str, Any] = {"query": 0, "right": {1}, "best_right": 9.0, **changes}
+    keys: dict[str, Any] = {"right": {1}, "best_right": 9.0, **changes}
     results = QueryResults(
         documents=[5, 1, 3, 7, 8, 9, 2, 4, 6], scores=[10.0, 9, 8, 7, 6, 5, 4, 3, 2], **keys
     )
@@ -91,14 +91,6 @@ def test_choose_leaves_the_query_itself_out_of_the_ranks() -> None:
     chosen, dropped = choose_from(MiningOptions(2, skip=1), itself=(1, 5))
     assert [x.document for x in chosen] == [7, 8]
     assert dropped == {"the query itself": 1, "right": 1, "first ranks": 1}
-
-
-def test_draws_follow_from_the_seed_and_keep_their_order() -> None:
-    draws = [documents(MiningOptions(count=3, draw=True, seed=seed)) for seed in (*range(20), 4)]
-    assert len(set(map(tuple, draws))) > 5
-    for draw in draws:
-        assert draw == [x for x in documents(MiningOptions(count=0)) if x in draw]
-    assert draws[4] == draws[-1]
 
 
 def test_ceiling_of_a_negative_score_is_below_it() -> None:

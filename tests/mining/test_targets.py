@@ -1,4 +1,4 @@
-"""Vectors of all captions of a data set: encoded or copied, resumed, checked."""
+"""Vectors of all captions of a data set: encoded, resumed, checked."""
 
 import json
 import re
@@ -92,13 +92,8 @@ def aligned(out: Path, width: int, **changes: Any) -> configs.Config:
 def test_training_reads_targets_and_rejects_other_captions(tmp_path: Path) -> None:
     texts = targets.captions_of_config(tiny(data__count=6), "text")
     assert texts == TEXTS
-    (tmp_path / "lines.txt").write_text("\n".join(map(str, texts)) + "\n")
-    vectors = np.random.default_rng(0).normal(size=(len(texts), 3))
-    np.save(tmp_path / "v.npy", vectors)
     out = tmp_path / "a.npy"
-    paths = str(tmp_path / "v.npy"), str(tmp_path / "lines.txt")
-    assert targets.take(*paths, texts, out) == 3
-    np.testing.assert_array_equal(np.load(out), vectors.astype(np.float32))
+    stores.save_store(out, np.zeros((len(texts), 3), np.float32), texts)
     config = aligned(out, 3, data__count=6)
     source = make_source(config.data)
     make_readers(config, None, source)["target"].check_files("config.fields.target", source)
@@ -112,38 +107,9 @@ def test_training_reads_targets_and_rejects_other_captions(tmp_path: Path) -> No
     assert targets.text_field(config) == "text"
 
 
-VECTORS = np.ones((len(TEXTS), 3), np.float16)
-LINES = "\r\n".join(text.replace(" ", "  ", 1) for text in TEXTS)
-NAN = np.where(np.arange(len(TEXTS))[:, None] == 9, np.nan, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("vectors", "lines", "words"),
-    [
-        (VECTORS[:-1], LINES, rf"--vectors .*v\.npy has {len(TEXTS) - 1} rows, but the data have"),
-        (VECTORS, LINES + "\nmore", rf"--captions .*\.txt has {len(TEXTS) + 1} rows, but the data"),
-        (VECTORS, "\n".join(TEXTS[::-1]), r"lines\.txt, line 1, is '.*', but this caption of the"),
-        (NAN, LINES, r"The vector of caption 9 \('.*'\), from .*v\.npy, is not finite"),
-        (VECTORS[0], LINES, r"contains float16 \[3\]"),
-        (VECTORS.astype(int), LINES, r"contains int64 \[.*, 3\]"),
-        (None, LINES, r"v\.npy cannot be read \(No such file or directory\); give another in"),
-        (VECTORS, None, r"Cannot read --captions .*lines\.txt: No such file"),
-    ],
-)
-def test_take_rejects_vectors_that_do_not_fit(
-    tmp_path: Path, vectors: Any, lines: Any, words: str
+def test_targets_reject_fields_and_encoders_that_do_not_fit(
+    model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if vectors is not None:
-        np.save(tmp_path / "v.npy", vectors)
-    if lines is not None:
-        (tmp_path / "lines.txt").write_bytes(lines.encode())
-    paths = str(tmp_path / "v.npy"), str(tmp_path / "lines.txt")
-    with pytest.raises(UserError, match=words):
-        targets.take(*paths, TEXTS, tmp_path / "a.npy")
-    assert not (tmp_path / "a.npy").exists()
-
-
-def test_targets_reject_fields_and_encoders_that_do_not_fit(tmp_path: Path) -> None:
     two = tiny(**lexical_texts())
     with pytest.raises(UserError, match="Add --field"):
         targets.text_field(two)
@@ -152,6 +118,13 @@ def test_targets_reject_fields_and_encoders_that_do_not_fit(tmp_path: Path) -> N
         targets.text_field(tiny(), "image")
     with pytest.raises(UserError, match="runs/b is lexical in 'query'"):
         targets.encode(untrained(two, batch_size=8), "query", TEXTS, tmp_path / "a.npy", "runs/b")
+    nan = lambda self, texts, field, **more: np.full((len(texts), 1, 2), np.nan)  # noqa: E731
+    monkeypatch.setattr(TrainedModel, "encode_texts", nan)
+    with pytest.raises(
+        UserError, match=r"The vector of caption 0 \('.*'\), from runs/c, is not fin"
+    ):
+        targets.encode(model, "text", TEXTS, tmp_path / "a.npy", "runs/c")
+    assert not (tmp_path / "a.npy").exists()
 
 
 def test_targets_command_encodes_with_a_published_encoder(tmp_path: Path) -> None:
@@ -172,8 +145,7 @@ def test_targets_command_encodes_with_a_published_encoder(tmp_path: Path) -> Non
     ("flags", "words"),
     [
         (["--encoder=x", "--out=a.npy"], "Add one of --config, --data"),
-        (["--data=x", "--out=a.npy"], "Add one of --encoder, --vectors"),
-        (["--data=x", "--vectors=v.npy", "--out=a.npy"], "--vectors needs --captions"),
+        (["--data=x", "--out=a.npy"], "--encoder is missing"),
         (["--data=x", "--field=f", "--out=a.npy"], "--field needs --config"),
         (["--config=quickstart", "--text=t", "--out=a.npy"], "--text needs --data"),
         (["--data=x", "--encoder=x", "--out=a"], "--out is 'a'; it must end with .npy"),

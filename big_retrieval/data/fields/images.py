@@ -136,7 +136,7 @@ class ImageReader(FieldReader):
         )  # [S, S, 3]
         mirrored = drawing.rng.random() < self.field.flip
         mirrored = mirrored and not has_word(drawing.said, self.field.flip_unsafe_words)
-        image = transforms.flip(image) if mirrored else image
+        image = image[:, ::-1] if mirrored else image
         # Without erasing no random number is drawn, so that other draws stay the same.
         if self.field.erasing and drawing.rng.random() < self.field.erasing:
             return transforms.erase(image, self.field.mean, drawing.rng)

@@ -48,7 +48,7 @@ def _opened(file: str) -> tuple[MappedFile, np.ndarray]:
     except OSError as error:
         raise UserError(
             f"the file of arrays {file} cannot be read ({error.strerror or error}); give "
-            "another in config.fields.<field>.file, or --vectors."
+            "another in config.fields.<field>.file."
         ) from None
     except (ValueError, EOFError) as error:
         raise UserError(f"the file of arrays {file} is not a .npy file ({error}).") from None

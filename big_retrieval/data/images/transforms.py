@@ -192,8 +192,3 @@ def erase(
     out = image.copy()
     out[top : top + height, left : left + width] = np.round(np.multiply(color, 255))
     return out
-
-
-def flip(image: np.ndarray) -> np.ndarray:
-    """Mirrors left and right, uint8 [H, W, 3]."""
-    return image[:, ::-1]
