@@ -55,7 +55,7 @@ def _as_sequence(images: Any) -> Sequence[Any]:
 def refuse_unordered(values: Any, label: str) -> None:
     """Raises a UserError for a dict or a set: rows of embeddings need an order."""
     if isinstance(values, dict | set | frozenset):
-        raise UserError(f"{label} are a {type(values).__name__}, which has no order. Give a list.")
+        raise UserError(f"{label} are a {type(values).__name__}; give a list, which has an order.")
 
 
 def read_image(image: Any) -> Any:

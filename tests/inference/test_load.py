@@ -165,7 +165,7 @@ def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) 
     for call, words in (
         (lambda: trained.encode_texts(["a"], "title"), ["no field 'title'", "image, text"]),
         (lambda: trained.encode_images([], "image"), ["nothing to encode", "image"]),
-        (lambda: trained.encode_images(5), ["5 is no image", "uint8 arrays"]),
+        (lambda: trained.encode_images(5), ["Not an image: 5", "uint8 arrays"]),
         (lambda: trained.encode_texts(None), ["None for the field 'text' is no text"]),  # type: ignore
         (lambda: trained.encode_images([tmp_path / "x.png"]), ["x.png cannot be read"]),
         (lambda: trained.encode_images([tmp_path / "text.png"]), ["text.png is not an image"]),

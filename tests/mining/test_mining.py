@@ -404,8 +404,8 @@ def test_documents_are_laid_out_once(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--out=x", "--run=RUN or --bm25"),
-        ("--out=x --bm25 --run=x", "one of them"),
+        ("--out=x", "--run, --bm25"),
+        ("--out=x --bm25 --run=x", "--run and --bm25"),
         ("--bm25 --data=x", "--out is missing"),
         ("--bm25 --out=x", "--bm25 needs --data"),
         ("--bm25 --out=x --data=d --share=1.5", "--share is 1.5"),
