@@ -1,5 +1,6 @@
-"""Queries, documents and judgments in separate files: folders in the form of BEIR or MS MARCO."""
+"""Folders with queries, documents and judgments in separate files: BEIR's and MS MARCO's forms."""
 
+import contextlib
 import csv
 import dataclasses
 import itertools
@@ -25,54 +26,57 @@ from big_retrieval.own_data.records import MOST, SAMPLED, SHARE, RecordSample, h
 from big_retrieval.own_data.tasks import TrainingTask
 
 log = logging.getLogger(__name__)
-RANKED = {True: 5_000, False: 100_000}  # documents of an evaluation: on CPUs alone, and elsewhere
+RANKED = {True: 5_000, False: 100_000}  # documents of an evaluation: on CPUs, on accelerators
 Judgments = Mapping[str, Mapping[str, float]]  # query -> document -> relevance
 
 
 def is_beir(folder: Path) -> bool:
-    """Returns True if a folder has the files of queries and documents of BEIR's data sets."""
+    """Returns True for a folder with BEIR's files of queries and documents."""
     return all((folder / name).is_file() for name in ("corpus.jsonl", "queries.jsonl"))
 
 
 def beir_task(data: str, folder: Path) -> TrainingTask | None:
-    """Returns the task of a folder in BEIR's form, or in MS MARCO's, which is converted first.
+    """Returns the task of a folder in BEIR's or MS MARCO's form, or None for another form.
 
     Args:
-      data: a folder; of another form, the task is None.
-      folder: takes files for the run.
+      folder: folder for new files of the run.
 
     Raises:
-      UserError: no judgments, or none for training.
+      UserError: no judgments for training.
     """
-    given, folder = Path(data).absolute(), folder.absolute()
-    if (given / "collection.tsv").is_file() and any(given.glob("qrels*.tsv")):
-        given = _from_marco(given, folder / "beir")
-    if not is_beir(given):
+    root, folder = Path(data).absolute(), folder.absolute()
+    if (root / "collection.tsv").is_file() and any(root.glob("qrels*.tsv")):
+        root = _from_marco(root, folder / "beir")
+    if not is_beir(root):
         return None
-    splits = _splits(given)
-    documents, queries = (file_table(given / f"{x}.jsonl") for x in ("corpus", "queries"))
+    splits = _splits(root)
+    documents, queries = (file_table(root / f"{x}.jsonl") for x in ("corpus", "queries"))
     names = ", ".join(f"{stem}.tsv for {name}" for name, stem in splits.items())
     log.info(f"data {data}: {len(documents):,} documents, judgments {names}")
     durable.make_folder(folder)
     train = Beir(
-        path=str(given), split=splits["train"], min_relevance=1.0, duplicates="max",
+        path=str(root), split=splits["train"], min_relevance=1.0, duplicates="max",
         skip_unknown_ids=True,
     )  # fmt: skip
     sources: dict[str, Source] = {"train": train}
     ranked = dataclasses.replace(train, min_relevance=0.0)
+
+    def judgments(split: str, share: float) -> tuple[Judgments, Judgments]:
+        return _divided(read_qrels(root / "qrels" / f"{splits[split]}.tsv", "max"), share)
+
     if "validation" not in splits:
-        held, rest = _divided(read_qrels(given / "qrels" / f"{splits['train']}.tsv", "max"), SHARE)
-        path = _write_judgments(folder / "train.tsv", rest)
+        held_out, remaining = judgments("train", SHARE)
+        path = _write_judgments(folder / "train.tsv", remaining)
         sources["train"] = dataclasses.replace(train.judged_pairs(), path=path, how_to_get="")
-        sources["validation"] = _ranked(ranked, documents, folder, "validation", held)
+        sources["validation"] = _ranked(ranked, documents, folder, "validation", held_out)
     for name, stem in splits.items():
         if name != "train":
             sources[name] = dataclasses.replace(ranked, split=stem)
             if len(documents) > RANKED[machine.here().is_small]:
-                judgments, _ = _divided(read_qrels(given / "qrels" / f"{stem}.tsv", "max"), 1.0)
-                sources[name] = _ranked(ranked, documents, folder, name, judgments)
+                limited, _ = judgments(name, 1.0)
+                sources[name] = _ranked(ranked, documents, folder, name, limited)
     words = {"query": _words(queries), "text": _words(documents)}
-    title = "title" if has_titles(given) else ""
+    title = "title" if has_titles(root) else ""
     columns = {"query": "query", "document": "text", "title": title}
     messages = ["queries.jsonl has the queries, corpus.jsonl the documents, qrels the judgments"]
     records = len(sources["train"].build())
@@ -80,27 +84,27 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
 
 
 def _words(table: Table) -> list[int]:
-    """Returns the numbers of words of some texts."""
+    """Returns the numbers of words in a sample of texts."""
     source, rows = Records(table, image=(), text="text"), evenly_spaced(len(table), SAMPLED)
     return read_keys(source, rows.tolist(), False, ["text"]).sample.words.get("text", [])
 
 
-def _splits(given: Path) -> dict[str, str]:
-    """Returns split -> name of the file of its judgments; "train" is one of them."""
-    stems = sorted((x.stem for x in (given / "qrels").glob("*.tsv")), key=len, reverse=True)
-    found = {split_word(stem): stem for stem in stems}  # of dev.small and dev the shorter one
+def _splits(root: Path) -> dict[str, str]:
+    """Returns split -> name of its file of judgments; one split is "train"."""
+    stems = sorted((x.stem for x in (root / "qrels").glob("*.tsv")), key=len, reverse=True)
+    splits = {split_word(stem): stem for stem in stems}  # prefers dev to dev.small
     if len(stems) == 1:
         return {"train": stems[0]}
-    if "train" not in found:
+    if "train" not in splits:
         raise UserError(
-            f"--data: {given} has no qrels/train.tsv ({len(stems)} other files of judgments). "
-            "Call the judgments for training so: query-id, corpus-id and score, separated by tabs."
+            f"--data: {root} has no qrels/train.tsv ({len(stems)} other files of judgments). Give "
+            "it the judgments for training: query-id, corpus-id and score, separated by tabs."
         )
-    return {name: stem for name, stem in found.items() if name}
+    return {name: stem for name, stem in splits.items() if name}
 
 
 def _divided(judgments: Judgments, share: float) -> tuple[Judgments, Judgments]:
-    """Returns the judgments of a share of the queries, at most `MOST`, and of the others."""
+    """Returns the judgments of a share of the queries, at most `MOST`, and of the other queries."""
     order = sorted(judgments, key=lambda query: hash_of(query.encode()))
     count = min(MOST, max(1, round(share * len(order))))
     return {x: judgments[x] for x in order[:count]}, {x: judgments[x] for x in order[count:]}
@@ -118,51 +122,45 @@ def _write_judgments(path: Path, judgments: Judgments) -> str:
 def _ranked(
     source: Beir, documents: Table, folder: Path, name: str, judgments: Judgments
 ) -> Source:
-    """Returns the source of an evaluation with chosen judgments.
-
-    Args:
-      documents: all; of more than `RANKED`, a sample is ranked.
-    """
-    most = RANKED[machine.here().is_small]
+    """Returns the source of an evaluation with some judgments and at most `RANKED` documents."""
+    limit = RANKED[machine.here().is_small]
     path = _write_judgments(folder / f"{name}.tsv", judgments)
-    made = dataclasses.replace(source.judged_pairs(), path=path, how_to_get="")
-    if len(documents) <= most:
-        return made
-    judged = {document for own in judgments.values() for document in own}
-    others = set(evenly_spaced(len(documents), max(0, most - len(judged))).tolist())
+    pairs = dataclasses.replace(source.judged_pairs(), path=path, how_to_get="")
+    if len(documents) <= limit:
+        return pairs
+    judged = {document for scores in judgments.values() for document in scores}
+    others = set(evenly_spaced(len(documents), max(0, limit - len(judged))).tolist())
     out, ranked = folder / f"{name}_corpus.jsonl", 0
     with out.open("w", encoding="utf-8", errors="replace") as file:
         for index in range(len(documents)):
-            try:
+            with contextlib.suppress(Damaged):
                 row = documents.row(index)
-            except Damaged:
-                continue
-            if index in others or str(row.get("_id")) in judged:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                ranked += 1
+                if index in others or str(row.get("_id")) in judged:
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    ranked += 1
     log.info(
         f"{name}: {len(judgments):,} queries, for which {ranked:,} of {len(documents):,} documents "
         "are ranked: metrics are higher than among all documents"
     )
-    return dataclasses.replace(made, documents=str(out))
+    return dataclasses.replace(pairs, documents=str(out))
 
 
-def _from_marco(given: Path, out: Path) -> Path:
+def _from_marco(root: Path, out: Path) -> Path:
     """Writes MS MARCO's files, which have no header lines, in BEIR's form; returns the folder."""
     log.info(f"writing collection.tsv, queries and qrels as JSON lines to {out} ...")
     durable.make_folder(out / "qrels")
-    for file in given.glob("qrels*.tsv"):
+    for file in root.glob("qrels*.tsv"):
         stem = file.stem.removeprefix("qrels").strip(".-_") or "train"
         _write_judgments(out / "qrels" / f"{stem}.tsv", read_qrels(file, "max"))
     for name, pattern in (("corpus", "collection.tsv"), ("queries", "queries*.tsv")):
         with (out / f"{name}.jsonl").open("w", encoding="utf-8") as written:
-            for row in itertools.chain.from_iterable(map(_rows, sorted(given.glob(pattern)))):
+            for row in itertools.chain.from_iterable(map(_marco_rows, sorted(root.glob(pattern)))):
                 written.write(json.dumps(row, ensure_ascii=False) + "\n")
     return out
 
 
-def _rows(file: Path) -> Iterator[Record]:
-    """Yields the ids and texts of a file of MS MARCO's."""
+def _marco_rows(file: Path) -> Iterator[Record]:
+    """Yields the ids and texts of a file of MS MARCO."""
     for block in read_tabs(file, ("_id", "text"), 2):
         for line, reason in zip(block.places, block.reasons, strict=True):
             if reason:

@@ -1,4 +1,4 @@
-"""Roles of the columns of a table: flags name them, else the names of the columns decide."""
+"""Roles of the columns of a table, by flags or by the names of the columns."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from big_retrieval.own_data.data_flags import DataFlags
 
 ENDINGS = tuple(ending.removeprefix(".") for ending in IMAGES)  # of members of tar shards
 CLICKS, RANKS = ("clicks", "click_count", "purchases"), ("rank", "position")
-NAMES = {  # role -> names of columns that have it, in any case; the first one counts
+NAMES = {  # role -> names of columns, in any case; the first present name counts
     "image": ("image", "img", "picture", "photo", "images", "pictures", "photos", "image_path",
               "image_file", "image_name", "filename", "file_name", "filepath", "file", "path",
               *ENDINGS),
@@ -29,27 +29,23 @@ NAMES = {  # role -> names of columns that have it, in any case; the first one c
     "document_id": ("document_id", "doc_id", "product_id", "item_id", "pid", "docid", "asin",
                     "sku"),
 }  # fmt: skip
-# Columns that may say if the two texts of a row belong together.
+# Columns that may contain the relevance of a row's two texts.
 JUDGMENTS = (*NAMES["score"], "label", "labels", "gold_label", "is_duplicate", "duplicate",
              "relevance_score", "similarity", "similarity_score", "is_correct",
              "correct")  # fmt: skip
 KINDS = {"captions": "images with texts", "answers": "pairs of texts", "clicks": "judged pairs"}
-ROLES = {  # kind -> roles in the order in which they get a column
+ROLES = {  # kind -> roles in the order of assignment
     "captions": ("image", "text"),
     "answers": ("query", "document"),
     "clicks": ("query", "image", "document", "score", "document_id"),
 }
 NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_(caption|text|answer|passage|document)s?)?(_\d+)?")
-FIRST_ROWS = 2000  # in which queries of judged pairs repeat
+FIRST_ROWS = 2000  # rows that are checked for repeated queries
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Roles of the columns.
-
-    Attributes:
-      messages: which columns were chosen and why.
-    """
+    """Columns by role; `messages` gives the reasons for the choice."""
 
     kind: str
     columns: Mapping[str, str]
@@ -60,24 +56,17 @@ class Roles:
 
 
 def plain(name: str) -> str:
-    """Returns a column's name in lower case with underscores, without a tar's prefix `json:`."""
+    """Returns the name of a column in lower case with underscores, without a prefix `json:`."""
     return re.sub(r"[^a-z0-9]+", "_", name.removeprefix("json:").lower()).strip("_")
 
 
 def columns_of(table: Table) -> list[str]:
-    """Returns the columns of a table in alphabetical order; of rows that differ, the first's."""
+    """Returns the sorted columns of a table; if rows differ, the columns of the first row."""
     return sorted(table.row(0) if table.columns is None else table.columns)
 
 
 class ColumnChooser:
-    """Chooses columns for roles.
-
-    Args:
-      preferred: role -> column that is chosen if it exists and no flag names another one.
-
-    Raises:
-      UserError: a flag names a column that does not exist.
-    """
+    """Chooses columns for roles: columns of flags, then `preferred` columns, then known names."""
 
     def __init__(
         self, table: Table, flags: DataFlags, data: str, preferred: Mapping[str, str] | None = None
@@ -94,7 +83,7 @@ class ColumnChooser:
                 )
 
     def kind(self) -> str:
-        """Returns the kind of the data; see `Roles`."""
+        """Returns the kind of the data, a key of `KINDS`."""
         flags = self._flags
         if self.is_judged():
             return "clicks"
@@ -104,7 +93,7 @@ class ColumnChooser:
         return "answers" if is_text else "captions"
 
     def is_judged(self) -> bool:
-        """Returns True for judged pairs: a score, and queries that several rows have."""
+        """Returns True for judged pairs: a score column, and queries that repeat."""
         if self._flags["score"] is not None:
             return bool(self._flags["score"])
         queries = [x for x in self._candidates("query") if plain(x) not in ("title", "prompt")]
@@ -122,13 +111,12 @@ class ColumnChooser:
         """Returns the roles of the columns for a kind of data.
 
         Raises:
-          UserError: no column has a role that the kind needs, pairs may be judged, or a flag is for
-            another kind.
+          UserError: no column for a role, pairs that may be judged, or a flag of another kind.
         """
         unused = [role for role, name in self._flags.items() if name and role not in ROLES[kind]]
         if unused or (self._images and kind == "answers"):
-            flag, known = (*unused, "images")[0], ", ".join(f"--{role}" for role in ROLES[kind])
-            raise UserError(f"--{flag} is not for {KINDS[kind]}, which take {known}. Remove it.")
+            flag, choices = (*unused, "images")[0], ", ".join(f"--{role}" for role in ROLES[kind])
+            raise UserError(f"--{flag} is not for {KINDS[kind]}, which take {choices}. Remove it.")
         columns: dict[str, str] = {}
         for role in ROLES[kind]:
             columns[role] = self._choose(role, columns.values())
@@ -142,10 +130,10 @@ class ColumnChooser:
         if kind == "answers":
             self._check_judgments(columns["document"])
             columns["negative"] = negative
-            message = (
-                f"column {negative!r} has hard negatives; --config.negatives.count=0 ignores it"
-            )
-            self._messages += [message] if negative else []
+            if negative:
+                self._messages.append(
+                    f"column {negative!r} has hard negatives; --config.negatives.count=0 ignores it"
+                )
         return Roles(kind, columns, self._messages)
 
     def _check_judgments(self, document: str) -> None:
@@ -157,7 +145,7 @@ class ColumnChooser:
             )
 
     def _candidates(self, role: str) -> list[str]:
-        """Returns the columns that can have a role; the first one counts."""
+        """Returns the columns that fit a role; the first column counts."""
         if (name := self._flags[role]) is not None:
             return [name] if name else []
         named = {x for role, x in self._flags.items() if role != "document_id"}
@@ -168,7 +156,7 @@ class ColumnChooser:
         return [by_name[name] for name in NAMES[role] if name in by_name]
 
     def _choose(self, role: str, taken: Collection[str]) -> str:
-        """Returns the column of a role, or an empty string if all fitting columns are taken."""
+        """Returns the column of a role, or an empty string if no free column fits."""
         named = self._flags[role]
         names = [x for x in self._candidates(role) if named or x not in taken]
         if names:
@@ -179,7 +167,6 @@ class ColumnChooser:
         return names[0] if names else ""
 
     def _missing(self, role: str) -> UserError:
-        """Returns the error for a role without a column."""
         flags = f"--{role}=COLUMN"
         if role == "query":
             flags = "--query=COLUMN and --document=COLUMN, or --image=COLUMN and --text=COLUMN"

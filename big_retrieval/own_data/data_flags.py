@@ -12,10 +12,7 @@ WithData = Annotated[str | None, Flag(needs="data")]
 
 @dataclass(frozen=True)
 class DataFlags:
-    """A column for each role, and the folder of images.
-
-    None for a flag that is not present; an empty column means that the data have none.
-    """
+    """A column per role, and the folder of images; None for a missing flag, "" for no column."""
 
     image: WithData = None  # Column of images, as files or their content; empty for none
     text: WithData = None  # Column of captions

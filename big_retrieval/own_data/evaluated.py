@@ -1,4 +1,4 @@
-"""Config of a trained model with one evaluator, of other data (`evaluate --data`)."""
+"""Config of a trained model with one evaluator on other data (`evaluate --data`)."""
 
 import logging
 from dataclasses import replace
@@ -19,40 +19,39 @@ from big_retrieval.own_data.sources import FOLDER, SplitRecords, open_data
 log = logging.getLogger(__name__)
 NAME = "data"  # of the evaluator
 SIDES = ("query", "document")
-ORDER = ("test", "validation", "train")  # the first split that the data have is evaluated
+ORDER = ("test", "validation", "train")  # uses the first split of the data
 
 
 def on_data(
     config: Config, data: str, flags: DataFlags, folder: Path, separator: str = ""
 ) -> Config:
-    """Returns the config with one evaluator, of data in any form that `train --data` takes.
+    """Returns the config with one evaluator on data in any form of `train --data`.
 
     Args:
-      flags: columns that the user names. For other roles, columns of the training data come first.
-      separator: between several texts in one cell; empty for one text per cell.
+      flags: columns of the user. Other roles prefer the columns of the training data.
+      separator: separates several texts in a cell; empty for one text per cell.
 
     Returns:
       A config whose only evaluator is `NAME`: retrieval both ways between the model's first field
-      of queries and of documents; for judged pairs, a ranking of all documents for each query.
+      of queries and of documents; for judged pairs, a ranking of all documents per query.
 
     Raises:
-      UserError: no data, a missing column, or a model that compares something else.
+      UserError: no data, a missing column, or a model that compares other fields.
     """
     if is_beir(Path(data)):
-        place = Path(data).absolute()
+        path = Path(data).absolute()
         raise UserError(
-            f"--data: {data} is in BEIR's form, for which there is --beir={place.parent} "
-            f"--beir_sets={place.name}."
+            f"--data: {data} is in BEIR's form. Give --beir={path.parent} --beir_sets={path.name}."
         )
     fields = {side: config.fields[config.side(side)[0]] for side in SIDES}
-    kind = _compared(fields)
-    found = open_data(data, flags, folder)
-    name = next(x for x in ORDER if x in found.splits)
-    split = found.splits[name]
-    if len(found.splits) > 1:
+    kind = _kind(fields)
+    files = open_data(data, flags, folder)
+    name = next(x for x in ORDER if x in files.splits)
+    split = files.splits[name]
+    if len(files.splits) > 1:
         log.info(f"the records for {name} are evaluated")
-    known = {} if split.source is not None else _known(config, fields)
-    chooser = ColumnChooser(split.table, flags, Path(data).name or data, known)
+    preferred = {} if split.source is not None else _training_columns(config, fields)
+    chooser = ColumnChooser(split.table, flags, Path(data).name or data, preferred)
     kind = "clicks" if chooser.is_judged() else kind
     roles = chooser.decide(kind)
     for message in roles.messages:
@@ -72,7 +71,7 @@ def _paired(config: Config, name: str, records: SplitRecords, folder: Path) -> C
     for side in SIDES:
         field_name, *others = config.side(side)
         if others:
-            log.info(f"of the {side}, {field_name} is used and {', '.join(others)} left out")
+            log.info(f"{side}: uses {field_name}, without {', '.join(others)}")
         field: Any = config.fields[field_name]
         column = IMAGE if field.modality == "image" else TEXT
         column = column if roles.kind == "captions" else roles[side]
@@ -82,12 +81,12 @@ def _paired(config: Config, name: str, records: SplitRecords, folder: Path) -> C
     return replace(config, fields={**config.fields, **changed}, evals={NAME: part})
 
 
-def _compared(fields: dict[str, Any]) -> str:
-    """Returns the kind of data that a model with these fields of queries and documents compares."""
-    kinds = {field.modality for field in fields.values()}
-    if kinds == {"image", "text"}:
+def _kind(fields: dict[str, Any]) -> str:
+    """Returns the kind of data for a model with these fields of queries and documents."""
+    modalities = {field.modality for field in fields.values()}
+    if modalities == {"image", "text"}:
         return "captions"
-    if kinds == {"text"}:
+    if modalities == {"text"}:
         return "answers"
     query, document = (field.type for field in fields.values())
     raise UserError(
@@ -96,23 +95,23 @@ def _compared(fields: dict[str, Any]) -> str:
     )
 
 
-def _known(config: Config, fields: dict[str, Any]) -> dict[str, str]:
+def _training_columns(config: Config, fields: dict[str, Any]) -> dict[str, str]:
     """Returns role -> column of the training data."""
-    known = {role: getattr(config.data, role, None) for role in ("image", "text", "score")}
-    known |= {side: field.column for side, field in fields.items() if field.modality == "text"}
-    return {role: name for role, name in known.items() if name and isinstance(name, str)}
+    columns = {role: getattr(config.data, role, None) for role in ("image", "text", "score")}
+    columns |= {side: field.column for side, field in fields.items() if field.modality == "text"}
+    return {role: name for role, name in columns.items() if name and isinstance(name, str)}
 
 
 def _ranked(config: Config, split: DataSplit, roles: Roles, flags: DataFlags) -> Config:
     """Returns the config that ranks all documents of judged pairs, by all fields of both sides."""
     changed, texts, columns = {}, [], columns_of(split.table)
     for side in SIDES:
-        column = roles[side]  # of the side's first field of texts
+        column = roles[side]  # of the side's first text field
         for name in config.side(side):
             field: Any = config.fields[name]
             if field.modality == "image":
                 changed[name] = replace(field, column=IMAGE)
-                missing = "--image" if side == "query" or not roles["image"] else ""
+                missing = "" if side == "document" and roles["image"] else "--image"
             else:
                 changed[name] = _reading(field, column or field.column, columns)
                 missing = "" if changed[name].column in columns else f"--{side}"
@@ -120,8 +119,8 @@ def _ranked(config: Config, split: DataSplit, roles: Roles, flags: DataFlags) ->
                 column = ""
             if missing:
                 raise UserError(
-                    f"--data: the model's field {name!r} reads the {field.modality} of a {side}, "
-                    f"and no column has it. Name it: {missing}=COLUMN."
+                    f"--data: no column for the field {name!r}, the {field.modality} of a {side}. "
+                    f"Name it: {missing}=COLUMN."
                 )
     source = graded_pairs(split, roles, flags.images or "")
     part = Ranking(data=replace(source, text=tuple(dict.fromkeys(texts))))
@@ -129,7 +128,7 @@ def _ranked(config: Config, split: DataSplit, roles: Roles, flags: DataFlags) ->
 
 
 def _reading(field: Any, column: str, columns: list[str]) -> Any:
-    """Returns a field that reads another column, and no titles if the data have none."""
+    """Returns a field that reads another column, without titles that the data do not have."""
     title = getattr(field, "title", "")
     changed = {"title": ""} if title and title not in columns else {}
     return replace(field, column=column, **changed)

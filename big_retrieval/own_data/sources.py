@@ -1,4 +1,4 @@
-"""Sources of a run on files: the roles of the columns, and the records of each split."""
+"""Sources of a run on files: roles of the columns, and records of each split."""
 
 import dataclasses
 import json
@@ -25,60 +25,57 @@ from big_retrieval.own_data.tasks import TrainingTask
 log = logging.getLogger(__name__)
 FOLDER = "data"  # in the run folder
 FEW_HELD_OUT = 20  # records for validation below which a warning is logged
-LEAST = 10  # records that a run needs
-SEVERAL = 0.6  # different images per row below which rows of one image become one record
+LEAST = 10  # minimum number of records
+SEVERAL = 0.6  # distinct images per row below which rows of one image become one record
 
 
 def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:
     """Opens the data at a path, and logs their splits.
 
     Raises:
-      UserError: there are no data of a known form, or they need another command.
+      UserError: no data of a known form, or they need another command.
     """
-    found = find(data, flags.images or "", workdir / FOLDER, workdir)
-    counts = ", ".join(f"{len(split):,} for {name}" for name, split in found.splits.items())
-    for message in (f"data {data}: {found.form}, {counts}", *found.notes):
+    files = find(data, flags.images or "", workdir / FOLDER, workdir)
+    counts = ", ".join(f"{len(split):,} for {name}" for name, split in files.splits.items())
+    for message in (f"data {data}: {files.form}, {counts}", *files.notes):
         log.info(message)
-    train = found.splits["train"]
+    train = files.splits["train"]
     if train.source is not None and flags != DataFlags(images=flags.images):
         raise UserError(f"{data} is a Karpathy split file. Remove the flags for its columns.")
     columns = columns_of(train.table)
-    if found.form == "pictures" and "captions" not in columns and flags.text is None:
+    if files.form == "pictures" and "captions" not in columns and flags.text is None:
         raise UserError(
             f"{data} holds pictures without captions. Put a text file next to each (cat.txt next "
             "to cat.jpg, one caption per line), give a table of files and captions, or use names "
             "of files or folders as captions: --text=name or --text=folder."
         )
-    if flags.images and found.form in ("pictures", "tar shards", "shards"):
-        raise UserError(f"--images is for paths in tables, but {data} has {found.form}. Remove it.")
+    if flags.images and files.form in ("pictures", "tar shards", "shards"):
+        raise UserError(f"--images is for paths in tables, but {data} has {files.form}. Remove it.")
     if "positive_ctxs" in columns:
         raise UserError(
             f"{data} has passages in DPR's form. Give them to a config as config.Dpr "
             "(docs/DATA.md, Text retrieval)."
         )
-    return found
+    return files
 
 
 def table_task(data: str, flags: DataFlags, workdir: Path) -> TrainingTask:
     """Returns the task of files whose rows are records or judged pairs.
 
     Args:
-      workdir: the run folder; indices of rows are written into a folder in it.
-
-    Raises:
-      UserError: nothing to train on, or a column is missing.
+      workdir: run folder; row indices are written into its folder `FOLDER`.
     """
-    found, folder = open_data(data, flags, workdir), (workdir / FOLDER).absolute()
-    chooser = ColumnChooser(found.splits["train"].table, flags, Path(data).name or data)
+    files, folder = open_data(data, flags, workdir), (workdir / FOLDER).absolute()
+    chooser = ColumnChooser(files.splits["train"].table, flags, Path(data).name or data)
     roles = chooser.decide(chooser.kind())
     for message in roles.messages:
         log.info(message)
     durable.make_folder(folder)
-    splits = {name: SplitRecords(split, roles, flags) for name, split in found.splits.items()}
+    splits = {name: SplitRecords(split, roles, flags) for name, split in files.splits.items()}
     if roles.kind == "clicks":
-        facts = splits["train"].usable("train", SAMPLED).sample
-        sources, records, limit = judged_sources(found.splits, roles, flags.images or "", folder)
-        return TrainingTask(roles, facts, sources, records, limit=limit)
+        sample = splits["train"].usable("train", SAMPLED).sample
+        sources, records, limit = judged_sources(files.splits, roles, flags.images or "", folder)
+        return TrainingTask(roles, sample, sources, records, limit=limit)
     return TrainingTask(roles, *_sources(splits, folder))
 
 
@@ -103,10 +100,10 @@ class SplitRecords:
         self.columns = ["captions"] if roles.kind == "captions" else names
 
     def usable(self, name: str, count: int | None = None) -> RecordKeys:
-        """Reads the records, or a number of them; logs how many cannot be used, and a reason.
+        """Reads all records, or a sample of `count`; logs the number of unusable records.
 
         Raises:
-          UserError: none can be used.
+          UserError: all records are unusable.
         """
         has_image, rows = bool(self.roles["image"]), self.rows
         if count is not None:
@@ -120,8 +117,8 @@ class SplitRecords:
             )
         if keys.sample.lists:
             log.warning(
-                f"some texts for {name} are lists written as one text, with brackets. For several "
-                "texts per record, write JSON lines with lists"
+                f"some texts for {name} are lists in brackets. For several texts per record, write "
+                "JSON lines with lists"
             )
         if keys.dropped and count is None:
             log.info(f"{keys.dropped:,} records for {name} left out, the first: {keys.first}")
@@ -132,26 +129,26 @@ class SplitRecords:
     ) -> tuple[Source, int]:
         """Returns the source of some rows for a split, and its number of records.
 
-        Rows with few different images become one record for each image, with all its captions:
-        in evaluations, copies of an image would take many of the first ranks.
+        If images repeat in many rows, all rows of an image become one record with all captions:
+        copies of an image would fill the first ranks in evaluations.
         """
-        config = self.config
+        config, is_complete = self.config, len(rows) == len(self.rows)
         if isinstance(config, Karpathy):
             return config, len(rows)
-        groups = self._images(name, rows, keys)
+        groups = self._group_by_image(name, rows, keys)
         if groups:
             path = folder / f"{name}.jsonl"
             self._write(path, groups)
             return Pairs(path=str(path)), len(groups)
-        if len(rows) == len(self.rows) and self.split.rows is None:
+        if is_complete and self.split.rows is None:
             return config, len(rows)
-        if len(rows) == len(self.rows) and self.split.where and isinstance(config, Pairs):
+        if is_complete and self.split.where and isinstance(config, Pairs):
             return dataclasses.replace(config, where=self.split.where), len(rows)
         path = folder / f"{name}_rows.npz"
         save_rows(path, rows, self.source.table)
         return dataclasses.replace(config, rows=str(path)), len(rows)
 
-    def _images(self, name: str, rows: np.ndarray, keys: RecordKeys) -> list[list[int]]:
+    def _group_by_image(self, name: str, rows: np.ndarray, keys: RecordKeys) -> list[list[int]]:
         """Returns the rows of each image; empty if most images have one row."""
         image = dict(zip(keys.rows, keys.images, strict=True))
         groups: dict[int, list[int]] = {}
@@ -170,7 +167,7 @@ class SplitRecords:
         return []
 
     def _write(self, path: Path, groups: list[list[int]]) -> None:
-        """Writes a record for each group of rows: its image, and the different captions."""
+        """Writes a record per group of rows: its image, and the distinct captions."""
         with path.open("w", encoding="utf-8", errors="replace") as out:
             for group in groups:
                 captions: dict[str, str] = {}
@@ -183,7 +180,6 @@ class SplitRecords:
 
 
 def _source(split: DataSplit, roles: Roles, flags: DataFlags) -> Pairs | Tar | Karpathy:
-    """Returns the source of all rows at the path of a split."""
     if split.source is not None:
         return split.source
     image, text = roles["image"], roles["text"] or roles["document"] or roles["query"]
@@ -197,13 +193,13 @@ def _source(split: DataSplit, roles: Roles, flags: DataFlags) -> Pairs | Tar | K
 def _sources(
     splits: Mapping[str, SplitRecords], folder: Path
 ) -> tuple[RecordSample, dict[str, Source], int]:
-    """Returns facts about records for training, split -> source, and the number for training.
+    """Returns a sample of the training records, sources by split, and the number of records.
 
-    A validation split is split off the training records if the data have none.
+    Without a validation split, a part of the training records becomes one.
     """
     keys = {name: records.usable(name) for name, records in splits.items()}
-    rows = {name: np.array(own.rows, np.int64) for name, own in keys.items()}
-    train, made = keys["train"], dict(splits)
+    rows = {name: np.array(usable.rows, np.int64) for name, usable in keys.items()}
+    train, records = keys["train"], dict(splits)
     if len(rows["train"]) < LEAST:
         raise UserError(
             f"only {len(rows['train']):,} usable records. Training compares records with each "
@@ -212,30 +208,33 @@ def _sources(
     for name in rows.keys() - {"train"}:
         _warn_of_copies(name, keys[name], train)
     if "validation" not in rows:
-        rows["train"], rows["validation"], apart = split_off(train)
+        rows["train"], rows["validation"], description = split_off(train)
         if not len(rows["validation"]):
             raise UserError("all records share one text. Training needs records that differ.")
         log.info(
             f"{len(rows['validation']):,} records are split off for validation, "
-            f"{len(rows['train']):,} are for training: {apart}"
+            f"{len(rows['train']):,} are for training: {description}"
         )
-        made["validation"], keys["validation"] = splits["train"], train
-    order = sorted(rows, key=["train", "validation", "test"].index)
-    found = {name: made[name].chosen(name, rows[name], keys[name], folder) for name in order}
-    if found["validation"][1] < FEW_HELD_OUT:
-        count = found["validation"][1]
+        records["validation"], keys["validation"] = splits["train"], train
+    sources, counts = {}, {}
+    for name in sorted(rows, key=["train", "validation", "test"].index):
+        chosen = records[name].chosen(name, rows[name], keys[name], folder)
+        sources[name], counts[name] = chosen
+    if (count := counts["validation"]) < FEW_HELD_OUT:
         log.warning(f"only {count} records for validation: its metrics are optimistic and noisy")
-    sources = {name: source for name, (source, _) in found.items()}
-    return train.sample, sources, found["train"][1]
+    return train.sample, sources, counts["train"]
 
 
 def _warn_of_copies(name: str, keys: RecordKeys, train: RecordKeys) -> None:
-    """Logs how many records have an image, or else a first text, of the training data."""
-    what = "image" if any(train.images) else "text"
-    own, known = (x.images if what == "image" else [y[0] for y in x.texts] for x in (keys, train))
-    shared = len(own) - sum(map(set(known).isdisjoint, ([key] for key in own)))
-    if shared:
+    """Logs a warning if records have an image (or else a first text) of the training data."""
+    label = "image" if any(train.images) else "text"
+    held_out, known = (
+        x.images if label == "image" else [texts[0] for texts in x.texts] for x in (keys, train)
+    )
+    train_keys = set(known)
+    copies = sum(key in train_keys for key in held_out)
+    if copies:
         log.warning(
-            f"{shared:,} of {len(own):,} records for {name} have the {what} of a training record: "
-            "their metrics say little. Remove them, or name no splits"
+            f"{copies:,} of {len(held_out):,} records for {name} have the {label} of a training "
+            "record: their metrics are too high. Remove them, or use no splits"
         )

@@ -1,4 +1,4 @@
-"""Templates of config files: the parts that all kinds of data share."""
+"""Templates of config files: sections for all kinds of data."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from big_retrieval.own_data.tasks import TrainingTask
 
 
 def config_file(about: str, sections: Sequence[str]) -> str:
-    """Returns the text of a config file from its docstring and the lines that change `c`."""
+    """Returns the text of a config file with a docstring and sections that change `c`."""
     about = about.replace("\\", "\\\\").replace('"""', "'''")
     body = "\n\n".join(textwrap.indent(section.strip("\n"), "    ") for section in sections)
     return f'''"""{about.strip()}
@@ -49,8 +49,8 @@ def run_section(
 ) -> str:
     """Returns the section of steps, batch size, precision and optimizer.
 
-    A batch is a power of two of at most `batch` rows, and has at most a quarter of the records. The
-    run has `epochs`, within the bounds `steps`; its first 1/`warmup` is the warm-up.
+    The batch size is a power of two, at most `batch` and at most a quarter of the records. The run
+    takes `epochs`, within the bounds `steps`; the first 1/`warmup` of the steps is warm-up.
     """
     rows = max(4, min(batch, 1 << max(0, int(math.log2(max(1, task.records // 4))))))
     rows = machine.devices * math.ceil(rows / machine.devices)
@@ -70,7 +70,7 @@ c.optimizer.schedule.warmup_steps = {max(1, count // warmup)}
 def data_section(
     task: TrainingTask, evaluators: Mapping[str, str], comments: Sequence[str] = ()
 ) -> str:
-    """Returns the section of sources and evaluators; `evaluators` maps splits to their code."""
+    """Returns the section of sources and evaluators; `evaluators` maps splits to code."""
     lines = ["# Data", *map(comment, filter(None, comments))]
     broken = float(np.mean([side == 0 for side in task.sample.sides] or [0]))
     if broken > 0.005:
@@ -86,7 +86,7 @@ def data_section(
 
 
 def comment(text: str) -> str:
-    """Returns a text as lines of a comment."""
+    """Formats a text as a comment."""
     lines = textwrap.wrap(text, 92, break_long_words=False, break_on_hyphens=False)
     return "\n".join(f"# {line}" for line in lines)
 

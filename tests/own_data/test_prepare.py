@@ -232,7 +232,7 @@ def test_lists_written_into_cells_are_reported(write: Any, said: list[str]) -> N
     rows = [(f"{n}.png", write([caption(n), f"another {n}"])) for n in TRAIN]
     table("data/t.csv", ["file", "captions"], rows)
     run()
-    assert any("for train are lists written as one text" in line for line in said)
+    assert any("for train are lists in brackets" in line for line in said)
 
 
 def test_steps_of_the_command_line_are_logged(said: list[str]) -> None:
