@@ -1,4 +1,4 @@
-"""Published data sets: configs read small folders in the published layouts as they are."""
+"""Published data sets: configs read small folders in the published layouts."""
 
 import csv
 import hashlib
@@ -38,7 +38,7 @@ def text(path: Path, *lines: Any) -> None:
 
 
 def split_file(folder: Path, name: str, **more: Any) -> list[dict[str, Any]]:
-    """Karpathy's file of a data set, and its images."""
+    """Writes a Karpathy split file; returns its images."""
     images = [
         {
             "filename": f"{number}.jpg", "imgid": number, "split": split, "sentids": [number],
@@ -64,7 +64,7 @@ def flickr30k(folder: Path) -> None:
 
 
 def tars(folder: Path) -> None:
-    """What img2dataset writes: images that could not be fetched have no files."""
+    """Writes shards of img2dataset: images that could not be fetched have no files."""
     folder.mkdir(parents=True)
     for shard in range(2):
         members = []
@@ -154,7 +154,7 @@ def imagenet_variant(folder: Path) -> None:
 
 
 def of(name: str, evaluator: str = "") -> configs.Source:
-    """The source of a config's training data, or of an evaluator."""
+    """Returns the source of a config's training data, or of an evaluator."""
     name, _, arg = name.partition(":")
     config = configs.load(importlib.import_module(f"configs.{name}").get_config(arg))
     source = config.evals[evaluator].data if evaluator else config.data
@@ -196,7 +196,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Sourc
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_published_folder_is_read_as_it_is(name: str) -> None:
+def test_configs_read_published_folders(name: str) -> None:
     make, sources, count = LAYOUTS[name]
     entry = read_catalogue()[name]
     make(Path(entry["folder"]))
@@ -208,11 +208,11 @@ def test_a_published_folder_is_read_as_it_is(name: str) -> None:
             assert record.get("image", True) is not None
             assert {"captions", "query", "regions", "label"} & {*record}
     for part, _, difference in compare(entry["parts"], Path(entry["folder"])):
-        assert difference != "missing", part["path"]  # all is there, though less of it
+        assert difference != "missing", part["path"]  # all parts exist, with fewer records
         assert "not finished" not in difference
 
 
-def test_entries() -> None:
+def test_catalogue_entries_are_complete() -> None:
     for name, entry in read_catalogue().items():
         assert entry["folder"].split("/")[0] == "data", name
         assert all(entry[key] for key in ("size", "license", "fetch", "steps", "parts")), name
@@ -222,39 +222,39 @@ def test_entries() -> None:
             assert re.fullmatch(r"([0-9a-f]{32})?", file.get("md5", "")), name
 
 
-def test_a_folder_is_compared(tmp_path: Path) -> None:
-    def said(*parts: Entry) -> list[tuple[str, str]]:
-        return [result[1:] for result in compare(list(parts), tmp_path)]
+MD5 = hashlib.md5(b'[{"a": 1}, {"a": 2}]').hexdigest()
 
-    def part(path: str, **keys: Any) -> Entry:
-        return {"path": path, **keys}
 
+@pytest.mark.parametrize(
+    ("path", "keys", "contents", "difference"),
+    [
+        ("a.txt", {"lines": 4, "queries": 2}, "4 lines, 2 queries", ""),
+        ("a.txt", {"lines": 5}, "4 lines", "4 of 5 lines"),
+        ("b.json", {"records": 3}, "3 records", ""),
+        ("c.json", {"records": 2}, "2 records", ""),
+        ("*.json", {"files": 2}, "2 files", ""),
+        ("*.json", {"files": 3}, "2 files", "2 of 3 files"),
+        ("gone", {}, "", "missing"),
+        ("gone", {"optional": True}, "", ""),
+        ("c.json", {"md5": MD5}, "there", ""),
+        ("b.json", {"md5": MD5}, "there", f"its MD5 is not {MD5}: fetch it again"),
+        ("*.json", {"sidecar": ".txt"}, "2 files",
+         "2 are not finished, the first one is b.json"),
+    ],
+)  # fmt: skip
+def test_compare_finds_differences(
+    tmp_path: Path, path: str, keys: Entry, contents: str, difference: str
+) -> None:
     (tmp_path / "a.txt").write_text("id\tx\nq1\t1\nq1\t2\nq2\t3")
     (tmp_path / "b.json").write_text(json.dumps({"images": [1, 2, 3]}))
-    (tmp_path / "c.json").write_text(json.dumps([{"a": 1}, {"a": 2}]))
-    assert said(part("a.txt", lines=4, queries=2), part("b.json", records=3)) == [
-        ("4 lines, 2 queries", ""), ("3 records", ""),
-    ]  # fmt: skip
-    assert said(part("c.json", records=2), part("*.json", files=2)) == [
-        ("2 records", ""), ("2 files", ""),
-    ]  # fmt: skip
-    assert said(part("a.txt", lines=5), part("*.json", files=3)) == [
-        ("4 lines", "4 of 5 lines"), ("2 files", "2 of 3 files"),
-    ]  # fmt: skip
-    assert said(part("gone"), part("gone", optional=True)) == [
-        ("", "missing"),
-        ("", ""),
-    ]
-    digest = hashlib.md5((tmp_path / "c.json").read_bytes()).hexdigest()
-    assert said(part("c.json", md5=digest), part("b.json", md5=digest)) == [
-        ("there", ""), ("there", f"its MD5 is not {digest}: fetch it again"),
-    ]  # fmt: skip
-    assert said(part("*.json", sidecar=".txt"))[0][1].startswith("2 are not finished, the first")
+    (tmp_path / "c.json").write_text('[{"a": 1}, {"a": 2}]')
+    ((_, *result),) = compare([{"path": path, **keys}], tmp_path)
+    assert result == [contents, difference]
     with pytest.raises(UserError, match="Not a folder"):
         next(compare([{"path": "x"}], tmp_path / "gone"))
 
 
-def test_the_commands(tmp_path: Path) -> None:
+def test_get_and_check_commands(tmp_path: Path) -> None:
     listed = in_process("data", "get")
     assert listed.returncode == 0
     assert all(name in listed.stdout for name in read_catalogue())

@@ -1,4 +1,4 @@
-"""Damaged records: counted, named, replaced with nothing else moved; too many end a run."""
+"""Damaged records: counted, listed and replaced; too many of them end a run."""
 
 import base64
 import functools
@@ -45,12 +45,11 @@ def noise(number: int) -> Image.Image:
 
 @functools.cache
 def picture(number: int) -> bytes:
-    """A PNG file of noise."""
     return encoded(noise(number))
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG file that claims a size and has next to nothing in it."""
+    """Returns a PNG file with a size and almost no pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -66,7 +65,7 @@ JPEG = encoded(noise(0).resize((200, 160)), "JPEG")
 
 
 def write(folder: Path, image: bytes | None = None, line: str | None = None) -> Any:
-    """Pairs in which record BAD has this image or this line; None: nothing is wrong."""
+    """Returns pairs whose record BAD has this image or line."""
     folder.mkdir(exist_ok=True)
     lines = []
     for number in range(RECORDS):
@@ -103,7 +102,7 @@ def record(**changes: Any) -> str:
     return json.dumps({"image": f"{BAD}.png", "captions": "a"} | changes)
 
 
-IMAGES = {  # what stands where an image file should -> a word of the reason
+IMAGES = {  # name -> content of an image file, pattern of the reason
     "zero bytes": (b"", "empty"),
     "text": (b"this is no image at all", "known format"),
     "HTML": (b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>", "HTML"),
@@ -127,7 +126,7 @@ IMAGES = {  # what stands where an image file should -> a word of the reason
     "gzip": (b"\x1f\x8b\x08\x00" + bytes(40), "known format"),
     "random bytes": (np.random.default_rng(0).bytes(4000), "known format"),
 }  # fmt: skip
-LINES = {  # a line of the JSONL file -> a word of the reason
+LINES = {  # name -> line of the JSONL file, pattern of the reason
     "missing file": (record(image="nowhere.png"), "cannot be read"),
     "a folder": (record(image="."), "cannot be read"),
     "an address": (record(image="https://a.b/c.jpg"), "address"),
@@ -180,12 +179,12 @@ GOOD_LINES = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The batches of data in which nothing is wrong."""
+    """Batches without damage."""
     return read(write(tmp_path_factory.mktemp("whole") / "data"))
 
 
 def write_cases(folder: Path, cases: list[tuple[bytes | None, str | None]]) -> Any:
-    """`RECORDS` pairs, and behind them one with each image or line; None: nothing is odd."""
+    """Returns `RECORDS` pairs followed by a pair per image or line; None for the default."""
     write(folder)
     lines = (folder / "pairs.jsonl").read_text().splitlines()
     for number, (image, line) in enumerate(cases, RECORDS):
@@ -196,7 +195,7 @@ def write_cases(folder: Path, cases: list[tuple[bytes | None, str | None]]) -> A
     return make_source(config.Pairs(path=str(folder / "pairs.jsonl")))
 
 
-def test_damage_is_counted_named_and_replaced(tmp_path):
+def test_damage_is_counted_and_replaced(tmp_path):
     images = [(name, image, None, word) for name, (image, word) in IMAGES.items()]
     cases = images + [(name, None, line, word) for name, (line, word) in LINES.items()]
     damage = Damage(tmp_path / "damaged.jsonl", 1.0)
@@ -221,7 +220,7 @@ def test_damage_is_counted_named_and_replaced(tmp_path):
         assert re.search(word, by_record[number]["why"]), name
 
 
-def test_what_is_odd_but_usable_is_used(tmp_path):
+def test_odd_but_usable_records_are_used(tmp_path):
     cases = [(image, None) for image in GOOD_IMAGES.values()]
     cases += [(None, line) for line in GOOD_LINES.values()]
     damage, count = Damage(None, 0.0), RECORDS + len(cases)
@@ -230,7 +229,7 @@ def test_what_is_odd_but_usable_is_used(tmp_path):
     assert {*range(count)} == {record for batch in found for record in batch["record"].tolist()}
 
 
-def test_the_stand_in_depends_on_nothing_but_the_position(whole, tmp_path):
+def test_replacement_depends_only_on_position(whole, tmp_path):
     source = write(tmp_path, b"")
     wanted = read(source, Damage(None, 1.0))
     hit = any(BAD in batch["record"][3:] for batch in whole[4:])
@@ -244,7 +243,7 @@ def test_the_stand_in_depends_on_nothing_but_the_position(whole, tmp_path):
         assert damage.count == int(hit)
 
 
-def test_a_stand_in_may_be_damaged_too(tmp_path):
+def test_damaged_replacement_is_replaced(tmp_path):
     source = write(tmp_path)
     for number in range(RECORDS - 6):
         (tmp_path / f"{number}.png").write_bytes(b"")
@@ -252,7 +251,7 @@ def test_a_stand_in_may_be_damaged_too(tmp_path):
     assert all((batch["record"] >= RECORDS - 6).all() for batch in found)
 
 
-def test_too_many_end_the_run_with_a_summary(tmp_path):
+def test_too_many_damaged_records_end_the_run(tmp_path):
     source = write(tmp_path)
     for number in (3, 9, 11):
         (tmp_path / f"{number}.png").write_bytes(b"")
@@ -270,7 +269,7 @@ def test_too_many_end_the_run_with_a_summary(tmp_path):
     assert len((tmp_path / "damaged.jsonl").read_text().splitlines()) == 4
 
 
-def test_the_count_survives_an_interruption(tmp_path):
+def test_damage_count_survives_interruption(tmp_path):
     source, file = write(tmp_path, b""), tmp_path / "damaged.jsonl"
     read(source, Damage(file, 1.0))
     file.write_text(file.read_text() + '{"record": 3, "pla')
@@ -281,9 +280,10 @@ def test_the_count_survives_an_interruption(tmp_path):
     assert len(file.read_text().splitlines()) == 2
 
 
-def test_a_source_without_one_usable_record_is_refused_at_the_start(tmp_path):
+def test_try_record_rejects_source_without_usable_record(tmp_path):
     source = write(tmp_path)
     for number in range(RECORDS):
+        try_record(source, FIELDS)  # the first records may be damaged
         (tmp_path / f"{number}.png").write_bytes(b"")
     with pytest.raises(UserError, match=f"no usable record among its first {RECORDS}; the first"):
         try_record(source, FIELDS)
@@ -291,13 +291,7 @@ def test_a_source_without_one_usable_record_is_refused_at_the_start(tmp_path):
         read(source, Damage(None, 1.0))
 
 
-def test_the_first_record_may_be_damaged(tmp_path):
-    source = write(tmp_path)
-    (tmp_path / "0.png").write_bytes(b"")
-    try_record(source, FIELDS)
-
-
-def test_evaluation_keeps_the_place_of_a_damaged_image_or_refuses(tmp_path):
+def test_evaluation_keeps_row_of_damaged_image_or_raises(tmp_path):
     source, damage = write(tmp_path, b"no image"), Damage(None, 0.1)
     (found,) = eval_batches(
         source, FIELDS, field="image", batch_size=RECORDS, reading=Reading(damage=damage)
@@ -310,13 +304,13 @@ def test_evaluation_keeps_the_place_of_a_damaged_image_or_refuses(tmp_path):
         list(eval_batches(source, FIELDS, field="image", batch_size=RECORDS))
 
 
-def test_evaluation_leaves_out_records_without_a_text(tmp_path):
+def test_evaluation_skips_records_without_text(tmp_path):
     source, lenient = write(tmp_path, line=record(captions="")), Reading(damage=Damage(None, 0.1))
     (found,) = eval_batches(source, FIELDS, field="text", batch_size=32, reading=lenient)
     assert sorted(found["record"][found["valid"]]) == [i for i in range(RECORDS) if i != BAD]
 
 
-def test_the_stand_in_is_of_the_same_part_of_a_mixture(tmp_path):
+def test_replacement_comes_from_same_part_of_mixture(tmp_path):
     parts = {"a": write(tmp_path / "a", b""), "b": write(tmp_path / "b")}
     found = read(MixedSource(parts, {"a": 0.9, "b": 0.1}), Damage(None, 1.0), stop_batch=20)
     of_a = np.concatenate([batch["record"] for batch in found]) < RECORDS
@@ -354,7 +348,7 @@ def halve(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def test_a_tar_shard_cut_in_half_keeps_its_whole_samples(tmp_path, capsys):
+def test_truncated_tar_keeps_complete_samples(tmp_path, capsys):
     tar(tmp_path)
     halve(tmp_path / "1.tar")
     source = make_source(config.Tar(path=str(tmp_path / "*.tar")))
@@ -363,7 +357,7 @@ def test_a_tar_shard_cut_in_half_keeps_its_whole_samples(tmp_path, capsys):
     read(source, Damage(None, 0.0))
 
 
-def test_tar_shards_that_are_none(tmp_path, capsys):
+def test_non_tar_shard_is_one_damaged_record(tmp_path, capsys):
     tar(tmp_path)
     (tmp_path / "0.tar").write_bytes(b"<html>")
     assert len(make_source(config.Tar(path=str(tmp_path / "*.tar")))) == 13
@@ -373,7 +367,7 @@ def test_tar_shards_that_are_none(tmp_path, capsys):
         make_source(config.Tar(path=str(tmp_path / "*.tar")))
 
 
-def test_an_array_record_shard_cut_in_half_is_damage_of_its_records(tmp_path):
+def test_truncated_array_record_damages_its_records(tmp_path):
     shards(tmp_path)
     halve(tmp_path / "shards" / "part-00001-of-00003.array_record")
     source = make_source(config.Pairs(path=str(tmp_path / "shards")))
@@ -384,7 +378,7 @@ def test_an_array_record_shard_cut_in_half_is_damage_of_its_records(tmp_path):
     assert not any(8 <= number < 16 for batch in found for number in batch["record"])
 
 
-def test_a_damaged_row_group_is_damage_of_its_rows(tmp_path):
+def test_damaged_row_group_damages_its_rows(tmp_path):
     parquet(tmp_path)
     path = tmp_path / "pairs.parquet"
     data = bytearray(path.read_bytes())
@@ -400,16 +394,13 @@ def test_a_damaged_row_group_is_damage_of_its_rows(tmp_path):
     ("make", "message"),
     [
         (lambda f: (f / "a.csv").write_text("image,captions\n0.png,a,b\n"), "none of 1 rows"),
-        (lambda f: (f / "a.csv").write_text(""), "no rows"),
-        (lambda f: (f / "a.csv").write_text("image,captions\n"), "no rows"),
-        (lambda f: (f / "a.jsonl").write_text(""), "no rows"),
         (lambda f: (f / "a.parquet").write_text("PAR1"), "as Parquet"),
         (lambda f: (f / "a.npz").write_text("PK"), "as .npz file"),
         (lambda f: np.savez(f / "a.npz", a=np.zeros(2), b=np.zeros(3)), "one length"),
         (lambda f: np.savez(f / "a.npz", a=np.array([{}])), "plain arrays"),
     ],
 )  # fmt: skip
-def test_files_that_are_damaged_as_a_whole(
+def test_pairs_rejects_completely_damaged_files(
     tmp_path: Path, make: Callable[[Path], Any], message: str
 ):
     make(tmp_path)
@@ -419,12 +410,8 @@ def test_files_that_are_damaged_as_a_whole(
         try_record(make_source(config.Pairs(path=str(path))), FIELDS)
 
 
-def test_a_full_disk_under_the_names_of_damaged_records_is_said_once_and_they_still_count(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_damage_on_full_disk_warns_once_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
     class Full:
-        """damaged.jsonl on a full disk."""
-
         name = "damaged.jsonl"
 
         def exists(self) -> bool:

@@ -51,7 +51,7 @@ def odd(tmp_path):
     }
 
 
-def test_only_regular_files_are_read(odd, tmp_path):
+def test_read_bytes_rejects_irregular_files(odd, tmp_path):
     for what, path in odd.items():
         with pytest.raises(UserError, match=f"is {what}, not a regular file"):
             read_bytes(path)
@@ -64,12 +64,12 @@ def test_only_regular_files_are_read(odd, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["a named pipe", "a socket", "a folder", "a device"])
-def test_an_image_that_is_no_regular_file_is_damage(odd, what):
+def test_load_image_counts_irregular_file_as_damage(odd, what):
     with pytest.raises(Damaged, match=f"line 1: the image .* cannot be read under .* is {what}"):
         load_image(odd[what].name, odd[what].parent, "pairs.jsonl, line 1")
 
 
-def test_an_image_file_that_is_too_large_is_damage_before_it_is_read(tmp_path):
+def test_load_image_rejects_huge_file_unread(tmp_path):
     with (tmp_path / "huge.png").open("wb") as file:
         file.truncate(limits.MOST_FILE + 1)
     with pytest.raises(Damaged, match=r"huge.png .*has 256 MiB\. The limit"):
@@ -79,19 +79,22 @@ def test_an_image_file_that_is_too_large_is_damage_before_it_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["a named pipe", "a socket", "a device"])
-def test_no_table_is_read_from_what_is_no_regular_file(odd, what):
+def test_tables_reject_irregular_files(odd, what):
     path = odd[what]
-    with pytest.raises(UserError, match=f"is {what}"):
-        make_source(config.Pairs(path=str(path)))
-    with pytest.raises(UserError, match=f"is {what}"):
-        make_source(config.Tar(path=str(path)))
-    with pytest.raises(UserError, match=f"is {what}"):
-        open_files.file_table(path)
-
-
-def test_no_other_file_of_a_user_is_a_pipe(odd):
-    pipe = odd["a named pipe"]
     for read in (
+        lambda: make_source(config.Pairs(path=str(path))),
+        lambda: make_source(config.Tar(path=str(path))),
+        lambda: open_files.file_table(path),
+    ):
+        with pytest.raises(UserError, match=f"is {what}"):
+            read()
+
+
+def test_readers_reject_pipes(odd):
+    pipe = odd["a named pipe"]
+    reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
+    for read in (
+        lambda: documents.open_records("documents", str(pipe), reader),
         lambda: read_run(pipe),
         lambda: read_json(pipe),
         lambda: read_names(str(pipe), "config.x"),
@@ -112,7 +115,7 @@ def npz(**arrays) -> bytes:
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.9, 0.99])
-def test_a_truncated_npz_is_named(tmp_path, kept):
+def test_npz_rejects_truncated_file(tmp_path, kept):
     path = tmp_path / "a.npz"
     data = npz(a=np.arange(3000), b=np.arange(3000) % 7)
     path.write_bytes(data[: int(len(data) * kept)])
@@ -126,23 +129,20 @@ HUGE = ["1" + "0" * 400, "1e400", "-1e400"]
 
 
 @pytest.mark.parametrize("text", [*HUGE, "NaN"])
-def test_a_score_that_no_float_holds_is_the_records_damage(text):
+def test_read_labels_rejects_infinite_score(text):
     row = json.loads(f'{{"score": {text}}}')
     with pytest.raises(Damaged, match="here: the score 'score' is"):
         read_labels(row, config.PairLabels(score="score", s_max=5.0), "here")
 
 
 @pytest.mark.parametrize("text", HUGE)
-def test_a_judged_score_that_no_float_holds_is_named_with_its_place(tmp_path, text):
+def test_check_scores_names_infinite_score(tmp_path, text):
     path = tmp_path / "scores.jsonl"
     path.write_text('{"score": 1}\n' + f'{{"score": {text}}}\n')
 
-    def check() -> None:
-        table = open_files.file_table(path)
-        check_scores(scan(table, (), ("score",)).numbers["score"], "score", table.place)
-
+    table = open_files.file_table(path)
     with pytest.raises(UserError, match=r"scores.jsonl, line 2: 'score' is"):
-        check()
+        check_scores(scan(table, (), ("score",)).numbers["score"], "score", table.place)
 
 
 def write_words(path: Path, words: list[str]) -> None:
@@ -151,7 +151,7 @@ def write_words(path: Path, words: list[str]) -> None:
     os.utime(path, (1e9, 1e9))
 
 
-def test_a_tar_that_was_exchanged_for_one_of_the_same_size_and_time_is_read_again(tmp_path):
+def test_tar_with_equal_size_and_time_is_read_again(tmp_path):
     path = tmp_path / "a.tar"
     write_words(path, ["aaaa", "bbb", "cc"])
     assert open_files.file_table(path).row(0)["txt"] == "aaaa"
@@ -162,7 +162,7 @@ def test_a_tar_that_was_exchanged_for_one_of_the_same_size_and_time_is_read_agai
     assert [store.row(index)["txt"] for index in range(3)] == ["xx", "yyy", "zzzz"]
 
 
-def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tmp_path):
+def test_tar_exchanged_after_reading_is_damage(tmp_path):
     path = tmp_path / "a.tar"
     write_words(path, ["aaaa", "bbb", "cc"])
     store = open_store([path], TAR)
@@ -175,24 +175,16 @@ def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tm
         store.row(0)
 
 
-def test_a_tar_whose_names_have_several_dots_is_explained(tmp_path):
+def test_tar_rejects_names_with_several_dots(tmp_path):
     write_words(tmp_path / "a.tar", [f"take (v1.{n}) of all" for n in range(70)])
     with pytest.raises(UserError, match=r"have several dots, such as .take .*rename the files"):
         open_store([tmp_path / "a.tar"], TAR)
 
 
-def test_a_tar_with_odd_keys_and_names_loses_one_sample(tmp_path):
+def test_tar_with_odd_names_loses_one_sample(tmp_path):
     members = [("0.json", b'{"\\ud83d": 1}'), ("1.json", b'{"a": 1}'), ("1.\udce9", b"x")]
     write_tar(tmp_path / "a.tar", members)
     store = open_store([tmp_path / "a.tar"], TAR)
     assert (len(store), store.row(1)["json:a"], store.row(1)["?"]) == (2, 1, b"x")
     with pytest.raises(Damaged, match=r"a\.tar, sample '0': its JSON is not JSON"):
         store.row(0)
-
-
-def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
-    path = tmp_path / "documents.tsv"
-    os.mkfifo(path)
-    reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
-    with pytest.raises(UserError, match="named pipe"):
-        documents.open_records("documents", str(path), reader)

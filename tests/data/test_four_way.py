@@ -16,7 +16,7 @@ QUERIES = [f"query {n}" for n in range(100)]
 DOCUMENTS = [f"document {n}" for n in range(300)]
 
 
-def test_shares_and_what_a_pair_is() -> None:
+def test_draw_has_shares_and_split_of_names_pairs() -> None:
     parts = draw(QUERIES, DOCUMENTS, SplitOptions())
     assert parts.query_trains.sum() == 80
     assert parts.document_trains.sum() == 150
@@ -24,18 +24,15 @@ def test_shares_and_what_a_pair_is() -> None:
     assert parts.query_is_dev[~parts.query_trains].sum() == 4
     rng = np.random.default_rng(0)
     query, document = rng.integers(0, 100, 5000), rng.integers(0, 300, 5000)
+    names = {
+        (True, True): "in_domain", (False, True): "novel_query", (True, False): "novel_document",
+        (False, False): "zero_shot",
+    }  # fmt: skip
     for q, d, split in zip(query, document, split_of(query, document, parts), strict=True):
-        known = parts.query_trains[q], parts.document_trains[d]
-        expected = {
-            (True, True): "in_domain",
-            (False, True): "novel_query",
-            (True, False): "novel_document",
-            (False, False): "zero_shot",
-        }[known]
-        assert SPLITS[split] == expected
+        assert SPLITS[split] == names[parts.query_trains[q], parts.document_trains[d]]
 
 
-def test_the_seed_alone_decides() -> None:
+def test_draw_depends_on_seed_and_keys() -> None:
     first, again, other = (draw(QUERIES, DOCUMENTS, SplitOptions(seed)) for seed in (3, 3, 4))
     for name in ("query_trains", "document_trains", "query_is_dev"):
         one = getattr(first, name)
@@ -51,7 +48,7 @@ def test_the_seed_alone_decides() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_equal_keys_stay_together(seed) -> None:
+def test_draw_keeps_equal_keys_together(seed) -> None:
     brands = [f"brand {n % 7}" for n in range(300)]
     queries = [f"query {n // 3}" for n in range(100)]
     parts = draw(queries, brands, SplitOptions(seed))
@@ -62,7 +59,7 @@ def test_equal_keys_stay_together(seed) -> None:
     assert abs(parts.query_trains.sum() - 80) <= 2  # half a group
 
 
-def test_leaks_are_found() -> None:
+def test_on_both_sides_finds_leaks() -> None:
     trains = np.array([True, False, True, False])
     assert on_both_sides(["b", "b", "a", "a"], trains) == ["a", "b"]
     assert on_both_sides(["b", "c", "b", "a"], trains) == []
@@ -78,6 +75,6 @@ def test_leaks_are_found() -> None:
         ([], DOCUMENTS, {}, "0 queries"),
     ],
 )
-def test_what_cannot_be_split(queries, documents, keys, message) -> None:
+def test_draw_rejects_impossible_shares(queries, documents, keys, message) -> None:
     with pytest.raises(UserError, match=message):
         draw(queries, documents, SplitOptions(**keys))

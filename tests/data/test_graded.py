@@ -1,4 +1,4 @@
-"""Judged pairs: scores, records, the queries and documents behind them, and every mistake named."""
+"""Judged pairs: scores, records, queries, documents, and errors."""
 
 import json
 import pickle
@@ -48,7 +48,6 @@ def folder(tmp_path):
 
 
 def source(folder, pairs=None, **keys):
-    """The source of the three files, or of other pairs."""
     if pairs is not None:
         write(folder / "pairs.jsonl", pairs)
     keys = {
@@ -65,19 +64,12 @@ def pair(query, document, score=1, **more):
 
 
 def judged(found):
-    """The qrels as {(query, document): score}."""
-    return {
-        (found.queries.id(q), found.documents.id(d)): s
-        for q, d, s in zip(
-            found.qrels.query.tolist(),
-            found.qrels.document.tolist(),
-            found.qrels.score.tolist(),
-            strict=True,
-        )
-    }
+    qrels = found.qrels
+    pairs = zip(qrels.query.tolist(), qrels.document.tolist(), qrels.score.tolist(), strict=True)
+    return {(found.queries.id(q), found.documents.id(d)): s for q, d, s in pairs}
 
 
-def test_a_record_has_its_pair_its_query_and_its_document(folder):
+def test_graded_record_has_columns_of_all_sides(folder):
     for found in (source(folder), pickle.loads(pickle.dumps(source(folder)))):
         assert len(found) == 3
         record = found[1]
@@ -100,7 +92,7 @@ def test_a_record_has_its_pair_its_query_and_its_document(folder):
         assert found.place(2).endswith("pairs.jsonl, line 3")
 
 
-def test_queries_are_the_judged_ones_and_documents_are_all(folder):
+def test_graded_reads_judged_queries_and_all_documents(folder):
     found = source(folder)
     assert [found.queries[i]["query_id"] for i in range(2)] == ["q1", "q2"]
     assert len(found.queries) == 2
@@ -115,39 +107,30 @@ def test_queries_are_the_judged_ones_and_documents_are_all(folder):
     assert list(found.captions()) == ["red shoes", "lamp", "shoe", "boot"]
 
 
-def test_texts_and_values_agree_with_records_and_open_no_image(folder):
+def test_graded_values_open_no_image(folder):
     for number in range(5):
         (folder / f"{number}.png").unlink()
     found = source(folder)
-    with pytest.raises(
-        Damaged, match=r"documents.jsonl, line 1: the image .*1.png' cannot be read"
-    ):
+    with pytest.raises(Damaged, match=r"documents.jsonl, line 1: the image .*1.png' cannot be"):
         found[1]
     assert found.texts(1, "title") == ("shoe",)
     assert found.texts(0, "query") == ("lamp",)
-    assert [found.value(2, c) for c in ("note", "score", "query_id", "document.kind")] == [
-        "n2",
-        0.5,
-        "q1",
-        "y",
-    ]
+    values = [found.value(2, c) for c in ("note", "score", "query_id", "document.kind")]
+    assert values == ["n2", 0.5, "q1", "y"]
     with pytest.raises(Damaged, match=r"pairs.jsonl, line 1: 'title' is None"):
         found.texts(0, "title")
     with pytest.raises(Damaged, match=r"documents.jsonl, line 3: 'title' has no text"):
         found.documents.texts(2, "title")
-    with pytest.raises(
-        UserError, match="pairs: pairs have no column 'kind'; they have corpus, doc"
-    ):
+    with pytest.raises(UserError, match="pairs: pairs have no column 'kind'"):
         found.value(0, "kind")
-    with pytest.raises(UserError, match="queries: records have no column 'title'; they have k"):
+    with pytest.raises(UserError, match="queries: records have no column 'title'"):
         found.queries.texts(0, "title")
-    with pytest.raises(IndexError):
-        found[3]
-    with pytest.raises(IndexError):
-        found.documents[-1]
+    for records, index in ((found, 3), (found.documents, -1)):
+        with pytest.raises(IndexError):
+            records[index]
 
 
-def test_documents_of_one_corpus(folder):
+def test_graded_selects_documents(folder):
     found = source(folder, where_documents=("corpus=A",))
     assert [found.documents.id(i) for i in range(len(found.documents))] == ["d1", "d2", "d4"]
     assert judged(found)["q2", "d4"] == 7.0
@@ -157,7 +140,7 @@ def test_documents_of_one_corpus(folder):
         source(folder, where_documents=("corpus=C",))
 
 
-def test_unknown_ones_are_named_or_left_out_with_a_count(folder, capsys):
+def test_graded_rejects_or_skips_unknown_ids(folder, capsys):
     lost = [*PAIRS, pair("q9", "d1"), pair("q1", "d9"), pair("q8", "d8"), pair("q1", None)]
     with pytest.raises(UserError, match=r"1 of 7 pairs have no document_id, the first one in .*7;"):
         source(folder, pairs=lost)
@@ -197,13 +180,13 @@ def test_unknown_ones_are_named_or_left_out_with_a_count(folder, capsys):
         ([pair("q1", "d1")], {"query_key": "id"}, "queries has no column 'id'; it has kind"),
     ],
 )  # fmt: skip
-def test_mistakes_name_the_place_and_the_remedy(folder, pairs, keys, message):
+def test_graded_rejects_bad_pairs(folder, pairs, keys, message):
     with pytest.raises(UserError, match=message):
         source(folder, pairs=pairs, **keys)
 
 
 @pytest.mark.parametrize("side", ["queries", "documents"])
-def test_ids_that_are_missing_or_there_twice_name_both_places(folder, side):
+def test_graded_rejects_missing_and_duplicate_ids(folder, side):
     rows = {"queries": QUERIES, "documents": DOCUMENTS}[side]
     write(folder / f"{side}.jsonl", [*rows, rows[1]])
     which = len(rows) + 1
@@ -215,13 +198,13 @@ def test_ids_that_are_missing_or_there_twice_name_both_places(folder, side):
         source(folder)
 
 
-def test_equal_doubles_count_once(folder, capsys):
+def test_graded_skips_equal_pairs(folder, capsys):
     found = source(folder, pairs=[*PAIRS, PAIRS[1], PAIRS[1]])
     assert len(found) == 3
     assert "2 of 5 pairs are skipped: they repeat an earlier" in capsys.readouterr().err
 
 
-def test_ranks_and_clicks_become_scores(folder):
+def test_graded_converts_ranks_and_clicks(folder):
     ranks = [pair("q1", "d1", 1), pair("q1", "d2", 2), pair("q2", "d1", 100)]
     assert list(judged(source(folder, pairs=ranks, score_from="rank")).values()) == [100, 99, 1]
     clicks = [("q1", "d1", 3), ("q1", "d2", 8), ("q2", "d1", 1), ("q1", "d3", 3), ("q1", "d4", 0)]
@@ -232,7 +215,7 @@ def test_ranks_and_clicks_become_scores(folder):
     assert "1 of 5 pairs are skipped: they have no clicks" in found.notes
 
 
-def test_several_images_are_drawn_in_training_and_the_first_one_is_evaluated(folder):
+def test_graded_samples_images_only_in_training(folder):
     image = source(folder)[0]["image"]
     assert isinstance(image, OneOf)
     assert transforms.evaluation_view(image, 2)[0, 0, 0] == picture(image)[0, 0, 0] == 4
@@ -247,7 +230,7 @@ def test_several_images_are_drawn_in_training_and_the_first_one_is_evaluated(fol
     assert rng.random() == np.random.default_rng(0).random()
 
 
-def test_images_of_another_file_by_their_keys(folder):
+def test_graded_reads_images_by_key(folder):
     pixels = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
     gallery = str(folder / "gallery.npz")
     np.savez(gallery, image_id=np.array(["2.png", "4.png", "1.png"]), images=pixels)
@@ -266,7 +249,7 @@ def test_images_of_another_file_by_their_keys(folder):
         source(folder, images=gallery, image_value="pictures")
 
 
-def test_an_image_column_beside_the_image_keeps_its_value(folder):
+def test_graded_keeps_column_named_image(folder):
     write(folder / "documents.jsonl", [{**d, "file": d["image"]} for d in DOCUMENTS])
     record = source(folder, image="file")[1]
     assert record["document.image"] == "1.png"
@@ -275,7 +258,7 @@ def test_an_image_column_beside_the_image_keeps_its_value(folder):
     assert source(folder, image="")[1]["image"] == "1.png"
 
 
-def test_columns_of_the_pairs_that_a_file_has_too_are_told_apart(folder):
+def test_graded_renames_shared_columns_of_pairs(folder):
     found = source(folder, pairs=[pair("q1", "d1", title="as shown", kind="p", image="i")])
     record = found[0]
     assert (record["title"], record["pair.title"]) == ("shoe", "as shown")
@@ -284,7 +267,7 @@ def test_columns_of_the_pairs_that_a_file_has_too_are_told_apart(folder):
     assert found.value(0, "pair.title") == "as shown"
 
 
-def test_a_look_at_judged_pairs(folder):
+def test_format_qrels_counts_pairs(folder):
     text = "\n".join(format_qrels(source(folder)))
     assert "3 pairs of 2 queries and 4 documents (3 of them judged); 1.5 a query, 1 to 2" in text
     assert "0.5 to 100, median 7" in text

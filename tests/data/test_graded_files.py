@@ -1,4 +1,4 @@
-"""Judged pairs from every kind of file: the same source, and bad files named."""
+"""Judged pairs in files of every form, and errors of bad files."""
 
 import csv
 import io
@@ -34,18 +34,14 @@ def as_csv(folder, delimiter=",", name="pairs.csv"):
     return name
 
 
-def as_tsv(folder):
-    return as_csv(folder, "\t", "pairs.tsv")
+def as_text(name, content):
+    """Returns a writer of a file with some content."""
 
+    def write(folder):
+        (folder / name).write_text(content)
+        return name
 
-def as_text_with_header(folder):
-    return as_csv(folder, "\t", "pairs.txt")
-
-
-def as_jsonl(folder):
-    lines = [json.dumps(dict(zip(NAMES, pair, strict=True))) for pair in PAIRS]
-    (folder / "pairs.jsonl").write_text("\n".join(lines))
-    return "pairs.jsonl"
+    return write
 
 
 def as_parquet(folder):
@@ -55,40 +51,31 @@ def as_parquet(folder):
 
 
 def as_parts(folder):
-    as_jsonl(folder)
-    rows = (folder / "pairs.jsonl").read_text().splitlines()
-    (folder / "part1.jsonl").write_text(rows[0])
-    (folder / "part2.jsonl").write_text("\n".join(rows[1:]))
+    (folder / "part1.jsonl").write_text(LINES[0])
+    (folder / "part2.jsonl").write_text("\n".join(LINES[1:]))
     return "part?.jsonl"
 
 
-def as_ground_truth(folder):
-    found = {}
-    for query, document, score in PAIRS:
-        found.setdefault(query, {})[document] = score
-    (folder / "gt_dev.json").write_text(json.dumps(found))
-    return "gt_dev.json"
-
-
-def as_list(folder):
-    rows = [dict(zip(NAMES, pair, strict=True)) for pair in PAIRS]
-    (folder / "pairs.json").write_text(json.dumps(rows))
-    return "pairs.json"
-
-
-def as_trec(folder):
-    lines = [f"{q} 0   {d} {int(s)}\n" for q, d, s in PAIRS]
-    (folder / "test.qrels").write_text("\n".join(lines) + "\n")  # with empty lines
-    return "test.qrels"
-
-
-def as_bare_tsv(folder):
-    (folder / "qrels.tsv").write_text("".join(f"{q}\t{d}\t{s}\r\n" for q, d, s in PAIRS))
-    return "qrels.tsv"
-
-
-FORMS = [as_csv, as_tsv, as_text_with_header, as_jsonl, as_parquet, as_parts, as_ground_truth,
-         as_list, as_trec, as_bare_tsv]  # fmt: skip
+ROWS = [dict(zip(NAMES, pair, strict=True)) for pair in PAIRS]
+LINES = [json.dumps(row) for row in ROWS]
+TREC = "\n".join(f"{q} 0   {d} {int(s)}\n" for q, d, s in PAIRS) + "\n"  # with empty lines
+FORMS = {
+    "csv": (as_csv, "line 4"),
+    "tsv": (lambda folder: as_csv(folder, "\t", "pairs.tsv"), "line 4"),
+    "text with header": (lambda folder: as_csv(folder, "\t", "pairs.txt"), "line 4"),
+    "jsonl": (as_text("pairs.jsonl", "\n".join(LINES)), "line 3"),
+    "parquet": (as_parquet, "row 3"),
+    "parts": (as_parts, "line 2"),
+    "ground truth": (
+        as_text("gt.json", json.dumps({"q1": {"10": 3.0, "11": 1.0}, "q2": {"12": 2.0}})),
+        "query 'q2'",
+    ),
+    "list": (as_text("pairs.json", json.dumps(ROWS)), "row 3"),
+    "trec": (as_text("test.qrels", TREC), "line 5"),
+    "bare tsv": (
+        as_text("qrels.tsv", "".join(f"{q}\t{d}\t{s}\n" for q, d, s in PAIRS)), "line 3"
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -110,8 +97,9 @@ def graded(folder, path, **keys):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same_pairs(folder, form):
-    found = graded(folder, form(folder))
+def test_graded_reads_pairs_of_every_form(folder, form):
+    write, place = FORMS[form]
+    found = graded(folder, write(folder))
     texts = {"q1": "red shoes", "q2": "lamp"}
     assert [found[i] for i in range(3)] == [
         {
@@ -125,13 +113,7 @@ def test_every_form_gives_the_same_pairs(folder, form):
         for i, (query, document, score) in enumerate(PAIRS)
     ]
     assert list(found.captions()) == ["red shoes", "lamp", "ten", "eleven", "twelve"]
-
-
-@pytest.mark.parametrize("form", [as_csv, as_jsonl, as_parquet, as_trec, as_ground_truth])
-def test_a_pair_is_found_in_its_file(folder, form):
-    place = graded(folder, form(folder)).place(2)
-    where = {as_csv: "line 4", as_jsonl: "line 3", as_parquet: "row 3", as_trec: "line 5"}
-    assert place.endswith(where.get(form, "query 'q2'"))
+    assert found.place(2).endswith(place)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +141,7 @@ def test_a_pair_is_found_in_its_file(folder, form):
         ("a.bin", "", "a.bin is of no known kind"),
     ],
 )
-def test_a_bad_file_of_pairs_is_named(folder, name, text, message):
+def test_graded_rejects_bad_file_of_pairs(folder, name, text, message):
     (folder / name).write_text(text)
     with pytest.raises(UserError, match=message):
         graded(folder, name)
@@ -178,13 +160,13 @@ def test_a_bad_file_of_pairs_is_named(folder, name, text, message):
         ),
     ],
 )
-def test_a_bad_file_of_documents_is_named(folder, rows, message):
+def test_graded_rejects_bad_file_of_documents(folder, rows, message):
     (folder / "corpus_1.json").write_text(rows)
     with pytest.raises(UserError, match=message):
         graded(folder, as_csv(folder))
 
 
-def test_missing_files_say_how_to_get_them(folder):
+def test_graded_names_missing_files(folder):
     with pytest.raises(UserError, match=r"nowhere.csv is not on this machine.*ids of query and"):
         graded(folder, "nowhere.csv")
     with pytest.raises(UserError, match=r"docs.json is not on this machine.*, or run get.sh"):
@@ -213,7 +195,7 @@ def clicks(tmp_path):
     }
 
 
-def test_one_file_of_pairs_alone(clicks):
+def test_graded_reads_one_file(clicks):
     found = make_source(config.Graded(**clicks))
     record = found[1]
     assert picture(record.pop("image"))[0, 0, 0] == 2
@@ -230,7 +212,7 @@ def test_one_file_of_pairs_alone(clicks):
     assert list(found.captions()) == ["red shoes", "lamp", "a shoe", "boot, brown", "lamp"]
 
 
-def test_pairs_with_a_file_of_documents_and_none_of_queries(clicks, tmp_path):
+def test_graded_reads_file_of_documents_without_queries(clicks, tmp_path):
     rows = {f"p{i}": {"title": f"title {i}", "image_local": "1.png"} for i in range(1, 5)}
     (tmp_path / "corpus_1.json").write_text(json.dumps(rows))
     found = make_source(config.Graded(**clicks, documents=str(tmp_path / "corpus_1.json")))
@@ -242,7 +224,7 @@ def test_pairs_with_a_file_of_documents_and_none_of_queries(clicks, tmp_path):
     assert list(found.captions())[2:] == [f"title {i}" for i in range(1, 5)]
 
 
-def test_pairs_with_a_file_of_queries_and_none_of_documents(clicks, tmp_path):
+def test_graded_reads_file_of_queries_without_documents(clicks, tmp_path):
     (tmp_path / "queries.jsonl").write_text(
         '{"query": "lamp", "text": "a lamp"}\n{"query": "red shoes", "text": "shoes in red"}'
     )
@@ -252,7 +234,7 @@ def test_pairs_with_a_file_of_queries_and_none_of_documents(clicks, tmp_path):
     assert list(found.captions()) == ["a lamp", "shoes in red", "a shoe", "boot, brown", "lamp"]
 
 
-def test_columns_are_the_same_at_hand_and_row_by_row(tmp_path, monkeypatch):
+def test_scan_equals_rows_in_every_table(tmp_path, monkeypatch):
     monkeypatch.setattr(columns, "BLOCK", 2)
     rows = [{"a": str(i), "n": i / 2, "t": "x" * i} for i in range(5)]
     (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -279,7 +261,7 @@ def test_columns_are_the_same_at_hand_and_row_by_row(tmp_path, monkeypatch):
         assert (len(chosen), chosen.row(0)["t"]) == (1, "xxx")
 
 
-def test_numbers_are_written_as_whole_ones(tmp_path):
+def test_scan_formats_whole_numbers(tmp_path):
     pq.write_table(pa.table({"id": [1.0, float("nan"), 3.0]}), tmp_path / "r.parquet")
     found = [
         scan(file_table(tmp_path / "r.parquet"), ("id",)),
@@ -288,7 +270,7 @@ def test_numbers_are_written_as_whole_ones(tmp_path):
     assert [each.texts["id"].to_pylist() for each in found] == [["1", None, "3"]] * 2
 
 
-def test_texts_are_numbered_found_and_compared():
+def test_encode_match_and_keys():
     texts = pa.array(["b", "a", "b", "\U0001f600", "é"], columns.TEXT)
     codes, different = encode(texts)
     assert codes.tolist() == [0, 1, 0, 2, 3]
@@ -301,7 +283,7 @@ def test_texts_are_numbered_found_and_compared():
     ]  # fmt: skip
 
 
-def test_lines_of_qrels_may_end_with_a_carriage_return(tmp_path):
+def test_qrels_reader_accepts_carriage_returns(tmp_path):
     path = tmp_path / "a.qrels"
     path.write_bytes(b"q1 0 d1 1\rq2 0 d3 1\r")
     store = open_store([path], qrels_reader(path, ("q", "d", "s")))
@@ -311,7 +293,7 @@ def test_lines_of_qrels_may_end_with_a_carriage_return(tmp_path):
     ]
 
 
-def test_hub_parquet_files_with_images_inside(tmp_path) -> None:
+def test_graded_reads_parquet_with_images(tmp_path) -> None:
     buffer = io.BytesIO()
     Image.new("RGB", (5, 4), (7, 0, 0)).save(buffer, "PNG")
     images = [{"bytes": buffer.getvalue(), "path": None}, None]

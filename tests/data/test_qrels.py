@@ -1,4 +1,4 @@
-"""Qrels as arrays: doubles, ranks, clicks, and what was judged for a query."""
+"""Qrels as arrays: duplicates, ranks, clicks, and the judged documents of queries."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from big_retrieval.errors import UserError
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30))
-def test_ranks_of_clicks_are_one_more_than_those_with_more(pairs):
+def test_ranks_of_clicks_share_ties(pairs):
     query, clicks = (np.array([p[i] for p in pairs], int) for i in (0, 1))
     found = ranks_of_clicks(query, clicks)
     for q, c, rank in zip(query, clicks, found, strict=True):
@@ -20,7 +20,7 @@ def test_ranks_of_clicks_are_one_more_than_those_with_more(pairs):
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=20))
-def test_distinct_keeps_the_first_and_refuses_two_scores(pairs):
+def test_distinct_keeps_first_and_rejects_two_scores(pairs):
     query, document = (np.array([p[i] for p in pairs], np.int32) for i in (0, 1))
     kept, _ = distinct(query, document, np.ones(len(pairs)), str, "refuse")
     assert [pairs[i] for i in np.flatnonzero(kept)] == list(dict.fromkeys(pairs))
@@ -29,7 +29,7 @@ def test_distinct_keeps_the_first_and_refuses_two_scores(pairs):
             distinct(query, document, np.arange(len(pairs)), str, "refuse")
 
 
-def test_qrels_of_some_queries_are_padded_best_first():
+def test_qrels_of_pads_lists_best_first():
     found = Qrels(
         np.array([1, 0, 1, 1], np.int32), np.array([5, 6, 7, 8], np.int32), np.array([2.0, 1, 9, 2])
     )
@@ -41,7 +41,7 @@ def test_qrels_of_some_queries_are_padded_best_first():
     assert found.of(np.array([], int))[0].shape == (0, 0)
 
 
-def test_the_first_of_s_max_ranks_scores_s_max_and_the_last_one_1():
+def test_scores_of_ranks_reach_from_s_max_to_1():
     assert scores_of_ranks(np.array([1.0, 2, 100]), 100, str).tolist() == [100, 99, 1]
     assert scores_of_ranks(np.array([1.0, 5]), 5, str).tolist() == [5, 1]
     with pytest.raises(UserError, match=r"^1: the rank is 6, not from 1 to 5"):
@@ -53,13 +53,12 @@ def test_the_first_of_s_max_ranks_scores_s_max_and_the_last_one_1():
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9)), max_size=20),
     st.sampled_from(["max", "min", "mean", "first"]),
 )
-def test_one_of_several_scores_counts(rows, duplicates):
+def test_distinct_combines_scores(rows, duplicates):
     query, document = (np.array([r[i] for r in rows], np.int32) for i in (0, 1))
     scores = np.array([r[2] for r in rows], np.float64)
     kept, counting = distinct(query, document, scores, str, duplicates)
     groups: dict = {}
     for q, d, score in rows:
         groups.setdefault((q, d), []).append(score)
-    how = {"max": max, "min": min, "mean": np.mean, "first": lambda found: found[0]}[duplicates]
-    wanted = [how(found) for found in groups.values()]
-    np.testing.assert_allclose(counting[kept], wanted)
+    combine = {"max": max, "min": min, "mean": np.mean, "first": lambda x: x[0]}[duplicates]
+    np.testing.assert_allclose(counting[kept], [combine(x) for x in groups.values()])

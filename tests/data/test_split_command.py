@@ -1,4 +1,4 @@
-"""`big-retrieval data split`: what is written is what was there, in four parts."""
+"""`big-retrieval data split`: the written files contain the source, in four splits."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def score(query, document):
 
 @pytest.fixture
 def log(tmp_path):
-    """A click log: a row a pair with everything; query 29 is query 0 in other letters."""
+    """A click log with all columns in one file; query 29 is query 0 in capitals."""
     lines = ["query,product_id,title,image_local,score_linear,position"]
     for q, d in PAIRS:
         text = " QUERY 0" if q == 29 else f"query {q}"
@@ -42,7 +42,7 @@ def log(tmp_path):
 
 @pytest.fixture
 def files(tmp_path):
-    """The same in three files, with columns whose names the split needs."""
+    """The same pairs in three files, with columns named like the columns of the split."""
     pairs = [{"q": q, "d": d, "score": score(q, d), "split": "x"} for q, d in PAIRS]
     queries = [{"qid": q, "text": f"query {q}", "kind": None} for q in range(31)]
     documents = [
@@ -60,19 +60,18 @@ def files(tmp_path):
 
 
 def read_back(summary):
-    """The four sources that split.json describes."""
-    keys = {
-        name: {key: tuple(x) if isinstance(x, list) else x for key, x in read.items()}
-        for name, read in summary["read"].items()
+    """Returns the four sources of split.json."""
+    return {
+        name: Graded(**{k: tuple(x) if isinstance(x, list) else x for k, x in keys.items()}).build()
+        for name, keys in summary["read"].items()
     }
-    return {name: Graded(**each).build() for name, each in keys.items()}
 
 
 def ids(side):
-    return [side.id(index) for index in range(len(side))]
+    return side.ids().to_pylist()
 
 
-def test_a_click_log(log, tmp_path) -> None:
+def test_split_files_divides_click_log(log, tmp_path) -> None:
     out = tmp_path / "out"
     summary = split_files.split_files(log.build(), log, split_files.SplitOptions(seed=1), out)
     sources, seen = read_back(summary), {}
@@ -107,7 +106,7 @@ def rows_of(path):
     return pq.read_table(path).to_pylist()
 
 
-def test_three_files_and_a_group(files, tmp_path) -> None:
+def test_split_files_keeps_groups_together(files, tmp_path) -> None:
     out = tmp_path / "out"
     options = split_files.SplitOptions(group_column="brand", query_share=0.5)
     summary = split_files.split_files(files.build(), files, options, out)
@@ -134,7 +133,7 @@ def test_three_files_and_a_group(files, tmp_path) -> None:
         assert summary["splits"][name]["dev_queries"] <= len(source.queries)
 
 
-def test_clicks_become_scores_once(tmp_path) -> None:
+def test_split_files_converts_clicks_once(tmp_path) -> None:
     lines = ["q,d,clicks", *(f"q{q},d{d},{d}" for q in range(10) for d in range(8))]
     (tmp_path / "clicks.csv").write_text("\n".join(lines))
     config = Graded(
@@ -151,7 +150,7 @@ def test_clicks_become_scores_once(tmp_path) -> None:
     assert summary["skipped"] == ["10 of 80 pairs are skipped: they have no clicks"]
 
 
-def test_a_leak_is_an_error(log, tmp_path, monkeypatch) -> None:
+def test_split_files_rejects_leak(log, tmp_path, monkeypatch) -> None:
     def leaky(queries, documents, options):
         parts = draw(queries, documents, options)
         trains = parts.query_trains.copy()
@@ -166,7 +165,7 @@ def test_a_leak_is_an_error(log, tmp_path, monkeypatch) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_mistakes(log, files, tmp_path) -> None:
+def test_split_files_rejects_bad_options(log, files, tmp_path) -> None:
     for options, message in (
         (split_files.SplitOptions(group_column="colour"), "no column 'colour'"),
         (split_files.SplitOptions(query_share=0.001), "one part is empty"),
@@ -180,7 +179,7 @@ def test_mistakes(log, files, tmp_path) -> None:
     assert not (tmp_path / "out" / "split.json").exists()
 
 
-def test_the_command(log, tmp_path) -> None:
+def test_split_command_writes_and_reports(log, tmp_path) -> None:
     given = [
         f"--data.path={log.path}", "--data.query=query", "--data.document=product_id",
         "--data.score=score_linear", "--data.image=image_local", "--data.text=query,title",

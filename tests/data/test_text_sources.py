@@ -1,4 +1,4 @@
-"""Text retrieval data in their published forms: DPR, MS MARCO triples, BEIR."""
+"""Text retrieval data in published forms: DPR, MS MARCO triples, BEIR."""
 
 import itertools
 import json
@@ -49,33 +49,30 @@ def write(path: Path, *rows: Any) -> str:
 
 
 @pytest.mark.parametrize("form", ["lines", "array", "indented"])
-def test_dpr(tmp_path: Path, form: str) -> None:
+def test_dpr_reads_every_form(tmp_path: Path, form: str) -> None:
     path = tmp_path / ("train.jsonl" if form == "lines" else "train.json")
     if form == "lines":
         write(path, *QUESTIONS)
     else:
         path.write_text(json.dumps(QUESTIONS, indent=4 if form == "indented" else None))
     of = make_source(Dpr(path=str(path)))
-    first, second = of[0], of[1]
-    assert (len(of), first["query"], first["text"], first["title"]) == (
-        2, "who's first", "line end", "T",
-    )  # fmt: skip
-    assert first["answers"] == ("one", "1")
-    assert first["document_id"] == "7"
-    assert [(x["text"], x["pool"]) for x in first["negatives"]] == [
-        ("hard", 0), ("easy 1", 1), ("easy 2", 1),
-    ]  # fmt: skip
+    first, second = of
+    negatives = [passage("H", "hard", pool=0)]
+    negatives += [passage("N", f"easy {n}", pool=1) for n in (1, 2)]
+    assert first == {
+        **{"id": "train-000000", "query": "who's first", "text": "line end", "title": "T"},
+        **{"negatives": negatives, "answers": ("one", "1"), "document_id": "7"},
+    }
     assert (second["title"], second["text"]) == ("", 'a "quoted" \\ one')
     assert (second["answers"], second["negatives"]) == (("two",), [])
     assert list(of.captions())[:4] == ["who's first", "T", "line end", "H"]
-    again = pickle.loads(pickle.dumps(of))
-    assert again[0] == first
+    assert pickle.loads(pickle.dumps(of))[0] == first
     rng = np.random.default_rng(0)
     drawn = draw_negatives(first, NegativeSampling("document", "negatives", 2), "here", rng)
     assert drawn[0].text == "hard"
 
 
-def test_dpr_takes_what_the_configuration_says(tmp_path: Path) -> None:
+def test_dpr_follows_config(tmp_path: Path) -> None:
     path = write(tmp_path / "train.jsonl", *QUESTIONS)
     of = make_source(Dpr(path=path, positive="any", negatives=("negative_ctxs",), normalise=False))
     record = of[0]
@@ -85,7 +82,7 @@ def test_dpr_takes_what_the_configuration_says(tmp_path: Path) -> None:
     assert [x["text"] for x in record["negatives"]] == ["easy 1", "easy 2"]
 
 
-def test_dpr_names_the_passages_that_it_takes(tmp_path: Path) -> None:
+def test_dpr_records_ids_of_passages(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {
             "question": "q",
@@ -99,7 +96,7 @@ def test_dpr_names_the_passages_that_it_takes(tmp_path: Path) -> None:
     assert [every[index].get("document_id") for index in range(3)] == [("2",), ("3", None), None]
 
 
-def test_a_drawn_document_brings_its_own_id(tmp_path: Path) -> None:
+def test_sampled_positive_keeps_its_id(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(4)]
     write(tmp_path / "all.tsv", *(f"{n}\t{text}\n" for n, text in enumerate(texts)), "4\t \n")
     write(tmp_path / "queries.tsv", "0\tq\n")
@@ -142,7 +139,7 @@ def test_a_drawn_document_brings_its_own_id(tmp_path: Path) -> None:
         ("not json\n", "not JSON"),
     ],
 )
-def test_lines_that_are_wrong_are_named(tmp_path: Path, row: Any, words: str) -> None:
+def test_dpr_names_damaged_lines(tmp_path: Path, row: Any, words: str) -> None:
     of = make_source(Dpr(path=write(tmp_path / "train.jsonl", QUESTIONS[0], row)))
     with pytest.raises(Damaged) as problem:
         of[1]
@@ -150,7 +147,7 @@ def test_lines_that_are_wrong_are_named(tmp_path: Path, row: Any, words: str) ->
     assert "train.jsonl, line 2" in str(problem.value)
 
 
-def test_triples_of_texts(tmp_path: Path) -> None:
+def test_triples_reads_texts(tmp_path: Path) -> None:
     lines = ("what is a\tright one\twrong one\n", "b\tr\tw\n", "only\ttwo\n", "\n")
     of = make_source(Triples(path=write(tmp_path / "triples.tsv", *lines)))
     record = {"query": "what is a", "text": "right one", "title": ""}
@@ -163,26 +160,22 @@ def test_triples_of_texts(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(of))[1] == of[1]
 
 
-def test_triples_of_ids(tmp_path: Path) -> None:
+def test_triples_reads_ids(tmp_path: Path) -> None:
     write(tmp_path / "queries.tsv", "10\tfirst query\n", "2\tsecond query\n")
     write(tmp_path / "collection.tsv", "5\tfive\n", "7\tseven\n", '100\t"hundred"\n')
     write(tmp_path / "ids.tsv", "2\t5\t7\n", "10\t100\t5\n", "10\t100\t6\n")
     paths = {name: str(tmp_path / f"{name}.tsv") for name in ("queries", "collection")}
-    of = make_source(
-        Triples(
-            path=str(tmp_path / "ids.tsv"), queries=paths["queries"], documents=paths["collection"]
-        )
-    )
-    assert [of[0][x] for x in ("query", "text", "query_id", "document_id")] == [
-        "second query", "five", "2", "5",
-    ]  # fmt: skip
+    tables: Any = {"queries": paths["queries"], "documents": paths["collection"]}
+    of = make_source(Triples(path=str(tmp_path / "ids.tsv"), **tables))
+    values = [of[0][x] for x in ("query", "text", "query_id", "document_id")]
+    assert values == ["second query", "five", "2", "5"]
     assert of[1]["text"] == '"hundred"'
     assert of[1]["negatives"] == [{"title": "", "text": "five"}]
     with pytest.raises(Damaged, match=r"ids.tsv, line 3: '6' is not in collection"):
         of[2]
 
 
-def test_triples_as_json_with_lists(tmp_path: Path) -> None:
+def test_triples_reads_json_with_lists(tmp_path: Path) -> None:
     rows = [
         {"query": "q", "pos": ["a", "b"], "neg": ["c", "a", {"title": "T", "text": "d"}]},
         {"qid": 4, "pos": ["x"], "neg": {"bm25": ["y", "z"], "dense": ["z"]}},
@@ -200,21 +193,13 @@ def test_triples_as_json_with_lists(tmp_path: Path) -> None:
     )
     assert (by_id[0]["query"], by_id[0]["title"]) == ("four", "X")
     assert [x["text"] for x in by_id[0]["negatives"]] == ["text y", "text z"]
-
-
-def test_triples_with_lists_of_documents_by_name(tmp_path: Path) -> None:
     lists = {"bm25": [{"text": "a"}, {"title": "T", "text": "a"}], "dense": [{"text": "a"}, "b"]}
-    of = make_source(
-        Triples(path=write(tmp_path / "a.jsonl", {"query": "q", "pos": "p", "neg": lists}))
-    )
-    assert [(x["title"], x["text"]) for x in of[0]["negatives"]] == [
-        ("", "a"),
-        ("T", "a"),
-        ("", "b"),
-    ]
+    row = {"query": "q", "pos": "p", "neg": lists}
+    of = make_source(Triples(path=write(tmp_path / "c.jsonl", row)))
+    assert of[0]["negatives"] == [passage("", "a"), passage("T", "a"), passage("", "b")]
 
 
-def test_triples_read_the_lists_that_the_config_names(tmp_path: Path) -> None:
+def test_triples_selects_lists(tmp_path: Path) -> None:
     rows = [
         {"query": "q", "pos": "p", "neg": {"bm25": ["a", "b"], "dense": ["c"], "other": ["d"]}},
         {"query": "q", "pos": "p", "neg": {"dense": ["c"]}},
@@ -233,7 +218,7 @@ def test_triples_read_the_lists_that_the_config_names(tmp_path: Path) -> None:
         make_source(Triples(path=path, lists=("bm26",)))
 
 
-def test_triples_by_query_have_each_query_once(tmp_path: Path) -> None:
+def test_triples_groups_by_query(tmp_path: Path) -> None:
     lines = ["2\t5\t7\n", "10\t100\t5\n", "2\t5\t8\n", "2\t6\t9\n", "10\t100\t5\n", "2\t5\t100\n"]
     write(tmp_path / "queries.tsv", "10\tfirst query\n", "2\tsecond query\n")
     write(tmp_path / "all.tsv", *(f"{n}\tpassage {n}\n" for n in (5, 6, 7, 8, 9, 100)))
@@ -258,14 +243,14 @@ def test_triples_by_query_have_each_query_once(tmp_path: Path) -> None:
         make_source(Triples(path=write(tmp_path / "a.jsonl", {"query": "q"}), by_query=1))
 
 
-def test_passages_of_wikipedia_have_a_header_and_quotes(tmp_path: Path) -> None:
+def test_collection_reads_header_and_quotes(tmp_path: Path) -> None:
     lines = "id\ttext\ttitle\n", '1\t"say ""hi"" now"\tGreeting\n', "2\tb\tB\n"
     passages = Collection(write(tmp_path / "psgs.tsv", *lines))
     assert passages.find("1", "here") == {"text": 'say "hi" now', "title": "Greeting"}
     assert passages.table.place(0).endswith("psgs.tsv, line 2")
 
 
-def test_header_of_triples_is_not_a_record(tmp_path: Path) -> None:
+def test_triples_skips_header(tmp_path: Path) -> None:
     lines = "qid\tpositive\tnegative\n", "q\tr\tw\n", "q\tr\tv\n"
     path = write(tmp_path / "triples.tsv", *lines)
     of = make_source(Triples(path=path))
@@ -276,14 +261,11 @@ def test_header_of_triples_is_not_a_record(tmp_path: Path) -> None:
     assert len(make_source(Triples(path=path, by_query=2))) == 1  # blanks make no other query
 
 
-def test_collection_with_a_damaged_line_and_blanks_around_ids(tmp_path: Path) -> None:
+def test_collection_skips_damaged_line_and_strips_ids(tmp_path: Path) -> None:
     lines = "1 \tone\n", "no tab\n", " 2\ttwo\n"
     found = Collection(write(tmp_path / "c.tsv", *lines))
-    assert (len(found), found.find("2", "here")["text"], found.find(" 1", "here")["text"]) == (
-        2,
-        "two",
-        "one",
-    )
+    assert len(found) == 2
+    assert [found.find(key, "here")["text"] for key in ("2", " 1")] == ["two", "one"]
     with pytest.raises(Damaged, match="'no tab' is not in c"):
         found.find("no tab", "here")
 
@@ -296,7 +278,7 @@ def folder(root: Path, relevance: str) -> str:
     return str(root)
 
 
-def test_beir(tmp_path: Path) -> None:
+def test_beir_reads_folder(tmp_path: Path) -> None:
     path = folder(tmp_path, "q0\td1\t2\nq0\td0\t-1\nq2\td4\t0\nq2\td3\t1\n")
     of: Any = make_source(Beir(path=path))
     assert isinstance(of, GradedPairs)
@@ -307,17 +289,16 @@ def test_beir(tmp_path: Path) -> None:
     assert of.queries.texts(1, "query") == ("query 2",)
     assert of.documents[4]["text"] == "text 4"
     assert "T1" in of.captions()
-    (tmp_path / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": f"d{i}", "text": "x"}) + "\n" for i in range(5))
-    )
-    assert len(make_source(Beir(path=path))) == 4
-    folder(tmp_path, "q0\td1\t2\nq0\td0\t-1\nq2\td4\t0\nq2\td3\t1\n")
     train: Any = make_source(Beir(path=path, min_relevance=1))
     assert [train[i]["document_id"] for i in range(len(train))] == ["d1", "d3"]
     assert any("score below 1" in note for note in train.notes)
+    with pytest.raises(UserError, match=r"qrels/dev.tsv is not on this machine.*corpus.jsonl"):
+        make_source(Beir(path=path, split="dev"))
+    write(tmp_path / "corpus.jsonl", *({"_id": f"d{i}", "text": "x"} for i in range(5)))
+    assert len(make_source(Beir(path=path))) == 4
 
 
-def test_beir_without_a_header_and_with_two_grades_of_a_pair(tmp_path: Path) -> None:
+def test_beir_merges_duplicates_and_reads_trec(tmp_path: Path) -> None:
     path = folder(tmp_path, "q0\td1\t2\nq0\td1\t3\nq1\td0\t1\nq0\td1\t1\n")
     with pytest.raises(UserError, match=r"set `duplicates` of the data to 'max'"):
         make_source(Beir(path=path))
@@ -330,19 +311,14 @@ def test_beir_without_a_header_and_with_two_grades_of_a_pair(tmp_path: Path) -> 
     assert (of[0]["query_id"], of[0]["document_id"]) == ("q0", "d1")
 
 
-def test_beir_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"qrels/dev.tsv is not on this machine.*corpus.jsonl"):
-        make_source(Beir(path=folder(tmp_path, "q0\td1\t2\n"), split="dev"))
-
-
-def test_of_several_ranks_the_better_one_counts(tmp_path: Path) -> None:
+def test_graded_keeps_better_rank(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", "q\td\tr\n", "a\tx\t3\n", "a\tx\t1\n")
     keys = {"path": path, "query": "q", "document": "d", "score": "r", "text": ("q",)}
     of: Any = make_source(Graded(**keys, score_from="rank", s_max=10, duplicates="max"))
     assert of.qrels.score.tolist() == [10]
 
 
-def test_renamed_columns(tmp_path: Path) -> None:
+def test_graded_renames_columns(tmp_path: Path) -> None:
     pairs = write(tmp_path / "pairs.tsv", "query_id\tdocument_id\tscore\n", "a\tx\t3\n")
     queries = write(tmp_path / "queries.jsonl", {"query_id": "a", "text": "words"})
     keys = {"path": pairs, "queries": queries, "text": ("query",)}
@@ -359,12 +335,11 @@ def texts(source: Any, **changes: Any) -> configs.Config:
     return tiny(**{**found, "data": recipe.entry(source), **changes})
 
 
-def test_configurations_of_text_data() -> None:
+def test_checks_accept_text_data() -> None:
     for source in (Dpr(path="a"), Triples(path="a"), Beir(path="a", min_relevance=1)):
         check(texts(source))
-    check(texts(Dpr(path="a"), negatives__count=2))
     beir = recipe.entry(configs.Ranking(), data=Beir(path="a"))
-    check(texts(Dpr(path="a"), evals={"beir": beir}))
+    check(texts(Dpr(path="a"), evals={"beir": beir}, negatives__count=2))
 
 
 @pytest.mark.parametrize(
@@ -384,13 +359,13 @@ def test_configurations_of_text_data() -> None:
         (Dpr(path="a"), {"fields__document__column": "answer"}, "column is 'answer'"),
     ],
 )
-def test_configurations_that_cannot_be(source: Any, changes: dict[str, Any], words: str) -> None:
+def test_checks_reject_text_data(source: Any, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as problem:
         check(texts(source, **changes))
     assert words in str(problem.value)
 
 
-def test_runlocal_has_negatives_too() -> None:
+def test_runlocal_keeps_negatives() -> None:
     from tests.helpers import raw_config
 
     found = lexical_texts()

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,12 +21,10 @@ from tests.own_data.files import (
     json_lines,
     pictures,
     pixels,
-    png,
     question,
     records,
     run,
     table,
-    tar_of,
 )
 
 TRAIN, OTHER = range(40), range(500, 515)  # numbers of the pictures of two splits
@@ -41,52 +38,18 @@ def with_five(numbers: Sequence[int]) -> list[tuple[bytes, tuple[str, ...]]]:
     return sorted((pixels(number).tobytes(), five(number)) for number in numbers)
 
 
-@pytest.mark.parametrize(
-    "form", ["pictures", "elsewhere", "json", "csv", "jsonl", "parquet", "tars", "npz"]
-)
-def test_every_form_gives_the_same_records(form: str) -> None:
-    folder, numbers = Path("data"), range(40)
-    folder.mkdir()
-    if form in ("pictures", "elsewhere", "json"):
-        pictures("data", numbers, "a/größe {}.png" if form == "pictures" else "images/b/{}.png")
-        for n in numbers:
-            text = {"pictures": f"a/größe {n}.txt", "json": f"images/b/{n}.json"}.get(
-                form, f"texts/b/{n}.txt"
-            )
-            (folder / text).parent.mkdir(parents=True, exist_ok=True)
-            (folder / text).write_text(
-                json.dumps({"caption": caption(n)}) if form == "json" else f"{caption(n)}\n\n"
-            )
-    elif form == "csv":
-        pictures("data", numbers)
-        rows = [(n, f"{n}.png", caption(n)) for n in numbers]
-        table("data/t.csv", ["2023", "file", "title"], rows)
-    elif form == "jsonl":
-        pictures("data", numbers)
-        rows = [{"image_path": f"{n}.png", "captions": [caption(n)]} for n in numbers]
-        json_lines("data/t.jsonl", rows)
-    elif form == "parquet":
-        for part in (0, 1):
-            rows = [
-                {"image": {"bytes": png(n), "path": ""}, "text": caption(n)}
-                for n in numbers[part::2]
-            ]
-            pq.write_table(pa.Table.from_pylist(rows), f"data/train-{part}.parquet")
-    elif form == "tars":
-        for part in (0, 1):
-            samples = {n: {"txt": caption(n).encode()} for n in numbers[part::2]}
-            tar_of(f"data/{part}.tar", samples)
-    else:
-        texts = np.array([caption(n) for n in numbers])
-        np.savez(folder / "t.npz", pictures=np.stack([pixels(n) for n in numbers]), caption=texts)
+def test_find_reads_captions_of_json_files() -> None:
+    pictures("data", TRAIN, "größe {}.png")
+    for n in TRAIN:
+        Path(f"data/größe {n}.json").write_text(json.dumps({"caption": caption(n)}))
     config = run()
-    assert all_records(config) == expected(numbers)
+    assert all_records(config) == expected(TRAIN)
     assert len(records(config.evals["validation"].data)) == 4
     assert (config.evals["validation"].type, config.dtype) == ("retrieval", "float32")
 
 
 @pytest.mark.parametrize("form", ["tables", "pictures"])
-def test_test_files_are_evaluated_at_the_end(form: str) -> None:
+def test_find_evaluates_test_files_at_the_end(form: str) -> None:
     for name, numbers in (("train", TRAIN), ("test", OTHER)):
         pictures(f"data/{name}", numbers)
         rows = [(f"{n}.png", caption(n)) for n in numbers]
@@ -102,7 +65,7 @@ def test_test_files_are_evaluated_at_the_end(form: str) -> None:
     assert (config.evals["test"].every, config.evals["validation"].every) == (0, None)
 
 
-def test_a_column_names_the_split(said: list[str]) -> None:
+def test_find_divides_by_column(said: list[str]) -> None:
     words = ["train"] * 40 + ["val"] * 15 + ["extra"] * 5
     pictures("data", [*TRAIN, *OTHER, *range(5)])
     numbers = [*TRAIN, *OTHER, *range(5)]
@@ -115,7 +78,7 @@ def test_a_column_names_the_split(said: list[str]) -> None:
     assert "5 records left out: their 'split' is not a known split" in said
 
 
-def test_a_folder_of_trains_is_no_split() -> None:
+def test_find_takes_only_all_folders_as_splits() -> None:
     for kind, numbers in (("train", range(15)), ("car", range(15, 30))):
         pictures(f"data/{kind}", numbers)
         for n in numbers:
@@ -123,25 +86,14 @@ def test_a_folder_of_trains_is_no_split() -> None:
     assert all_records(run()) == expected(range(30))
 
 
-def test_files_of_other_splits_without_one_for_training_are_refused() -> None:
+def test_find_rejects_splits_without_training() -> None:
     for name in ("val", "test"):
         table(f"data/{name}.csv", ["question", "answer"], [("a", "b")])
     with pytest.raises(UserError, match=r"no file is for training. Call it train"):
         run()
 
 
-@pytest.mark.parametrize("data", ["data", "data/*/*.csv"])
-def test_tables_in_several_folders_have_images_of_their_own(data: str) -> None:
-    """Files of one name are next to each table; each caption stays with its image."""
-    for kind, numbers in (("cats", range(20)), ("dogs", range(20, 40))):
-        for index, number in enumerate(numbers):
-            pictures(f"data/{kind}", [number], f"{index}.png")
-        rows = [(f"{index}.png", caption(number)) for index, number in enumerate(numbers)]
-        table(f"data/{kind}/metadata.csv", ["file_name", "text"], rows)
-    assert all_records(run(data)) == expected(range(40))
-
-
-def test_a_table_may_have_the_name_of_a_picture() -> None:
+def test_find_reads_table_named_like_picture() -> None:
     pictures("data/img", range(40))
     pictures("data", [99], "products.png")
     rows = [(f"img/{n}.png", caption(n)) for n in range(40)]
@@ -149,7 +101,7 @@ def test_a_table_may_have_the_name_of_a_picture() -> None:
     assert all_records(run()) == expected(range(40))
 
 
-def test_coco_takes_captions_and_leaves_the_other_annotations() -> None:
+def test_find_reads_coco_captions() -> None:
     for split, numbers in (("train", TRAIN), ("val", OTHER)):
         pictures(f"data/{split}2017", numbers, "{:012}.png")
         images = [{"id": n, "file_name": f"{n:012}.png", "license": 1} for n in numbers]
@@ -166,31 +118,6 @@ def test_coco_takes_captions_and_leaves_the_other_annotations() -> None:
     one = "data/annotations/captions_train2017.json"
     for number, images in enumerate(("elsewhere", "elsewhere/train2017")):
         assert all_records(run(one, workdir=f"run{number}", images=images)) == with_five(TRAIN)
-
-
-def test_karpathys_splits() -> None:
-    pictures("data/flickr30k-images", range(50))
-    split = dict.fromkeys(range(50), "train") | dict.fromkeys(range(30, 40), "restval")
-    split |= dict.fromkeys(range(40, 45), "val") | dict.fromkeys(range(45, 50), "test")
-    rows = [
-        {"filename": f"{n}.png", "split": split[n], "sentences": [{"raw": x} for x in five(n)]}
-        for n in range(50)
-    ]
-    json_lines("data/dataset.json", [{"images": rows, "dataset": "flickr30k"}])
-    config = run()
-    assert sorted(records(config.data)) == with_five(TRAIN)
-    assert sorted(records(config.evals["validation"].data)) == with_five(range(40, 45))
-    assert sorted(records(config.evals["test"].data)) == with_five(range(45, 50))
-
-
-def test_five_rows_of_an_image_are_one_record(said: list[str]) -> None:
-    """Flickr30k as published: bars between the cells."""
-    pictures("data/Images", TRAIN)
-    lines = [f"{n}.png| {at}| {x}" for n in TRAIN for at, x in enumerate(five(n))]
-    text = "\n".join(["image_name| comment_number| comment", *lines])
-    Path("data/results.csv").write_text(text)
-    assert all_records(run(images="data/Images")) == with_five(TRAIN)
-    assert "180 rows for train have 36 different images" in " ".join(said)
 
 
 def beir_folder(splits: dict[str, range], form: str = "beir") -> None:
@@ -216,9 +143,7 @@ def beir_folder(splits: dict[str, range], form: str = "beir") -> None:
 
 @pytest.mark.parametrize("form", ["beir", "marco"])
 @pytest.mark.parametrize("most", [5_000, 30])
-def test_queries_documents_and_judgments(
-    form: str, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beir_task_limits_documents(form: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(beir.RANKED, True, most)
     beir_folder({"train": range(40), "dev": range(40, 50)}, form)
     config: Any = run()
@@ -235,7 +160,7 @@ def test_queries_documents_and_judgments(
 
 
 @pytest.mark.parametrize("line", ["60", "60\ta\tb"])
-def test_line_of_a_collection_without_one_tab_is_named(line: str) -> None:
+def test_beir_task_names_bad_line_of_collection(line: str) -> None:
     beir_folder({"train": range(40)}, "marco")
     with Path("data/collection.tsv").open("a") as file:
         file.write(line)
@@ -245,7 +170,7 @@ def test_line_of_a_collection_without_one_tab_is_named(line: str) -> None:
         run()
 
 
-def test_one_file_of_judgments_is_divided_by_queries() -> None:
+def test_beir_task_divides_one_file_by_queries() -> None:
     beir_folder({"test": range(40)})
     config = run()
     parts: list[Any] = [make_source(x) for x in (config.data, config.evals["validation"].data)]
@@ -261,7 +186,7 @@ def test_one_file_of_judgments_is_divided_by_queries() -> None:
         run(workdir="other")
 
 
-def test_img2datasets_files() -> None:
+def test_find_reads_img2dataset_folder() -> None:
     for n in TRAIN:
         pictures("data/00000", [n], "{:09}.png")
         Path(f"data/00000/{n:09}.txt").write_text(caption(n))
@@ -292,7 +217,7 @@ def test_img2datasets_files() -> None:
         ("Flickr8k.token.txt", "a.png#0\ta cat\n", ["call it .csv or .tsv"]),
     ],
 )  # fmt: skip
-def test_what_is_refused_with_what_to_do(name: str, content: str, words: Sequence[str]) -> None:
+def test_find_rejects_unknown_forms(name: str, content: str, words: Sequence[str]) -> None:
     Path("data").mkdir()
     Path("data", name).write_text(content)
     for given in ("data", f"data/{name}"):
@@ -301,7 +226,7 @@ def test_what_is_refused_with_what_to_do(name: str, content: str, words: Sequenc
         assert all(word in str(problem.value) for word in words), problem.value
 
 
-def test_folders_that_hold_too_little() -> None:
+def test_find_rejects_folders_with_little_data() -> None:
     def fails(words: str, data: str = "data") -> None:
         with pytest.raises(UserError, match=words):
             run(data)
@@ -318,7 +243,7 @@ def test_folders_that_hold_too_little() -> None:
 
 @pytest.mark.parametrize("name", ["br[1]", "mein Ordner [größe] (1)", "cab {1..3}", "Shirts, blue"])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_names_that_look_like_patterns(name: str, parts: int) -> None:
+def test_find_reads_names_like_patterns(name: str, parts: int) -> None:
     rows = [{"question": f"{caption(n)}?", "answer": caption(n)} for n in range(40)]
     for part in range(parts):
         json_lines(f"{name}/part-{part}.jsonl", rows[part::parts])
@@ -329,7 +254,7 @@ def test_names_that_look_like_patterns(name: str, parts: int) -> None:
     assert files == [Path(name, "part-0.jsonl")] * 2
 
 
-def test_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_find_expands_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     json_lines("my data/a.jsonl", [{"anchor": question(n), "positive": answer(n)} for n in TRAIN])
     assert len(make_source(run("~/my data/*.jsonl").data)) == 36

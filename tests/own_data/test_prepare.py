@@ -25,7 +25,6 @@ from tests.own_data.files import (
     expected,
     json_lines,
     pictures,
-    pixels,
     png,
     question,
     records,
@@ -46,7 +45,7 @@ def pairs(columns: Sequence[str], count: int = 30) -> None:
     table("data/t.csv", columns, rows)
 
 
-def test_questions_and_answers_share_an_encoder(said: list[str]) -> None:
+def test_prepare_shares_encoder_of_questions_and_answers(said: list[str]) -> None:
     table("data.csv", ["id", "question", "answer"], [(n, question(n), answer(n)) for n in TRAIN])
     config = run("data.csv")
     columns = {name: (each.side, each.column, each.tower) for name, each in config.fields.items()}
@@ -72,7 +71,7 @@ def test_questions_and_answers_share_an_encoder(said: list[str]) -> None:
         (lambda n: {"question": question(n), "answer": answer(n), "url": f"x.org/{n}"}, ""),
     ],
 )
-def test_pairs_of_sentence_transformers(row: Any, negative: str) -> None:
+def test_prepare_reads_pairs_of_sentence_transformers(row: Any, negative: str) -> None:
     json_lines("data.jsonl", [row(n) for n in TRAIN])
     config = run("data.jsonl")
     query, document = (config.fields[name].column for name in ("query", "answer"))
@@ -88,7 +87,7 @@ def test_pairs_of_sentence_transformers(row: Any, negative: str) -> None:
     )
 
 
-def test_columns_that_may_judge_pairs_need_a_flag() -> None:
+def test_prepare_rejects_columns_that_may_judge_pairs() -> None:
     rows = [(question(n), answer(n), n % 2) for n in TRAIN]
     table("data.csv", ["question", "answer", "is_duplicate"], rows)
     with pytest.raises(UserError, match=r"--score=is_duplicate weighs .* --score= \(empty\) takes"):
@@ -101,7 +100,7 @@ def test_columns_that_may_judge_pairs_need_a_flag() -> None:
 
 
 @pytest.mark.parametrize("with_test", [False, True])
-def test_clicks_are_split_by_queries(with_test: bool) -> None:
+def test_prepare_splits_clicks_by_queries(with_test: bool) -> None:
     rows = [
         (f"{WORDS[n % 13]} {WORDS[n // 3 % 13]}", f"p{n % 50}", caption(n % 50), n % 17 + 1)
         for n in range(400)
@@ -124,7 +123,7 @@ def test_clicks_are_split_by_queries(with_test: bool) -> None:
         assert run(workdir="other", score="").data.type == "pairs"
 
 
-def test_broken_images_and_rows_without_text_are_left_out(said: list[str]) -> None:
+def test_prepare_drops_unusable_records(said: list[str]) -> None:
     pictures("data", TRAIN)
     for n in TRAIN:
         Path(f"data/{n}.txt").write_text(caption(n) if n > 2 else "\n")
@@ -138,7 +137,7 @@ def test_broken_images_and_rows_without_text_are_left_out(said: list[str]) -> No
     assert config.loader.max_damaged > 0.01  # number 5, which opens but cannot be decoded
 
 
-def test_records_that_share_an_image_or_a_text_stay_together() -> None:
+def test_split_keeps_copies_together() -> None:
     """Files 1, 4, 7 ... are copies of 0, 3, 6 ..."""
     pictures("data", range(60))
     for n in range(0, 60, 3):
@@ -153,7 +152,7 @@ def test_records_that_share_an_image_or_a_text_stay_together() -> None:
     assert not {x for _, x in train} & {x for _, x in held}
 
 
-def test_split_does_not_depend_on_the_order_of_rows() -> None:
+def test_split_ignores_order_of_rows() -> None:
     rows = [(question(n), answer(n)) for n in range(60)]
     held = []
     for name, ordered in (("a", rows), ("b", rows[::-1])):
@@ -163,14 +162,14 @@ def test_split_does_not_depend_on_the_order_of_rows() -> None:
     assert held[0] == held[1]
 
 
-def test_classes_as_captions_are_on_both_sides(said: list[str]) -> None:
+def test_split_puts_repeated_texts_on_both_sides(said: list[str]) -> None:
     pictures("data", range(60))
     table("data/t.csv", ["file", "label"], [(f"{n}.png", WORDS[n % 4]) for n in range(60)])
     assert len(all_records(run())) == 60
     assert any("4 distinct texts in 60 records" in line for line in said)
 
 
-def test_copies_in_splits_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prepare_warns_of_copies_in_splits(capsys: pytest.CaptureFixture[str]) -> None:
     for split, numbers in (("train", range(30)), ("val", range(27, 45))):
         rows = [(question(n), answer(n)) for n in numbers]
         table(f"data/{split}.csv", ["question", "answer"], rows)
@@ -189,14 +188,14 @@ def test_copies_in_splits_are_reported(capsys: pytest.CaptureFixture[str]) -> No
         (("file", "caption"), {"image": ""}, ["no column is the query"]),
     ],
 )  # fmt: skip
-def test_unclear_columns_are_listed_with_the_flag(columns: Any, flags: Any, words: Any) -> None:
+def test_prepare_rejects_unclear_columns(columns: Any, flags: Any, words: Any) -> None:
     pairs(columns)
     with pytest.raises(UserError) as problem:
         run(**flags)
     assert all(word in str(problem.value) for word in words), problem.value
 
 
-def test_the_first_of_several_columns_counts(said: list[str]) -> None:
+def test_prepare_prefers_first_known_name(said: list[str]) -> None:
     pairs(("file", "img", "negative_caption", "caption"))
     assert run().data.image == "img"  # type: ignore[attr-defined]
     assert "column 'img' is the image (by its name; --image chooses another: file)" in said
@@ -204,7 +203,7 @@ def test_the_first_of_several_columns_counts(said: list[str]) -> None:
     assert run(workdir="other", image="file").data.image == "file"  # type: ignore[attr-defined]
 
 
-def test_images_start_from_the_folder_of_the_flag() -> None:
+def test_prepare_reads_images_of_flag() -> None:
     pictures("pictures/deep", TRAIN)
     table("t.csv", ["file", "caption"], [(f"deep/{n}.png", caption(n)) for n in TRAIN])
     assert all_records(run("t.csv", images="pictures")) == expected(TRAIN)
@@ -213,7 +212,7 @@ def test_images_start_from_the_folder_of_the_flag() -> None:
         run(images="data", text="name")
 
 
-def test_texts_that_are_cut_and_few_records_are_reported(said: list[str]) -> None:
+def test_prepare_warns_of_cut_texts_and_few_records(said: list[str]) -> None:
     long = " ".join(["word"] * 200)
     rows = [(f"{caption(n)}?", f"{long} {n}") for n in range(30)]
     table("data.csv", ["question", "answer"], rows)
@@ -227,7 +226,7 @@ def test_texts_that_are_cut_and_few_records_are_reported(said: list[str]) -> Non
 
 
 @pytest.mark.parametrize("write", [json.dumps, str])
-def test_lists_written_into_cells_are_reported(write: Any, said: list[str]) -> None:
+def test_prepare_warns_of_lists_in_cells(write: Any, said: list[str]) -> None:
     pictures("data", TRAIN)
     rows = [(f"{n}.png", write([caption(n), f"another {n}"])) for n in TRAIN]
     table("data/t.csv", ["file", "captions"], rows)
@@ -235,13 +234,13 @@ def test_lists_written_into_cells_are_reported(write: Any, said: list[str]) -> N
     assert any("for train are lists in brackets" in line for line in said)
 
 
-def test_steps_of_the_command_line_are_logged(said: list[str]) -> None:
+def test_prepare_logs_changed_keys(said: list[str]) -> None:
     table("a.csv", ["question", "answer"], [(question(n), answer(n)) for n in TRAIN])
     prepare(TrainingRequest("a.csv", DataFlags()), Path("run"), ["--config.total_steps=20"])
     assert any("records, before --config.total_steps=20" in line for line in said)
 
 
-def test_a_run_that_began_keeps_its_config(said: list[str], monkeypatch: Any) -> None:
+def test_prepare_keeps_config_of_started_run(said: list[str], monkeypatch: Any) -> None:
     table("deep/data.csv", ["question", "answer"], [(question(n), answer(n)) for n in TRAIN])
     run("deep/data.csv")
     Path("run/checkpoints").mkdir()
@@ -260,7 +259,7 @@ def test_a_run_that_began_keeps_its_config(said: list[str], monkeypatch: Any) ->
         run("data.csv", workdir=str(place / "run"), query="answer", document="question")
 
 
-def test_flags_that_do_not_go_together() -> None:
+def test_train_rejects_contradicting_flags() -> None:
     for args, words in (
         (["--image=file", "--config=quickstart:runlocal"], "--image needs --data"),
         (["--data=x", "--config=quickstart:runlocal"], "Remove --config"),
@@ -273,7 +272,7 @@ def test_flags_that_do_not_go_together() -> None:
 
 
 @pytest.mark.slow
-def test_from_files_to_answers_by_three_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_index_search_by_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains, resumes, trains the same again by the written config, indexes and searches."""
     monkeypatch.setattr(machine, "here", lambda: Machine(2, devices=8))
     pairs(("file", "caption"), 30)
@@ -293,17 +292,7 @@ def test_from_files_to_answers_by_three_commands(monkeypatch: pytest.MonkeyPatch
     assert "caption a " in found.stdout, found.stderr
 
 
-def test_pictures_are_called_by_their_paths() -> None:
-    pictures("data/deep", range(12))
-    for number in range(12):
-        Path(f"data/deep/{number}.txt").write_text(caption(number))
-    source = make_source(run().data)
-    names = {pixels(n).tobytes(): f"deep/{n}.png" for n in range(12)}
-    shown = [source.value(n, "id") for n in range(len(source))]
-    assert shown == [names[image] for image, _ in records(run().data)]
-
-
-def test_printed_commands_can_be_given_to_a_shell() -> None:
+def test_next_commands_are_quoted() -> None:
     for split, numbers in (("train", range(30)), ("val", range(30, 60))):
         pictures("my data", numbers)
         rows = [(f"{n}.png", caption(n)) for n in numbers]

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +72,6 @@ def test_store_names_damaged_rows_and_keeps_the_others(tmp_path: Path, said: lis
         store.row(1)
     assert store.place(2) == f"{path}, line 4"
     assert any("2 of 4 rows cannot be read, the first: " in line for line in said)
-
-
-def test_store_travels_to_another_process(tmp_path: Path) -> None:
-    store = open_store([write(tmp_path / "rows.jsonl", [{"a": 1}, {"a": 2}])], JSON_LINES)
-    assert pickle.loads(pickle.dumps(store)).row(1) == {"a": 2}
 
 
 def test_fingerprint_depends_on_values_alone(tmp_path: Path) -> None:
