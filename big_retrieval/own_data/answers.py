@@ -54,7 +54,6 @@ def _best(task: TrainingTask) -> str:
 
 
 def _random(task: TrainingTask, machine: Machine) -> tuple[str, str, str]:
-    """Returns run, model and head of a small tower."""
     width, depth = (64, 2) if machine.is_small and machine.cores < MANY_CORES else (256, 4)
     run = run_section(
         task, machine, batch=64 if machine.is_small else machine.batch, epochs=20,
@@ -80,7 +79,6 @@ c.towers.text = recipe.entry(
 
 
 def _published(task: TrainingTask, machine: Machine) -> tuple[str, str, str]:
-    """Returns run, model and head of published weights."""
     weights = published(str(task.init), ("text",))
     head = next(field.head for field in weights.fields.values() if field.tower == "text")
     most = 150 * max(1, machine.cores // 2) if machine.is_small else 20_000

@@ -40,9 +40,6 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
 
     Args:
       folder: folder for new files of the run.
-
-    Raises:
-      UserError: no judgments for training.
     """
     root, folder = Path(data).absolute(), folder.absolute()
     if (root / "collection.tsv").is_file() and any(root.glob("qrels*.tsv")):
@@ -84,7 +81,6 @@ def beir_task(data: str, folder: Path) -> TrainingTask | None:
 
 
 def _words(table: Table) -> list[int]:
-    """Returns the numbers of words in a sample of texts."""
     source, rows = Records(table, image=(), text="text"), evenly_spaced(len(table), SAMPLED)
     return read_keys(source, rows.tolist(), False, ["text"]).sample.words.get("text", [])
 
@@ -160,7 +156,6 @@ def _from_marco(root: Path, out: Path) -> Path:
 
 
 def _marco_rows(file: Path) -> Iterator[Record]:
-    """Yields the ids and texts of a file of MS MARCO."""
     for block in read_tabs(file, ("_id", "text"), 2):
         for line, reason in zip(block.places, block.reasons, strict=True):
             if reason:

@@ -25,7 +25,6 @@ def captions_config(task: TrainingTask, machine: Machine) -> list[str]:
 
 
 def _small(task: TrainingTask, machine: Machine, length: int) -> tuple[str, str]:
-    """Returns run and model for CPUs."""
     size = 32 if np.median([x for x in task.sample.sides if x] or [224]) <= 64 else 64
     is_wide = machine.cores >= MANY_CORES
     width, depth = (128, 4) if is_wide else (64, 3)
@@ -53,7 +52,6 @@ c.tokenizer.vocab_size = 4096  # learned from the captions
 
 
 def _large(task: TrainingTask, machine: Machine, length: int) -> tuple[str, str]:
-    """Returns run and model for accelerators."""
     run = run_section(
         task, machine, batch=machine.batch, epochs=30, steps=(300, 20_000),
         lr=5e-4, weight_decay=0.1, best_metric=BEST,
@@ -73,7 +71,6 @@ c.tokenizer.vocab_size = 16384  # learned from the captions
 
 
 def _published(task: TrainingTask, machine: Machine, weights: Config) -> tuple[str, str]:
-    """Returns run and model of published weights."""
     run = run_section(
         task, machine, batch=32 if machine.is_small else machine.batch // 2, epochs=3,
         steps=(50, 150 if machine.is_small else 10_000), lr=1e-5, weight_decay=0.1, warmup=10,

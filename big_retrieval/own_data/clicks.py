@@ -33,7 +33,6 @@ c.optimizer.clip_norm = None
 
 
 def _model(task: TrainingTask, machine: Machine) -> str:
-    """Returns the section of towers and fields."""
     roles, small = task.roles, machine.is_small
     width = 64 if small else 256
     weight = ", weight=0.5" if roles["document"] and roles["image"] else ""

@@ -108,11 +108,7 @@ class ColumnChooser:
         return len(set(values)) < 0.95 * len(values)
 
     def decide(self, kind: str) -> Roles:
-        """Returns the roles of the columns for a kind of data.
-
-        Raises:
-          UserError: no column for a role, pairs that may be judged, or a flag of another kind.
-        """
+        """Returns the roles of the columns for a kind of data."""
         unused = [role for role, name in self._flags.items() if name and role not in ROLES[kind]]
         if unused or (self._images and kind == "answers"):
             flag, choices = (*unused, "images")[0], ", ".join(f"--{role}" for role in ROLES[kind])

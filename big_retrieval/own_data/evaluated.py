@@ -34,9 +34,6 @@ def on_data(
     Returns:
       A config whose only evaluator is `NAME`: retrieval both ways between the model's first field
       of queries and of documents; for judged pairs, a ranking of all documents per query.
-
-    Raises:
-      UserError: no data, a missing column, or a model that compares other fields.
     """
     if is_beir(Path(data)):
         path = Path(data).absolute()
@@ -82,7 +79,6 @@ def _paired(config: Config, name: str, records: SplitRecords, folder: Path) -> C
 
 
 def _kind(fields: dict[str, Any]) -> str:
-    """Returns the kind of data for a model with these fields of queries and documents."""
     modalities = {field.modality for field in fields.values()}
     if modalities == {"image", "text"}:
         return "captions"

@@ -81,9 +81,6 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
       images: folder of the pictures of COCO and Karpathy files; empty for the folder of the file.
       scratch: folder for the captions of COCO as JSON lines.
       leave_out: folder whose files are ignored, such as the run folder.
-
-    Raises:
-      UserError: no file exists at the path, or none has a known form.
     """
     paths, missing = expand(data)
     if missing:
@@ -116,13 +113,11 @@ def find(data: str, images: str, scratch: Path, leave_out: Path | None = None) -
 
 
 def _remedy(files: Sequence[Path]) -> str:
-    """Returns advice for one of the files, else the known forms."""
     endings = {file.suffix.lower() for file in files}
     return next((x for x, suffixes in REMEDIES.items() if not endings.isdisjoint(suffixes)), KNOWN)
 
 
 def _folder(folder: Path, files: Sequence[Path]) -> FoundData:
-    """Returns the shards, tars, tables or pictures of a folder."""
     if is_folder_of_shards(folder):
         return FoundData("shards", {"train": DataSplit(str(folder), table_of([folder])[0])})
     by_ending: dict[str, list[Path]] = {}
@@ -232,7 +227,6 @@ def _by_column(found: FoundData) -> FoundData:
 
 
 def _values(table: Table, name: str) -> list[Any]:
-    """Returns the values of a column; None for damaged rows."""
     column, values = table.column(name), []
     for index in range(len(table) if column is None else 0):
         try:

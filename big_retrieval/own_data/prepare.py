@@ -44,9 +44,6 @@ def prepare(request: TrainingRequest, workdir: Path, changed: Sequence[str] = ()
 
     Args:
       changed: config flags of the command line; logged, but not written.
-
-    Raises:
-      UserError: no data, a missing column, or a folder with another run.
     """
     path = workdir / CONFIG
     request = replace(request, data=os.path.expanduser(request.data))
@@ -96,7 +93,6 @@ def load_config(path: Path) -> Config:
 
 
 def _check_same(request: TrainingRequest, workdir: Path) -> None:
-    """Raises a UserError if a folder contains a run with other flags."""
     try:
         saved = json.loads((workdir / MADE_FROM).read_text())
         named = {"data": saved["data"], **saved["flags"], "init": saved["init"] or None}
@@ -116,7 +112,6 @@ def _plain(request: TrainingRequest) -> dict[str, Any]:
 
 
 def _init(request: TrainingRequest, roles: Roles) -> Path | None:
-    """Returns the folder of published weights to start from."""
     if request.init == "none":
         return None
     if not request.init:
@@ -151,7 +146,6 @@ def next_commands(workdir: Path) -> list[str]:
 
 
 def _documents(config: Config, workdir: Path) -> str:
-    """Returns the files of all documents, including validation and test."""
     source: Any = config.data
     if source.graded:
         corpus = Path(source.path, "corpus.jsonl")  # of BEIR's folders

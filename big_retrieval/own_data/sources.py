@@ -30,11 +30,7 @@ SEVERAL = 0.6  # distinct images per row below which rows of one image become on
 
 
 def open_data(data: str, flags: DataFlags, workdir: Path) -> FoundData:
-    """Opens the data at a path, and logs their splits.
-
-    Raises:
-      UserError: no data of a known form, or they need another command.
-    """
+    """Opens the data at a path, and logs their splits."""
     files = find(data, flags.images or "", workdir / FOLDER, workdir)
     counts = ", ".join(f"{len(split):,} for {name}" for name, split in files.splits.items())
     for message in (f"data {data}: {files.form}, {counts}", *files.notes):
@@ -100,11 +96,7 @@ class SplitRecords:
         self.columns = ["captions"] if roles.kind == "captions" else names
 
     def usable(self, name: str, count: int | None = None) -> RecordKeys:
-        """Reads all records, or a sample of `count`; logs the number of unusable records.
-
-        Raises:
-          UserError: all records are unusable.
-        """
+        """Reads all records, or a sample of `count`; logs the number of unusable records."""
         has_image, rows = bool(self.roles["image"]), self.rows
         if count is not None:
             rows = [rows[i] for i in evenly_spaced(len(rows), count).tolist()]
@@ -149,7 +141,6 @@ class SplitRecords:
         return dataclasses.replace(config, rows=str(path)), len(rows)
 
     def _group_by_image(self, name: str, rows: np.ndarray, keys: RecordKeys) -> list[list[int]]:
-        """Returns the rows of each image; empty if most images have one row."""
         image = dict(zip(keys.rows, keys.images, strict=True))
         groups: dict[int, list[int]] = {}
         for row in rows.tolist():

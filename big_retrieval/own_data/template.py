@@ -110,7 +110,6 @@ def literal(value: Any) -> str:
 
 
 def _keys(part: Any) -> list[str]:
-    """Returns the keys of a part that differ from their defaults."""
     default = type(part)()
     values = ((x.name, getattr(part, x.name)) for x in dataclasses.fields(part))
     return [f"{name}={literal(x)}" for name, x in values if x != getattr(default, name)]

@@ -141,7 +141,7 @@ def test_judged_pairs_lack_what_a_field_reads() -> None:
     rows = [(f"ask {q}", f"p{d}", caption(d), score) for q, d, score in CLICKS]
     table("clicks.csv", ("query", "pid", "title", "clicks"), rows)
     assert isinstance(part(on(texts(), "clicks.csv")).data, Graded)
-    with pytest.raises(UserError, match=r"'image' reads the image of a document.* --image=COLUMN"):
+    with pytest.raises(UserError, match=r"field 'image', the image of a document.* --image=COLUMN"):
         on(tiny(), "clicks.csv")
 
 

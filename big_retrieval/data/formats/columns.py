@@ -40,9 +40,6 @@ def scan(table: Table, texts: Collection[str], numbers: Collection[str] = ()) ->
     Args:
       texts: columns to read as texts; numbers become texts, 5.0 becomes "5".
       numbers: columns to read as numbers, which may be texts in the table.
-
-    Raises:
-      UserError: a row cannot be read, or a value is not a number; the message has its location.
     """
     arrays: dict[str, Any] = {name: table.column(name) for name in (*texts, *numbers)}
     for name in texts:
@@ -166,14 +163,12 @@ def _is_text_or_integer(kind: pa.DataType) -> bool:
 
 
 def _arrow_texts(column: Any) -> pa.Array:
-    """Converts an Arrow column to the form of `Scan.texts`."""
     texts = _one_chunk(_compute.cast(column, TEXT))
     blank = _compute.equal(_compute.utf8_trim_whitespace(texts), "")
     return _compute.if_else(blank, pa.scalar(None, TEXT), texts)
 
 
 def _arrow_numbers(column: Any, name: str, place: Callable[[int], str]) -> np.ndarray:
-    """Converts an Arrow column to the form of `Scan.numbers`."""
     if column.type in (pa.string(), TEXT):
         texts = _compute.utf8_trim_whitespace(column)
         column = _compute.if_else(_compute.equal(texts, ""), None, texts)

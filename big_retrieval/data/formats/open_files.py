@@ -122,9 +122,6 @@ def table_of(
         Consecutive files of one folder with the same reader share a store.
       image: column of image paths, which start from the folder of their file. They become absolute
         if the files are in several folders.
-
-    Raises:
-      UserError: a file cannot be read, or has no rows.
     """
     tables, classes = [], {}
     has_folders = any(path.parent != paths[0].parent for path in paths)
@@ -154,7 +151,6 @@ def _group(item: tuple[Path, Table | Reader | None]) -> tuple[Path, Reader | Pat
 
 
 def _folder(path: Path) -> tuple[Table, dict[str, Any]]:
-    """Returns the rows of a folder of shards or of pictures, and its class names."""
     if not is_folder_of_shards(path):
         return open_pictures(path), {}
     from big_retrieval.data.formats.shards import open_folder  # its library is slow to import

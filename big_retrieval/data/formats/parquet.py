@@ -22,9 +22,6 @@ def write_parquet(
       table: None if there are only `added` columns.
       columns: column of the table -> its name in the file.
       added: further columns by name, with an entry per row; at least one.
-
-    Raises:
-      UserError: a column has values of different types, or a row cannot be read.
     """
     arrays: dict[str, pa.Array | pa.ChunkedArray] = dict(added)
     by_row: dict[str, str] = {}  # columns that the table does not have as arrays
@@ -70,6 +67,5 @@ def _schema(table: Table, names: Mapping[str, str], rows: int, path: Path) -> pa
 
 
 def _rows(table: Table, names: Mapping[str, str], start: int, stop: int) -> list[dict[str, object]]:
-    """Returns some rows with the names in the file; None for missing values."""
     rows = (table.row(index, tuple(names)) for index in range(start, stop))
     return [{name: plain(row.get(column)) for column, name in names.items()} for row in rows]

@@ -46,9 +46,6 @@ def open_pictures(folder: Path) -> Rows:
     `folder`, and `id` (path in `folder`). The captions of a picture are the lines of its text file.
     The text file has the same name and is next to the picture, or in another folder whose path ends
     alike (images/a/cat.jpg, texts/a/cat.txt). Without text files, rows have no `captions`.
-
-    Raises:
-      UserError: the folder has no pictures.
     """
     root = folder.absolute()
     files = walk(root)

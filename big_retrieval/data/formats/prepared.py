@@ -29,9 +29,6 @@ class Prepared(Table):
       split: `train`, `validation[:10%]`, ...
       folder: TFDS's data_dir; empty for its default.
       image: image feature, which is not decoded; empty for none.
-
-    Raises:
-      UserError: the data set is not prepared on this machine, or has no such split or feature.
     """
 
     def __init__(self, name: str, split: str, folder: str, image: str):

@@ -42,9 +42,6 @@ class Records(RecordSource):
 
     Attributes:
       root: absolute folder that image paths start from.
-
-    Raises:
-      UserError: the table has none of the columns.
     """
 
     def __init__(
@@ -116,7 +113,6 @@ class Records(RecordSource):
         return row.get(self._image_key(row))
 
     def _image_key(self, row: Record) -> str:
-        """Returns the first image column with a value."""
         return next((key for key in self._image if row.get(key) is not None), self._image[0])
 
     def _value(self, row: Record, index: int, column: str) -> Any:

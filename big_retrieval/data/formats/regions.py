@@ -58,9 +58,6 @@ def find_rows(folder: Path, images: Sequence[Sequence[str]]) -> tuple[np.ndarray
 
     Returns:
       Rows int64 [n], -1 for a missing image; and column -> file.
-
-    Raises:
-      UserError: not a folder of regions, or its files have different lengths.
     """
     try:
         ids = json.loads(read_text(folder / INDEX))["ids"]

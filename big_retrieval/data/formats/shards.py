@@ -85,11 +85,7 @@ class Shard(Table):
 
 
 def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:
-    """Returns the records of a folder, and the content of its dataset.json.
-
-    Raises:
-      UserError: the folder is incomplete or has another format.
-    """
+    """Returns the records of a folder, and the content of its dataset.json."""
     path = folder / INDEX
     try:
         index = json.loads(path.read_text())
@@ -124,9 +120,6 @@ def convert(
 
     Returns:
       Content of dataset.json, and the damaged records.
-
-    Raises:
-      UserError: no record can be read, or too many are damaged.
     """
     durable.make_folder(folder)
     (folder / INDEX).unlink(missing_ok=True)

@@ -63,9 +63,6 @@ def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> Vie
 
     Args:
       key: key of the data's config for the error message.
-
-    Raises:
-      UserError: no row has the values.
     """
     check_columns(table, wanted)
     masks = [_equal(table, column, value) for column, value in wanted.items()]
@@ -87,9 +84,6 @@ def numbered(table: Table, file: str, data: str) -> View:
     Args:
       file: .npz of `save_rows`, or .npy of integers from 0, [n].
       data: path of the table's data, for messages.
-
-    Raises:
-      UserError: the file cannot be read, is empty, or belongs to other rows.
     """
     fingerprint, rules = None, VERSION
     if file.lower().endswith(".npz"):

@@ -38,9 +38,6 @@ def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions
     Args:
       queries: keys [Q]; queries with equal keys stay together.
       documents: keys [D]; likewise.
-
-    Raises:
-      UserError: a share is not between 0 and 1, or one part is empty.
     """
     query_trains = _share(queries, options.query_share, options.seed, "queries")
     document_trains = _share(documents, options.document_share, options.seed, "documents")

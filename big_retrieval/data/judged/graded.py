@@ -87,9 +87,6 @@ class SideRecords(RecordSource):
 
         Args:
           names: name -> column of the file; may be empty.
-
-        Raises:
-          Damaged: the image cannot be read.
         """
         self.check_index(index)
         image = () if self._image is None else (self._image.column,)
@@ -203,10 +200,8 @@ class GradedPairs(RecordSource):
         yield from self.documents.captions()
 
     def _sides(self, index: int) -> tuple[int, int]:
-        """Returns the indices of a pair's query and document."""
         self.check_index(index)
         return int(self.qrels.query[index]), int(self.qrels.document[index])
 
     def _pair(self, index: int, columns: Collection[str]) -> Record:
-        """Returns columns of a pair's row in the pairs' file."""
         return {} if self.file is None or not columns else self.file.row(index, columns)

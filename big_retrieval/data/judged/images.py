@@ -52,11 +52,7 @@ class ImageColumn:
         self.column, self._root, self._gallery = column, root.absolute(), gallery
 
     def of(self, row: Record, place: str) -> Any:
-        """Returns the image of a row, not decoded: `Encoded`, an array, `OneOf` several, or None.
-
-        Raises:
-          Damaged: the image cannot be read.
-        """
+        """Returns the image of a row: `Encoded`, an array, `OneOf` several, or None."""
         cell = row.get(self.column)
         if is_absent(cell):
             return None

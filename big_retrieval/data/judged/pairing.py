@@ -58,10 +58,6 @@ class Pairing:
 
     Args:
       columns: ids and scores of all pairs.
-
-    Raises:
-      UserError: a pair without an id (unless `skip_unknown_ids`) or with an invalid score or rank,
-        or different scores of a pair if `duplicates` refuses them.
     """
 
     def __init__(self, columns: Scan, config: "Graded", place: Callable[[int], str]):
@@ -117,9 +113,6 @@ class Pairing:
         Args:
           queries: None for the queries of the pairs, in their order.
           documents: None likewise. A file's documents all get an index, judged or not.
-
-        Raises:
-          UserError: a pair has an unknown query that may not be skipped, or no pair is left.
         """
         known = None  # the row of each distinct query
         if queries is not None:

@@ -47,10 +47,6 @@ def split_files(
 
     Returns:
       Content of split.json.
-
-    Raises:
-      UserError: too little data, an unknown group column, a column that cannot be written, or a
-        query or group of documents on both sides.
     """
     ids = {"query": source.queries.ids(), "document": source.documents.ids()}
     texts = [_text_of(source.queries, index) for index in range(len(source.queries))]
@@ -93,7 +89,6 @@ def split_files(
 
 
 def _text_of(side: SideRecords, index: int) -> str:
-    """Returns the normalized texts of a record; empty if it has none."""
     texts = []
     for column in side.text_columns:
         with contextlib.suppress(Damaged):

@@ -23,9 +23,6 @@ class Collection:
     """Texts with ids: `id text` or `id text title` per line, tab-separated, or JSON lines.
 
     The sorted ids are in memory; texts are read when needed.
-
-    Raises:
-      UserError: the file is missing or has another format, or an id is repeated or missing.
     """
 
     def __init__(self, path: str, how_to_get: str = ""):

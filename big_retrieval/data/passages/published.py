@@ -183,7 +183,6 @@ def dpr_record(config: Dpr, row: Record, place: str) -> Record:
 
 
 def _passages(row: Record, key: str, clean: Callable[[str], str], place: str) -> list[Document]:
-    """Returns the passages of one list of a row."""
     items = [] if row.get(key) is None else row[key]
     if not isinstance(items, list):
         raise Damaged(place, f"{key!r} is {items!r:.80}, not a list of passages")

@@ -102,9 +102,6 @@ class QueryLines(Table):
 
     Args:
       limit: maximum number of lines to read per query, evenly spread over its lines.
-
-    Raises:
-      UserError: queries are not texts in all files, or lines of several stores are damaged.
     """
 
     def __init__(self, table: Table, limit: int):

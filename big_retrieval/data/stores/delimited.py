@@ -39,9 +39,6 @@ def read_delimited(path: Path, delimiter: str, lower: bool = False) -> Iterator[
 
     Args:
       lower: converts the column names to lower case, without spaces around them.
-
-    Raises:
-      UserError: two columns have the same name.
     """
     notes, header = list[str](), None
     encoding = encoding_of(path, notes)

@@ -74,7 +74,6 @@ def _is_store(folder: Path) -> bool:
 
 
 def _key(files: Sequence[File], reader: Reader) -> str:
-    """Returns the key of a store, 20 hexadecimal digits."""
     content = [VERSION, reader.read.__name__, dict(reader.options), files]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -200,7 +199,6 @@ class _Ingestion:
             yield blocks
 
     def _finish(self, lanes: Sequence[dict[str, Any]]) -> None:
-        """Writes store.json and gives the folder its name."""
         locks.check()
         file, partial = Path(self._files[0][0]), self._partial
         parts = [part for lane in lanes for part in lane["parts"]]

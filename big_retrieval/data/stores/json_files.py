@@ -192,7 +192,6 @@ def _skip_blanks(text: str, start: int) -> int:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Returns a JSON object without duplicate keys."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = dict(pairs)

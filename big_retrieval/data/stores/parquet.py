@@ -13,11 +13,7 @@ from big_retrieval.errors import UserError
 
 
 def read_parquet(path: Path) -> Iterator[RowBlock]:
-    """Yields the rows of a file; if a row group cannot be read, all its rows are damaged.
-
-    Raises:
-      UserError: not a Parquet file, cut short, or two columns with one name.
-    """
+    """Yields the rows of a file; if a row group cannot be read, all its rows are damaged."""
     file = _open(path)
     checked_header(file.schema_arrow.names, path)
     row = 1
@@ -57,7 +53,6 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 
 def _decoded_size(path: Path) -> int:
-    """Returns the size of all columns in bytes, encoded but not compressed."""
     meta = _open(path).metadata
     return sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
 

@@ -30,9 +30,6 @@ class Store(Table):
       fingerprint: digest of all rows: values, types, and the row counts of the parts. Copies of the
         files have the same fingerprint. Equal rows in another format, or in row groups of another
         size, may be divided into other parts.
-
-    Raises:
-      UserError: the folder is not a store.
     """
 
     def __init__(self, folder: Path):
@@ -84,7 +81,6 @@ class Store(Table):
         return row
 
     def _content(self, pointer: Pointer, file: int, index: int) -> bytes:
-        """Reads the bytes of a pointer."""
         source = RandomAccessFile(Path(self._files[file]), self._stamps[file])
         start, stop = pointer.start - HEADER, pointer.start + pointer.length
         content = source.read(start, stop)

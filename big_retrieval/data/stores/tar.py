@@ -30,9 +30,6 @@ def read_tar(path: Path) -> Iterator[FileRow | str]:
     its JSON member as `json:<key>`, and other members by their ending as bytes. A shard that is not
     a tar file, is compressed or has no sample is one damaged row. If a shard is cut short, its last
     sample is skipped, because members may be missing.
-
-    Raises:
-      UserError: file names have several dots.
     """
     samples = _Samples(path)
     reason = "the shard has no sample; fetch it again or leave it out"

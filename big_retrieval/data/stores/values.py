@@ -167,7 +167,6 @@ class StoredColumn:
 
 
 def _reader(array: pa.Array, pointers: bool) -> Callable[[int], Any]:
-    """Returns a function from an index to the value, which is not null."""
     kind, buffers = array.type, array.buffers()
     if pointers:
         parts = [memoryview(part.buffers()[1]).cast("q") for part in array.flatten()]
@@ -186,7 +185,6 @@ def _reader(array: pa.Array, pointers: bool) -> Callable[[int], Any]:
 
 
 def _contents(array: pa.Array) -> Callable[[int], str | bytes]:
-    """Returns a function from an index to the text or bytes."""
     _, offsets, data = array.buffers()
     ends = memoryview(offsets).cast(OFFSETS[array.type])
     content = memoryview(data or b"")
