@@ -42,7 +42,7 @@ def data(*args):
     return in_process("data", *args)
 
 
-def test_the_sample_counts_what_is_there(folder):
+def test_inspection_counts_sample(folder):
     tokenizer = wordpiece_tokenizer(learn_wordpiece(["word the same a"], 100))
     specs = {
         "image": image_reader("image", size=8),
@@ -65,7 +65,7 @@ def test_the_sample_counts_what_is_there(folder):
     assert len(sample.examples) == 5
 
 
-def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
+def test_inspection_finds_fields_despite_damage(folder):
     specs = {
         "image": image_reader("image", size=8),
         "text": text_reader("name", length=12),
@@ -78,7 +78,7 @@ def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
     assert list(inspection.available_fields(source_of(folder), specs, 1)) == ["image", "text"]
 
 
-def test_shards_keep_order_bytes_and_columns(folder):
+def test_convert_keeps_order_bytes_and_columns(folder):
     index, damage = convert(source_of(folder), folder / "out", **KEYS)
     assert damage.count == 1
     assert [shard["records"] for shard in index["shards"]] == [5, 4, 5, 5]
@@ -92,7 +92,7 @@ def test_shards_keep_order_bytes_and_columns(folder):
         assert record["id"] == f"pairs-{number:06d}"
 
 
-def test_a_conversion_that_did_not_end_is_no_data(folder, monkeypatch):
+def test_convert_rejects_incomplete_folder(folder, monkeypatch):
     def stop(index):
         if index == 12:
             raise KeyboardInterrupt
@@ -110,7 +110,7 @@ def test_a_conversion_that_did_not_end_is_no_data(folder, monkeypatch):
         make_source(config.Pairs(path=str(folder / "out")))
 
 
-def test_arrays_become_lossless_images(tmp_path):
+def test_convert_writes_arrays_without_loss(tmp_path):
     scenes = make_source(config.Scenes(split="colours", count=4))
     convert(scenes, tmp_path / "s", **KEYS)
     found = make_source(config.Pairs(path=str(tmp_path / "s")))
@@ -121,7 +121,7 @@ def test_arrays_become_lossless_images(tmp_path):
 
 
 @pytest.mark.slow
-def test_commands(folder, tmp_path):
+def test_inspect_and_convert_commands(folder, tmp_path):
     quick = "--config=configs/quickstart.py:runlocal"
     out = data("inspect", quick, "--limit=50", "--config.total_steps=None")
     assert out.returncode == 0, out.stderr

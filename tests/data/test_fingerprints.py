@@ -27,7 +27,7 @@ def write(path: Path, lines: list[str], newline: str = "\n") -> Path:
     return path
 
 
-def test_rows_of_a_changed_table_are_refused(tmp_path: Path) -> None:
+def test_rows_file_rejects_changed_table(tmp_path: Path) -> None:
     path, file = write(tmp_path / "t.csv", LINES), tmp_path / "rows.npz"
     save_rows(file, np.array([4, 1]), table_of([path])[0])
     source = Pairs(path=str(path), rows=str(file))
@@ -44,7 +44,7 @@ def test_rows_of_a_changed_table_are_refused(tmp_path: Path) -> None:
     assert len(Pairs(path=str(path), rows=str(tmp_path / "rows.npy")).build()) == 2
 
 
-def test_fingerprint_of_parquet_notices_one_value(tmp_path: Path) -> None:
+def test_parquet_fingerprint_covers_every_value(tmp_path: Path) -> None:
     def fingerprint(**columns: list) -> str:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
         pq.write_table(pa.table(columns), path, use_dictionary=False)
@@ -56,7 +56,7 @@ def test_fingerprint_of_parquet_notices_one_value(tmp_path: Path) -> None:
     assert fingerprint(t=texts, i=images) != fingerprint(t=texts, i=[bytes(1001), *images[1:]])
 
 
-def test_split_of_train_data_refuses_a_table_that_gained_a_row(tmp_path: Path) -> None:
+def test_prepared_split_rejects_changed_table(tmp_path: Path) -> None:
     """Old row numbers on new rows would evaluate on training records."""
     path, rows = tmp_path / "t.csv", [f"question {n},answer {n}" for n in range(200)]
     path.write_text("\n".join(["query,document", *rows]))
@@ -70,7 +70,7 @@ def test_split_of_train_data_refuses_a_table_that_gained_a_row(tmp_path: Path) -
             make_source(source)
 
 
-def test_fingerprint_of_triples_notices_a_text_of_their_documents(tmp_path: Path) -> None:
+def test_triples_fingerprint_covers_documents(tmp_path: Path) -> None:
     (tmp_path / "triples.tsv").write_text("q0\td1\td2\nq0\td2\td1\n")
     (tmp_path / "queries.tsv").write_text("q0\ta query\n")
     found = set()
@@ -83,7 +83,7 @@ def test_fingerprint_of_triples_notices_a_text_of_their_documents(tmp_path: Path
     assert len(found) == 4
 
 
-def test_tables_and_objects_of_users_have_no_fingerprint() -> None:
+def test_custom_tables_and_objects_have_no_fingerprint() -> None:
     class Own(Table):
         name = "own"
 

@@ -13,7 +13,7 @@ from tests.data import many_files
 from tests.helpers import ROOT, environment
 
 
-def test_more_files_than_descriptors_are_read_by_threads_and_processes(tmp_path):
+def test_handles_read_more_files_than_descriptors(tmp_path):
     found = subprocess.run(
         [sys.executable, "-m", many_files.__name__, tmp_path], cwd=ROOT, env=environment(),
         capture_output=True, text=True, timeout=300,
@@ -22,7 +22,7 @@ def test_more_files_than_descriptors_are_read_by_threads_and_processes(tmp_path)
 
 
 @pytest.mark.parametrize("again", ["reopened", "unpickled"])
-def test_a_file_that_changed_between_two_reads_is_an_error(tmp_path, again):
+def test_handles_reject_replaced_file(tmp_path, again):
     path = tmp_path / "a.txt"
     path.write_text("first")
     file = handles.RandomAccessFile(path)
@@ -37,7 +37,7 @@ def test_a_file_that_changed_between_two_reads_is_an_error(tmp_path, again):
         file.read(0, 9)
 
 
-def test_a_file_that_is_cut_between_two_reads_gives_no_part_of_a_text(tmp_path):
+def test_handles_reject_truncated_file(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("first\nsecond\n")
     file = handles.RandomAccessFile(path)
@@ -47,7 +47,7 @@ def test_a_file_that_is_cut_between_two_reads_gives_no_part_of_a_text(tmp_path):
         file.read(6, 12)
 
 
-def test_a_removed_file_is_an_error(tmp_path):
+def test_handles_reject_removed_file(tmp_path):
     (tmp_path / "a.txt").touch()
     file = handles.RandomAccessFile(tmp_path / "a.txt")
     (tmp_path / "a.txt").unlink()

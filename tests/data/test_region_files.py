@@ -54,7 +54,7 @@ def check_folder(folder: Path, order: list[int]) -> None:
     assert not list(folder.glob("*.partial"))
 
 
-def test_tsv_files_of_bottom_up_attention(tmp_path: Path) -> None:
+def test_convert_regions_reads_tsv(tmp_path: Path) -> None:
     first = tsv(tmp_path / "a.tsv", cells(0), cells(1), cells(0))
     second = tsv(tmp_path / "b.tsv", cells(2))
     done = convert(f"{first},{second}", tmp_path / "out")
@@ -64,7 +64,7 @@ def test_tsv_files_of_bottom_up_attention(tmp_path: Path) -> None:
     check_folder(tmp_path / "out", [0, 1, 2])
 
 
-def test_folders_of_tern(tmp_path: Path) -> None:
+def test_convert_regions_reads_tern_folders(tmp_path: Path) -> None:
     for name in ("att", "box"):
         (tmp_path / name).mkdir()
     for n in range(3):
@@ -104,14 +104,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("line", "words"), WRONG)
-def test_wrong_lines_are_named(tmp_path: Path, line: list[bytes], words: str) -> None:
+def test_convert_regions_names_bad_lines(tmp_path: Path, line: list[bytes], words: str) -> None:
     path = tsv(tmp_path / "a.tsv", cells(0), line)
     done = convert(path, tmp_path / "out")
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     assert not list((tmp_path / "out").glob("*.npy*"))
 
 
-def test_missing_files_are_errors(tmp_path: Path) -> None:
+def test_convert_regions_rejects_missing_files(tmp_path: Path) -> None:
     assert "none.tsv" in convert(str(tmp_path / "none.tsv"), tmp_path).stderr
     empty = tsv(tmp_path / "a.tsv")
     assert "there are no regions in --data" in convert(empty, tmp_path / "out").stderr
