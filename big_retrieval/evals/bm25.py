@@ -13,10 +13,9 @@ from big_retrieval.data.sources import RecordSource, texts_of
 from big_retrieval.data.text.normalize import find_words
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.evaluators import BoundEvaluator, EvaluatorContext
-from big_retrieval.evals.graded import mean_metrics
-from big_retrieval.evals.judged import joined, lacking
+from big_retrieval.evals.judged import lacking
 from big_retrieval.evals.modes import SIDES
-from big_retrieval.evals.ranking import Ranking
+from big_retrieval.evals.ranking import Ranking, records_of
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.top_k import check_depth, top
 
@@ -31,15 +30,12 @@ class Bm25:
     times. `find_words` splits texts; there are no stop words and no stemming.
 
     Args:
-      documents: texts; the search never returns an empty one.
+      documents: texts; the search never returns an empty text.
       k1: saturation of repeated words; larger values let repetitions count more.
       b: penalty of long documents, from 0 to 1.
 
     Attributes:
-      index: the library's index; None if no document has a word.
-
-    Raises:
-      UserError: the library is not installed.
+      index: index of the library bm25s; None if no document has a word.
     """
 
     def __init__(self, documents: Sequence[str], *, k1: float = 1.2, b: float = 0.75):
@@ -51,35 +47,31 @@ class Bm25:
             self.index.index(words, show_progress=False)
 
     def search(
-        self, queries: Sequence[str], depth: int, right: Sequence[Sequence[int]] = ()
+        self, queries: Sequence[str], depth: int, positives: Sequence[Sequence[int]] = ()
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the best documents of every query.
+        """Searches for the best documents of every query.
 
         Args:
-          queries: texts.
-          depth: maximum number of documents per query.
-          right: documents of each query whose best score is returned, too; empty for none.
+          depth: maximum number of documents per query, at least 1.
+          positives: documents of each query whose best score is also returned; empty for none.
 
         Returns:
-          Document indices, int32 [Q, depth], best first, the earlier one of equal scores; and their
-          scores, float32 [Q, depth]. Documents without a word of the query are not ranked: the rest
-          is -1 and -inf. And the best score of the documents in `right`, ranked or not, float32
-          [Q]; NaN for a query without such documents.
-
-        Raises:
-          UserError: depth is below 1.
+          - Document indices, int32 [Q, depth], best first, the lower index of equal scores first.
+            Documents without a word of the query are not ranked: the row is padded with -1.
+          - Scores, float32 [Q, depth]; padded with -inf.
+          - Best score of each query's positives, ranked or not, float32 [Q]; NaN without positives.
         """
         check_depth(depth)
         indices = np.full((len(queries), depth), -1, np.int32)
         scores = np.full((len(queries), depth), -np.inf, np.float32)
-        best = np.array([0.0 if len(documents) else np.nan for documents in right], np.float32)
+        best = np.array([0.0 if len(documents) else np.nan for documents in positives], np.float32)
         for row, query in enumerate(map(find_words, queries)):
             tokens = self.word_ids(query)
             if self.index is None or not tokens:
                 continue
             values = self.index.get_scores_from_ids(tokens)  # [D]
-            if right and len(right[row]):
-                best[row] = values[list(right[row])].max()
+            if positives and len(positives[row]):
+                best[row] = values[list(positives[row])].max()
             hits, values = top(values, depth)
             indices[row, : len(hits)], scores[row, : len(hits)] = hits, values
         return indices, scores, best
@@ -107,10 +99,7 @@ def _library() -> Any:
         # Not at the top: it starts jax's backend, which --distributed must do first.
         import bm25s
     except ImportError:
-        raise UserError(
-            "BM25 needs the library bm25s, which is not installed; install the extra "
-            "big_retrieval[bm25]."
-        ) from None
+        raise UserError("BM25 needs bm25s: install the extra big_retrieval[bm25].") from None
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it logs every index
     return bm25s
 
@@ -119,59 +108,42 @@ def _library() -> Any:
 class Bm25Ranking(Ranking):
     """`Ranking` by BM25 instead of the model, on the same queries and documents.
 
-    A record's text joins all text fields of its side with their titles, without their prefixes; it
-    has the first of several texts in a column, as for a model. A query without results counts 0.
-    Among equal scores, the earlier document comes first, as usual for BM25; ties do not count
+    A record's text joins all text fields of its side with their titles, without their prefixes; of
+    several texts in a column, the first counts, as for a model. A query without results counts 0.
+    Among equal scores, the lower document index comes first, as usual for BM25; ties do not count
     against it. Field weightings and modes do not apply.
-
-    Attributes:
-      columns: text columns of each side.
     """
 
-    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)  # text columns of each side
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Reads the first texts of both sides.
-
-        Raises:
-          UserError: a column is missing, or has no texts.
-        """
-        queries, documents = context.source.queries, context.source.documents
-        for side, source in (("query", queries), ("document", documents)):
+        for side in SIDES:
+            source = records_of(context, side)
             for column in self.columns[side] if len(source) else ():
                 _first_text(source, 0, column)
 
     def run(self, context: EvaluatorContext, weights: Any = None) -> dict[str, float]:
-        """Ranks the documents for all queries, without examples and `weights`.
-
-        Raises:
-          UserError: no document has a text, or the library bm25s is not installed.
-        """
         judged, source = self.judgements(context), context.source
         queries = side_texts(source.queries, self.columns["query"], judged.asked)
         documents = side_texts(source.documents, self.columns["document"])
         if not any(documents):
             columns = " and ".join(map(repr, self.columns["document"]))
             raise UserError(
-                f"{source.documents.name} has no text in {columns}, so BM25 has nothing to rank; "
-                "name another column in config.fields."
+                f"{source.documents.name} has no text in {columns}, so BM25 has nothing to rank. "
+                "Name another column in config.fields."
             )
         depth = min(judged.search_depth, len(documents))
-        found, scores, _ = Bm25(documents).search(queries, depth)
-        parts, lost = [], 0
+        hits, scores, _ = Bm25(documents).search(queries, depth)
+        rankings = [*judged.blocks(hits, scores)]
         with Rankings(context.rankings, source, context.extras) as writer:
-            for ranked in judged.blocks(found, scores):
-                parts.append(judged.values(ranked))
-                lost += int(np.sum(ranked.found[:, 0] < 0))
-                writer.add_values(parts[-1])
-                writer.add_run(ranked.queries, ranked.found, ranked.scores)
+            means = judged.means(rankings, writer)
         notes = {
             "queries without text": sum(not text for text in queries),
             "documents without text": sum(not text for text in documents),
-            "queries without any result": lost,
+            "queries without any result": sum(int(np.sum(x.found[:, 0] < 0)) for x in rankings),
         }
         log.info(judged.summary(" by BM25", lacking(notes)))
-        return mean_metrics(joined(parts))
+        return means
 
 
 def make_bm25_evaluators(
@@ -184,33 +156,27 @@ def make_bm25_evaluators(
 
     Returns:
       The evaluators by prefix, such as `ranking/test`, and the prefixes of all other evaluators.
-
-    Raises:
-      UserError: the config has no ranking evaluator, or no text field on a side.
     """
-    names = {name: part.prefix(name) for name, part in sorted(config.evals.items())}
     out: dict[str, BoundEvaluator] = {}
-    for name, prefix in names.items():
-        part: Any = config.evals[name]
-        if part.judged:
-            keys = {key.name: getattr(part, key.name) for key in fields(Ranking)}
-            ranking = Bm25Ranking(**keys, columns=text_columns(config))
-            context = EvaluatorContext(name, sources.get(name), {}, None, None)  # type: ignore
-            out[prefix] = BoundEvaluator(ranking, context)
+    skipped = []
+    for name, part in sorted(config.evals.items()):
+        if not part.judged:
+            skipped.append(part.prefix(name))
+            continue
+        keys = {key.name: getattr(part, key.name) for key in fields(Ranking)}
+        ranking = Bm25Ranking(**keys, columns=text_columns(config))
+        context = EvaluatorContext(name, sources.get(name), {}, None, None)  # type: ignore
+        out[part.prefix(name)] = BoundEvaluator(ranking, context)
     if not out:
-        have = ", ".join(names.values()) or "none at all"
         raise UserError(
-            f"--bm25 needs an evaluator of the type 'ranking'; config.evals has {have}."
+            "--bm25 needs an evaluator of the type 'ranking'; config.evals has "
+            f"{', '.join(skipped) or 'no evaluator'}."
         )
-    return out, [prefix for prefix in names.values() if prefix not in out]
+    return out, skipped
 
 
 def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
-    """Returns the text columns of each side, sorted by field name, titles before texts.
-
-    Raises:
-      UserError: a side has no text field.
-    """
+    """Returns the text columns of each side, sorted by field name, titles before texts."""
     out = {}
     for side in SIDES:
         texts: list[Any] = [config.fields[name] for name in sorted(config.side(side, "text"))]
@@ -224,13 +190,10 @@ def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
 def side_texts(
     source: RecordSource, columns: Sequence[str], records: np.ndarray | None = None
 ) -> list[str]:
-    """Joins the first text of every column by a space, for each record.
+    """Joins the first text of every column by a space; "" for a record without text.
 
     Args:
       records: record indices, [n]; None for all.
-
-    Returns:
-      n texts; "" for a record without text.
     """
     indices = range(len(source)) if records is None else np.asarray(records).tolist()
     return [

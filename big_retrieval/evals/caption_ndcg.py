@@ -25,7 +25,7 @@ from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
 ROUGE = "rougeL"  # relevance without a file
-BLOCK = 256  # captions whose relevance of all images is in memory
+BLOCK = 256  # captions at a time whose relevance of all images is in memory
 Relevance = Callable[[int, int], np.ndarray]  # (start, stop) of captions -> [stop - start, N]
 
 
@@ -44,10 +44,10 @@ class CaptionNdcg(Evaluator):
     data: Source = field(default_factory=lambda: Scenes(split="test"))
     query: str = "text"
     document: str = "image"
-    # how relevant images are: "rougeL" is computed from the captions; "NAME=FILE.npy" is a file of
+    # relevance of the images: "rougeL" is computed from the captions; "NAME=FILE.npy" is a file of
     # float32 [captions, images], such as TERN's spice=coco-test-spice.npy
     relevance: tuple[str, ...] = (ROUGE,)
-    depth: AtLeast1 = 25  # ranks that count
+    depth: AtLeast1 = 25  # number of first ranks that count
     chunk: AtLeast1 = 1024  # captions scored at a time
     rankings: bool = False  # at the end, write each caption's metrics to rankings/
     every: int | None = 0  # None for `eval_every`; 0 evaluates only at the end
@@ -57,10 +57,10 @@ class CaptionNdcg(Evaluator):
         text = config.fields.get(self.query)
         if text is not None and text.modality != "text":
             yield f"{path}.query is {self.query!r}; it must be the field of the captions."
-        names = list(self.files())
-        if not names or len(set(names)) < len(names) or len(names) < len(self.relevance):
+        files = self.files()
+        if not files or len(files) < len(self.relevance):
             yield f"{path}.relevance is {self.relevance}; name at least one, and each once."
-        for name, file in self.files().items():
+        for name, file in files.items():
             if not name or (not file and name != ROUGE):
                 yield f"{path}.relevance has {name!r}; write {ROUGE!r}, or 'spice=FILE.npy'."
 
@@ -75,35 +75,27 @@ class CaptionNdcg(Evaluator):
         return [f"{name}/nDCG@{self.depth}" for name in self.files()]
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Reads the first record, and opens the files of relevance.
-
-        Raises:
-          UserError: a field does not fit the records, or a file the captions and images.
-        """
         context.try_fields(self.document, self.query)
         captions = int(counts(context.readers[self.query], context.source).sum())
         for file in filter(None, self.files().values()):
             open_relevance(file, (captions, len(context.source)))
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
-        """Encodes all captions and images, and ranks the images for each caption."""
         encoder = context.source_encoder(weights)
         texts, images = (
             encode_items(encoder, context.source, name, context.readers[name])
             for name in (self.query, self.document)
         )
         log.info(f"{len(texts.items):,} of {texts.field} against {len(images.items):,} images")
-        how: Any = {"score": context.topology.score, "encoder": context.encoder}
-        scorer = DocumentScorer(images.embeddings, chunk=self.chunk, **how)
-        values = {
-            f"{name}/nDCG@{self.depth}": self._by_query(
-                scorer, texts, images, relevance_of(file, texts)
-            )
-            for name, file in self.files().items()
-        }
+        options: Any = {"score": context.topology.score, "encoder": context.encoder}
+        scorer = DocumentScorer(images.embeddings, chunk=self.chunk, **options)
+        values = {}
+        for name, file in self.files().items():
+            relevance = relevance_of(file, texts)
+            values[f"{name}/nDCG@{self.depth}"] = self._by_query(scorer, texts, images, relevance)
         if context.rankings is not None:
             write_values(context.rankings, texts.names(), values, context.extras)
-        return {name: float(np.mean(each)) for name, each in values.items()}
+        return {name: float(np.mean(ndcg)) for name, ndcg in values.items()}
 
     def _by_query(
         self, scorer: DocumentScorer, texts: FieldItems, images: FieldItems, relevance: Relevance
@@ -114,8 +106,8 @@ class CaptionNdcg(Evaluator):
             block = relevance(start, min(start + BLOCK, len(texts.items)))  # [b, N]
             if not ((block >= 0) & (block < np.inf)).all():
                 raise UserError(
-                    "config.evals.<name>.relevance: captions from number "
-                    f"{start:,} on have relevance that is negative or not finite; compute it anew."
+                    "config.evals.<name>.relevance: a relevance of the captions "
+                    f"{start:,} to {start + len(block) - 1:,} is negative or not finite."
                 )
             gains = np.exp2(np.asarray(block, np.float64)) - 1  # [b, N]
             encoded = gains[:, records]  # [b, encoded images]
@@ -134,8 +126,8 @@ def check_one_text(config: Config, path: str, query: str, document: str) -> Iter
     fields = [config.fields[name].modality for name in (query, document) if name in config.fields]
     if len(fields) == 2 and fields.count("text") != 1:
         yield (
-            f"{path}.query and {path}.document are {query!r} and {document!r}; one of them must "
-            "read texts, the other images or their regions."
+            f"{path}.query and {path}.document are {query!r} and {document!r}; exactly one of "
+            "them must be a text field."
         )
 
 
@@ -145,18 +137,18 @@ def relevance_of(file: str, texts: FieldItems) -> Relevance:
     if file:
         mapped, table = MappedFile(file), open_relevance(file, (len(texts.items), len(source)))
 
-        def of_file(start: int, stop: int) -> np.ndarray:
+        def read(start: int, stop: int) -> np.ndarray:
             mapped.check()
             return table[start:stop]
 
-        return of_file
+        return read
     captions = [_captions(texts, index) for index in range(len(source))]
     rouge, items = RougeL(captions), texts.items.tolist()
 
-    def of_words(start: int, stop: int) -> np.ndarray:
+    def compute(start: int, stop: int) -> np.ndarray:
         return rouge.relevance([captions[record][n] for record, n in items[start:stop]])
 
-    return of_words
+    return compute
 
 
 def _captions(texts: FieldItems, index: int) -> Sequence[str]:
@@ -173,29 +165,24 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
 
     TERN's files have only the values, row by row, despite their suffix .npy; files of `numpy.save`
     work, too.
-
-    Raises:
-      UserError: the file is missing, or has another number of captions or images.
     """
     try:
         check_regular(file)
         with Path(file).open("rb") as opened:
-            headed = opened.read(6) == b"\x93NUMPY"
-        if headed:
+            has_header = opened.read(6) == b"\x93NUMPY"
+        if has_header:
             table = np.load(file, mmap_mode="r", allow_pickle=False)
         else:
             table = np.memmap(file, np.float32, mode="r")
             table = table.reshape(shape) if table.size == math.prod(shape) else table
-    except OSError as problem:
+    except (OSError, ValueError, EOFError) as error:
         raise UserError(
-            f"the file of relevance {file} cannot be read ({problem.strerror or problem}). Name "
-            "another in config.evals.<name>.relevance, or 'rougeL', which is computed."
+            f"Cannot read the relevance {file}: {error}. Name another file in "
+            f"config.evals.<name>.relevance, or {ROUGE!r}."
         ) from None
-    except (ValueError, EOFError) as problem:
-        raise UserError(f"the file of relevance {file} is no .npy file ({problem}).") from None
     if table.shape != shape or table.dtype.kind != "f":
         raise UserError(
-            f"the file of relevance {file} holds {table.dtype} {list(table.shape)}, but the data "
-            f"have {shape[0]:,} captions and {shape[1]:,} images: give the file of this split."
+            f"The relevance {file} is {table.dtype} {list(table.shape)}, but the data have "
+            f"{shape[0]:,} captions and {shape[1]:,} images. Give the file of this split."
         )
     return table

@@ -28,8 +28,6 @@ Class = str | tuple[str, ...]  # one or several names
 
 
 class ListedClasses(NamedTuple):
-    """Lists of a file."""
-
     classes: tuple[Class, ...] = ()
     prompts: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()  # empty if the file has none
@@ -42,10 +40,7 @@ def read_names(text: str, path: str) -> ListedClasses:
       text: the file, and after a # the keys of the object in it ("prompts.json#imagenet"). The
         object has a list of classes under the first key that begins with "classes", and a list of
         texts under the first key that begins with "prompts" or "templates".
-      path: the config key, for messages.
-
-    Raises:
-      UserError: the file or object is missing, or has other contents.
+      path: config key that messages name.
     """
     name, _, keys = text.partition("#")
     try:
@@ -63,10 +58,10 @@ def read_names(text: str, path: str) -> ListedClasses:
         content = content[key]
     location = f"{path}: {text}"
     if not isinstance(content, dict):
-        raise UserError(f"{location} is no object with classes and prompts.")
+        raise UserError(f"{location} is not an object; it needs {FORM}.")
     prompts = tuple(_text(value, location) for value in _list(content, "prompts", location))
     classes = tuple(_class(value, location) for value in _list(content, "classes", location))
-    if _texts_each(classes) > MOST_TEXTS:
+    if _names_per_class(classes) > MOST_TEXTS:
         raise UserError(
             f"{location} has classes with very different numbers of names. Give every class one "
             "name, or the same number."
@@ -80,22 +75,19 @@ def read_names(text: str, path: str) -> ListedClasses:
     return ListedClasses(classes, prompts, tuple(_text(value, location) for value in ids))
 
 
-def names_of(each: Class) -> tuple[str, ...]:
+def names_of(label: Class) -> tuple[str, ...]:
     """Returns all names of a class; the report shows the first one."""
-    return (each,) if isinstance(each, str) else each
+    return (label,) if isinstance(label, str) else label
 
 
 def filled(classes: Sequence[Class], prompts: Sequence[str]) -> list[str]:
-    """Fills the prompts with the names of all classes, grouped by class.
+    """Fills the prompts, which have {} for a name, with the names of all classes, class by class.
 
     All classes get the same number of texts: names are repeated if a class has fewer than others.
     Each name of a class has the same weight in means over its texts.
-
-    Args:
-      prompts: texts with {} for a name.
     """
-    count = _texts_each(classes)
-    repeated = [names_of(each) * (count // len(names_of(each))) for each in classes]
+    count = _names_per_class(classes)
+    repeated = [names * (count // len(names)) for names in map(names_of, classes)]
     return [
         prompt.replace("{}", name) for names in repeated for name in names for prompt in prompts
     ]
@@ -107,7 +99,7 @@ def same_classes(classes: Sequence[Class]) -> np.ndarray | None:
     Warns of such classes; None if all names differ.
     """
     first: dict[frozenset[str], int] = {}
-    keys = ({normalize_text(x, ignore_case=True) for x in names_of(each)} for each in classes)
+    keys = ({normalize_text(x, ignore_case=True) for x in names_of(label)} for label in classes)
     same = np.array([first.setdefault(frozenset(key), i) for i, key in enumerate(keys)])
     later = np.flatnonzero(same != np.arange(len(same))).tolist()
     if not later:
@@ -115,21 +107,21 @@ def same_classes(classes: Sequence[Class]) -> np.ndarray | None:
     names = [f"{names_of(classes[i])[0]!r} ({same[i]} and {i})" for i in later]
     more = f" and {len(later) - SHOWN:,} more" if len(later) > SHOWN else ""
     log.warning(
-        f"classes have the same names: {', '.join(names[:SHOWN])}{more}; where scores are equal, "
-        "images are taken for the first one, as by argmax, and those of the other count as wrong"
+        f"classes have the same names: {', '.join(names[:SHOWN])}{more}; if scores are equal, "
+        "argmax predicts the first class, and images of the other class count as wrong"
     )
     return same
 
 
-def _texts_each(classes: Sequence[Class]) -> int:
+def _names_per_class(classes: Sequence[Class]) -> int:
     """Returns the number of names per class after repeating them."""
-    return math.lcm(*(len(names_of(each)) for each in classes))
+    return math.lcm(*(len(names_of(label)) for label in classes))
 
 
-def _list(content: dict[str, Any], label: str, location: str) -> list[Any]:
-    values = next((x for key, x in content.items() if key.startswith(KEYS[label])), None)
+def _list(content: dict[str, Any], kind: str, location: str) -> list[Any]:
+    values = next((x for key, x in content.items() if key.startswith(KEYS[kind])), None)
     if not isinstance(values, list) or not values:
-        raise UserError(f"{location} has no list of {label}; it needs {FORM}.")
+        raise UserError(f"{location} has no list of {kind}; it needs {FORM}.")
     return values
 
 
@@ -142,5 +134,5 @@ def _class(value: Any, location: str) -> Class:
 
 def _text(value: Any, location: str) -> str:
     if not isinstance(value, str) or not value:
-        raise UserError(f"{location} has {value!r:.60}, which is no text; write texts.")
+        raise UserError(f"{location} has {value!r:.60}; write a text that is not empty.")
     return value

@@ -33,20 +33,17 @@ def class_scores(
     topology: Topology,
     encoder: Encoder,
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Computes the mean score of each image with each class's prompts, `SCORES` at a time.
+    """Yields some images and their mean scores [c, classes] with the prompts of each class.
 
     Args:
       prompts: embeddings [classes * P, ...], grouped by class; P = 1 for class means.
-
-    Yields:
-      Some of the images, and their scores [c, classes].
     """
     if scipy.sparse.issparse(prompts):  # the mean of inner products is the product with the mean
         means = _sparse_means(prompts, classes).T
         size = max(1, min(CHUNK, SCORES // classes))
         for start in range(0, images.shape[0], size):
-            chosen = slice(start, min(start + size, images.shape[0]))
-            yield chosen, (images[chosen] @ means).toarray()
+            rows = slice(start, min(start + size, images.shape[0]))
+            yield rows, (images[rows] @ means).toarray()
         return
     scorer = DocumentScorer(prompts, score=topology.score, encoder=encoder, chunk=CHUNK)
     yield from scorer.blocks(partial(_scorer, classes=classes), images, np.arange(len(images)))
@@ -59,23 +56,18 @@ def best_others(
 
     NaN comes first, and the lower index of equal scores.
 
-    Args:
-      scores: [n, classes].
-      labels: class indices, [n].
-      count: maximum number of classes per image.
-
     Returns:
       int64 [n, min(count, classes - 1)], and scores of the same shape.
     """
-    rows, found = np.arange(len(labels)), []
-    keys = np.maximum(scores, np.finfo(scores.dtype).min)  # above the -inf of chosen classes
+    rows, columns = np.arange(len(labels)), []
+    keys = np.maximum(scores, np.finfo(scores.dtype).min)  # above the -inf of selected classes
     keys[np.isnan(keys)] = np.inf
     keys[rows, labels] = -np.inf
     for _ in range(min(count, scores.shape[1] - 1)):
-        found.append(keys.argmax(axis=1))
-        keys[rows, found[-1]] = -np.inf
-    others = np.stack(found, axis=1) if found else np.zeros((len(labels), 0), np.int64)
-    return others, np.take_along_axis(scores, others, axis=1)
+        columns.append(keys.argmax(axis=1))
+        keys[rows, columns[-1]] = -np.inf
+    best = np.stack(columns, axis=1) if columns else np.zeros((len(labels), 0), np.int64)
+    return best, np.take_along_axis(scores, best, axis=1)
 
 
 def class_means(
@@ -85,8 +77,7 @@ def class_means(
 
     Args:
       prompts: as in `class_scores`.
-      topology: projects the means of dense embeddings.
-      normalise: scales the means of sparse embeddings to norm 1.
+      normalise: scales the means of sparse embeddings, which are not projected, to norm 1.
 
     Returns:
       Embeddings [classes, M, N], or CSR [classes, V].
@@ -95,10 +86,11 @@ def class_means(
         means = np.mean(prompts.reshape(classes, -1, *prompts.shape[1:]), axis=1)
         return np.asarray(topology.project(jnp.asarray(means)), np.float32)
     means = _sparse_means(prompts, classes)
-    norms = np.sqrt(means.multiply(means).sum(axis=1)) if normalise else np.ones(classes)
-    return scipy.sparse.csr_array(
-        scipy.sparse.diags_array(1 / np.where(norms > 0, norms, 1)) @ means
-    )
+    if not normalise:
+        return means
+    norms = np.sqrt(means.multiply(means).sum(axis=1))
+    scales = scipy.sparse.diags_array(1 / np.where(norms > 0, norms, 1))
+    return scipy.sparse.csr_array(scales @ means)
 
 
 def _sparse_means(prompts: Any, classes: int) -> Any:

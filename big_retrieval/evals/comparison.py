@@ -1,9 +1,11 @@
 """Comparison of two systems query by query: paired tests for every metric of both."""
 
+import itertools
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +24,13 @@ HEADER = ("evaluator", "metric", "queries", "a", "b", "difference", "p", "wins",
 
 @dataclass(frozen=True)
 class Comparison:
-    """One metric of two systems over the same queries.
-
-    Attributes:
-      means: mean of each system.
-      difference: mean of the second minus mean of the first.
-      p: p-value of the two-sided paired t-test; 1 if no query differs.
-      wins, ties, losses: numbers of queries where the second system is better, equal or worse.
-    """
+    """One metric of two systems over the same queries."""
 
     queries: int
-    means: tuple[float, float]
-    difference: float
-    p: float
-    wins: int
+    means: tuple[float, float]  # of each system
+    difference: float  # mean of the second minus mean of the first
+    p: float  # p-value of the two-sided paired t-test; 1 if no query differs
+    wins: int  # number of queries for which the second system is better
     ties: int
     losses: int
 
@@ -48,14 +43,11 @@ def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
     """Compares a metric of two systems, values [q] of the same queries, by a paired t-test.
 
     Differences of at most 1e-12 count as ties: they come from other orders of the same sums.
-
-    Raises:
-      UserError: fewer than 2 queries.
     """
     if len(first) != len(second) or len(first) < 2:
         raise UserError(
-            f"a paired test needs the same queries, at least 2; there are {len(first)} and "
-            f"{len(second)}."
+            f"a paired test needs at least 2 queries, the same for both; there are {len(first)} "
+            f"and {len(second)}."
         )
     gain = second - first
     gain = np.where(np.abs(gain) <= 1e-12, 0.0, gain)
@@ -78,20 +70,17 @@ def compare_systems(
       a, b: paths of the systems, for messages.
       pairs: from `values_of_folders` or `values_of_files`.
       modes: mode or weighting of each system to compare; "" for all metrics.
-
-    Raises:
-      UserError: the queries differ, or no metric or mode is in common.
     """
     table = []
     for evaluator, (first, second) in pairs.items():
         ids, values = _of_mode(first, modes[0], a)
-        others = _aligned(ids, _of_mode(second, modes[1], b), a, b)
-        if single := values.keys() ^ others.keys():
+        second_values = _aligned(ids, _of_mode(second, modes[1], b), a, b)
+        if single := values.keys() ^ second_values.keys():
             log.info(f"{evaluator}: only one of the two has {', '.join(sorted(single))}")
         table += [
-            (evaluator, metric, compare(values[metric], others[metric]))
+            (evaluator, metric, compare(values[metric], second_values[metric]))
             for metric in values
-            if metric in others
+            if metric in second_values
         ]
     if not table:
         first, second = (
@@ -106,42 +95,37 @@ def compare_systems(
 
 
 def largest_gains(a: Path, b: Path, pairs: Pairs, metric: str, count: int) -> list[str]:
-    """Returns one line per evaluator with the queries where the second system gains most.
+    """Returns one line per evaluator with the queries for which the second system gains most.
 
     Args:
-      a, b, pairs: as in `compare_systems`.
       metric: such as "R-precision", which is precision@5 for images with five captions.
       count: maximum number of queries per evaluator; the first of equal gains counts.
-
-    Raises:
-      UserError: the queries differ, or no evaluator has the metric.
     """
     lines = []
     for evaluator, ((ids, values), second) in pairs.items():
-        others = _aligned(ids, second, a, b)
-        if metric not in values or metric not in others:
+        second_values = _aligned(ids, second, a, b)
+        if metric not in values or metric not in second_values:
             continue
-        gains = others[metric] - values[metric]
+        gains = second_values[metric] - values[metric]
         order = np.argsort(-gains, kind="stable")[:count]
         queries = ",".join(ids[index] for index in order)
-        numbers = ", ".join(f"{gains[index]:+.4g}" for index in order)
-        lines.append(f"{evaluator}, largest gains in {metric}: --show={queries} ({numbers})")
+        sizes = ", ".join(f"{gains[index]:+.4g}" for index in order)
+        lines.append(f"{evaluator}, largest gains in {metric}: --show={queries} ({sizes})")
     if not lines:
         raise UserError(f"No evaluator of both has the metric {metric!r}; see the table above.")
     return lines
 
 
-def _aligned(ids: list[str], other: Values, a: Path, b: Path) -> dict[str, np.ndarray]:
-    """Returns the other system's values in the order of these queries."""
-    index_of = {query: index for index, query in enumerate(other[0])}
+def _aligned(ids: list[str], values: Values, a: Path, b: Path) -> dict[str, np.ndarray]:
+    """Returns the second system's values in the order of the first system's query ids."""
+    index_of = {query: index for index, query in enumerate(values[0])}
     if single := sorted(index_of.keys() ^ set(ids)):
-        where = b if single[0] in index_of else a
         raise UserError(
-            f"{len(single):,} queries are in one of the two alone, such as {single[0]!r} in "
-            f"{where}; evaluate both on the same queries."
+            f"{len(single):,} queries are in only one of the two, such as {single[0]!r} in "
+            f"{b if single[0] in index_of else a}. Evaluate both on the same queries."
         )
     order = np.array([index_of[query] for query in ids])
-    return {name: values[order] for name, values in other[1].items()}
+    return {name: column[order] for name, column in values[1].items()}
 
 
 def values_of_folders(a: Path, b: Path) -> Pairs:
@@ -149,9 +133,6 @@ def values_of_folders(a: Path, b: Path) -> Pairs:
 
     Args:
       a, b: run folders, or folders of `evaluate --out`; the same one twice to compare two modes.
-
-    Raises:
-      UserError: a folder has no values, or they have no evaluator in common.
     """
     for path in (a, b):
         if path.is_file():
@@ -162,8 +143,8 @@ def values_of_folders(a: Path, b: Path) -> Pairs:
     both = [name for name in first if name in second]
     if not both:
         raise UserError(
-            f"the two have no evaluator in common: they have {', '.join(first)} and "
-            f"{', '.join(second)}; evaluate both with the same evaluators."
+            f"the two have no evaluator in common: {', '.join(first)} and {', '.join(second)}. "
+            "Evaluate both with the same evaluators."
         )
     if single := first.keys() ^ second.keys():
         log.info(f"only one of the two has values of {', '.join(sorted(single))}")
@@ -171,17 +152,14 @@ def values_of_folders(a: Path, b: Path) -> Pairs:
 
 
 def _tables(path: Path) -> dict[str, Path]:
-    """Finds the tables of values in a folder, by evaluator; raises a UserError without any."""
+    """Returns the paths of the tables of values in a folder, by evaluator."""
     files = {file.parent.name: file for file in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
-    if files:
-        return files
-    command = f"big-retrieval evaluate --run={path} --rankings"
-    if not (path / "checkpoints").is_dir():
-        command = "big-retrieval evaluate ... --rankings --out=FOLDER, and compare that folder"
-    missing = "" if path.is_dir() else ", as there is no such folder"
-    raise UserError(
-        f"{path} has no {FOLDER}/<evaluator>/{QUERIES}{missing}: write them with {command}."
-    )
+    if not files:
+        raise UserError(
+            f"{path} has no {FOLDER}/<evaluator>/{QUERIES}. Write the values with `big-retrieval "
+            "evaluate --rankings` and --run=FOLDER or --out=FOLDER."
+        )
+    return files
 
 
 def _of_mode(values: Values, mode: str, path: Path) -> Values:
@@ -200,11 +178,7 @@ def _of_mode(values: Values, mode: str, path: Path) -> Values:
 def values_of_files(
     a: Path, b: Path, qrels: Path, metrics: Sequence[str], duplicates: DuplicatePolicy
 ) -> Pairs:
-    """Computes the metrics of two run files with the same qrels.
-
-    Raises:
-      UserError: a file cannot be read, or a metric is unknown.
-    """
+    """Computes the metrics of two run files with the same qrels."""
     for path in (a, b):
         if path.is_dir():
             raise UserError(
@@ -225,25 +199,22 @@ def values_of_files(
 
 
 def as_text(a: Path, b: Path, table: ComparisonTable) -> str:
-    """Formats comparisons for the terminal, one line each."""
-    lines, last = [f"A  {a}", f"B  {b}"], None
-    for evaluator, metric, x in table:
-        if evaluator != last:
-            lines += [
-                "",
-                f"{evaluator or 'run files'}, {x.queries:,} queries",
-                f"  {'metric':<12} {'A':>8} {'B':>8} {'B - A':>9} {'p':>9}   wins ties losses",
-            ]
-        last = evaluator
-        lines.append(
+    """Formats comparisons for the terminal, one line per metric."""
+    lines = [f"A  {a}", f"B  {b}"]
+    head = f"  {'metric':<12} {'A':>8} {'B':>8} {'B - A':>9} {'p':>9}   wins ties losses"
+    for evaluator, group in itertools.groupby(table, itemgetter(0)):
+        rows = [*group]
+        lines += ["", f"{evaluator or 'run files'}, {rows[0][2].queries:,} queries", head]
+        lines += [
             f"  {metric:<12} {x.means[0]:>8.4f} {x.means[1]:>8.4f} {x.difference:>+9.4f} "
             f"{x.p:>9.2g} {x.wins:>6} {x.ties:>4} {x.losses:>6}"
-        )
+            for _, metric, x in rows
+        ]
     return "\n".join(lines)
 
 
 def write_csv(file: Path, table: ComparisonTable) -> None:
-    """Writes comparisons to a CSV file, one row each."""
+    """Writes comparisons to a CSV file, one row per metric."""
     rows = (
         (evaluator, metric, x.queries, *x.means, x.difference, x.p, x.wins, x.ties, x.losses)
         for evaluator, metric, x in table

@@ -31,16 +31,14 @@ COLUMNS = ("caption", "image", "agg_score")
 class CrisscrossedCaptions(Retrieval):
     """`Retrieval` with more positives: pairs of captions and images that people rated as similar.
 
-    Parekh et al., "Crisscrossed Captions" (2021). A caption's own image remains a positive. R@k is
-    1 if at least one positive is among the first k; R-precision is the share of positives among the
-    first P.
+    Parekh et al., "Crisscrossed Captions" (2021). A caption's original image remains a positive.
     """
 
     type: Literal["crisscrossed"] = "crisscrossed"  # type: ignore[assignment]
-    # sits_test.csv and so on, of the columns caption, image and agg_score; patterns, too
+    # files or patterns, such as sits_test.csv, with the columns caption, image and agg_score
     files: tuple[str, ...] = ()
     min_score: float = 3.0  # minimum score of positive pairs, from 0 to 5
-    # columns of the records: the file of the image, and a list of the ids of the captions
+    # columns of the records: the image file, and a list of caption ids
     image_column: str = "filename"
     caption_column: str = "sentids"
 
@@ -51,12 +49,6 @@ class CrisscrossedCaptions(Retrieval):
         yield from check_one_text(config, path, self.query, self.document)
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Reads the first record, and the pairs of the files.
-
-        Raises:
-          UserError: a file cannot be read, no pair is in the data, or a field or column does not
-            fit the records.
-        """
         super().check_data(context)
         self.pairs(context)
 
@@ -73,12 +65,12 @@ class CrisscrossedCaptions(Retrieval):
             caption, image = positives[0]
             raise UserError(
                 f"{', '.join(self.files)}: no pair is in {context.source.name}, such as the "
-                f"caption {caption!r} and the image {image!r}: give the files of this split, or "
+                f"caption {caption!r} and the image {image!r}. Give the files of this split, or "
                 "name the columns of the ids in caption_column and image_column."
             )
         log.info(
             f"{len(present):,} of {len(rows):,} pairs have a score of {self.min_score:g} or more"
-            + (f"; {missing:,} others name what the data lack" if missing else "")
+            + (f"; {missing:,} more are not in the data" if missing else "")
         )
         return [(*captions[caption], images[image]) for caption, image in present]
 
@@ -93,15 +85,15 @@ class CrisscrossedCaptions(Retrieval):
             if is_absent(ids) or isinstance(ids, str) or len(ids) != count:
                 raise UserError(
                     f"{source.place(index)}: {self.caption_column!r} is {ids!r:.60}; it must "
-                    f"hold an id for each of the {count} captions: name their column in "
+                    f"hold an id for each of the {count} captions. Name another column in "
                     f"{context.path}.caption_column."
                 )
-            images[_name(str(value_of(source, index, self.image_column)))] = index
+            image = str(value_of(source, index, self.image_column))
+            images[PurePosixPath(image).name] = index
             captions |= {str(x): (index, position) for position, x in enumerate(ids)}
         return images, captions
 
     def encode(self, context: EvaluatorContext, weights: Any) -> dict[str, FieldItems]:
-        """Encodes both fields of all records, each with its further positives."""
         fields = super().encode(context, weights)
         names = self.query, self.document
         text, image = sorted(names, key=lambda x: fields[x].reader.field.modality != "text")
@@ -123,45 +115,38 @@ class CrisscrossedCaptions(Retrieval):
 
 
 def _files(pattern: str) -> list[Path]:
-    found, missing = expand(pattern)
+    paths, missing = expand(pattern)
     if missing:
         raise UserError(
-            f"the file of pairs {missing[0]} is not on this machine: name those of Crisscrossed "
-            "Captions in config.evals.<name>.files."
+            f"No file of pairs {missing[0]}. Name the files of Crisscrossed Captions in "
+            "config.evals.<name>.files."
         )
-    return found
+    return paths
 
 
 def read_pairs(path: Path) -> Sequence[tuple[str, str, float]]:
-    """Reads the pairs of a file: ids of caption and image, and their score.
+    """Reads the pairs of a file: caption id, image id and score.
 
     "COCO_val2014:sentid:626312" is the caption 626312. The id of an image is its file name.
-
-    Raises:
-      UserError: the file is not such a CSV file.
     """
     try:
         rows = csv.DictReader(io.StringIO(read_text(path, "utf-8-sig", "replace")))
         if not set(COLUMNS) <= set(rows.fieldnames or ()):
             raise UserError(
                 f"{path} has the columns {', '.join(rows.fieldnames or ()) or 'none'}; files of "
-                f"pairs of captions and images have {', '.join(COLUMNS)}: give a file sits_*.csv."
+                f"pairs have {', '.join(COLUMNS)}. Give a file such as sits_test.csv."
             )
         return [_pair(row, f"{path}, line {rows.line_num}") for row in rows]
-    except csv.Error as problem:
-        raise UserError(f"{path} is no CSV file ({problem}).") from None
+    except csv.Error as error:
+        raise UserError(f"Cannot read {path} as CSV: {error}.") from None
 
 
 def _pair(row: dict[str, str], location: str) -> tuple[str, str, float]:
-    caption, image, score = (row[name] or "" for name in COLUMNS)
+    caption, image, text = (row[name] or "" for name in COLUMNS)
     try:
-        number = float(score)
+        score = float(text)
     except ValueError:
-        number = np.nan
-    if not np.isfinite(number):
-        raise UserError(f"{location}: agg_score is {score!r:.40}, not a number.")
-    return caption.rpartition(":")[2], _name(image), number
-
-
-def _name(image: str) -> str:
-    return PurePosixPath(image).name
+        score = np.nan
+    if not np.isfinite(score):
+        raise UserError(f"{location}: agg_score is {text!r:.40}, not a number.")
+    return caption.rpartition(":")[2], PurePosixPath(image).name, score

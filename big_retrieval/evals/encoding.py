@@ -15,12 +15,7 @@ from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.fields.texts import Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
-from big_retrieval.data.sources import (
-    Record,
-    RecordSource,
-    texts_of,
-    value_of,
-)
+from big_retrieval.data.sources import Record, RecordSource, texts_of, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
@@ -29,21 +24,15 @@ ROWS = 2**12  # averaged at a time
 
 @dataclass(frozen=True)
 class EncodedFields:
-    """Fields of n queries or documents.
+    """Fields of n queries or documents."""
 
-    Attributes:
-      embeddings: [n, M, N] by field name; 0 if the field is missing.
-      present: bool [n] by field name; False if a query or document does not have the field.
-    """
-
-    embeddings: Mapping[str, Embeddings]
-    present: Mapping[str, np.ndarray]
+    embeddings: Mapping[str, Embeddings]  # [n, M, N] by field name; 0 if the field is missing
+    present: Mapping[str, np.ndarray]  # bool [n] by field name; False if the field is missing
 
     def any(self, weights: Mapping[str, float]) -> np.ndarray:
         """Returns True for queries or documents with at least one field of weight above 0, [n]."""
-        return np.any(
-            [present for name, present in self.present.items() if weights.get(name)], axis=0
-        )
+        masks = [present for name, present in self.present.items() if weights.get(name)]
+        return np.any(masks, axis=0)
 
 
 @dataclass(frozen=True)
@@ -51,8 +40,8 @@ class SourceEncoder:
     """Encoder of all records of a source, with the weights of a step.
 
     Attributes:
-      reading: threads that read records, and the count of damaged records. If it counts damaged
-        images, they are replaced by black ones, else they raise an error.
+      reading: threads that read records, and the count of damaged records. A black image replaces
+        a counted damaged image; if nothing counts it, it raises an error.
     """
 
     encoder: Encoder
@@ -78,15 +67,13 @@ class SourceEncoder:
     def encode_first(
         self, source: RecordSource, name: str, reader: FieldReader
     ) -> tuple[Embeddings, np.ndarray]:
-        """As `encode`, with only the first text of each record."""
+        """Encodes as `encode`, with only the first text of each record."""
         if reader.field.modality != "text":
             return self.encode(source, name, reader)
         items = eval_items(source, reader)  # [n, 2]
         items = items[items[:, 1] == 0]
         if not len(items):
-            raise UserError(
-                f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
-            )
+            raise UserError(f"{source.name} has no text in {reader.field.column!r}.")
         embeddings, rows = self.encode(ChosenTexts(source, reader, items), name, reader)
         return embeddings, items[rows, 0]
 
@@ -106,7 +93,7 @@ class SourceEncoder:
 def placed(embeddings: Embeddings, records: np.ndarray, rows: int) -> Embeddings:
     """Returns an array of `rows` rows with embeddings [n, ...] at `records` [n], and 0 elsewhere.
 
-    These are the embeddings themselves if they are those of all records, in order.
+    Returns the embeddings themselves if `records` are all rows, in order.
     """
     if len(records) == rows and np.array_equal(records, np.arange(rows)):
         return embeddings
@@ -135,7 +122,7 @@ def average(
       embeddings: [n, M, N] by field name.
       weights: weight by field name; a field without a weight does not count.
       present: bool [n] by field name; a missing key means all True.
-      overwrite: True to write the averages of dense fields into the first field's array.
+      overwrite: writes the averages of dense fields into the first field's array.
 
     Returns:
       float32 [n, M, N], 0 for rows without a field.
@@ -148,7 +135,7 @@ def average(
     first = embeddings[names[0]]
     overwrite = overwrite and first.dtype == np.float32 and first.flags.writeable
     out = first if overwrite else np.empty(first.shape, np.float32)
-    # A single field is projected again, too: that moves last digits.
+    # The second projection also applies to a single field: it changes the last digits.
     for start in range(0, len(out), ROWS):
         rows = slice(start, start + ROWS)
         fields = [jnp.asarray(embeddings[name][rows]) for name in names]
@@ -166,12 +153,7 @@ def _sparse_average(embeddings: Sequence[Any], weights: np.ndarray) -> scipy.spa
 
 
 def chosen_rows(embeddings: Embeddings, rows: np.ndarray, *, overwrite: bool) -> Embeddings:
-    """Returns some rows of embeddings.
-
-    Args:
-      rows: ascending indices.
-      overwrite: True to move the rows to the beginning of a dense array.
-    """
+    """Returns rows (ascending); `overwrite` moves them to the beginning of a dense array."""
     if len(rows) == embeddings.shape[0]:
         return embeddings
     if not overwrite or not isinstance(embeddings, np.ndarray):

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class EvaluatorContext:
-    """Data and model of one evaluator, and where its outputs go.
+    """Data, model and outputs of one evaluator.
 
     Attributes:
       name: key in `config.evals`.
@@ -38,8 +38,8 @@ class EvaluatorContext:
       readers: reader by field name; `readers[name].field` has the keys of the field.
       reading: threads that read records, and the count of damaged records.
       duplicates: True if records that share a text or an image are positives of each other.
-      show: takes results, or a mapping of JSON values, from which the report's examples are made;
-        every process calls it at most once. None if no examples are written.
+      show: writes the report's examples from results or a mapping of JSON values; every process
+        calls it at most once. None writes no examples.
       rankings: folder for the values of each query; None writes none.
       extras: turns an output that cannot be written into a warning; None makes it an error.
       computed: values of methods with `config.once`.
@@ -63,11 +63,7 @@ class EvaluatorContext:
         return f"config.evals.{self.name}"
 
     def try_fields(self, *names: str, source: RecordSource | None = None) -> None:
-        """Reads fields of the first record of the data or of `source`.
-
-        Raises:
-          UserError: a field does not fit the record.
-        """
+        """Raises a UserError if fields do not fit the first record of the data or of `source`."""
         records = self.source if source is None else source
         try_record(records, {name: self.readers[name] for name in names})
 
@@ -77,11 +73,9 @@ class EvaluatorContext:
         Returns:
           Embeddings [n, M, N] or CSR [n, V], and their record indices [n].
         """
-        encoder = self.source_encoder(weights)
-        return encoder.encode(self.source, field, self.readers[field])
+        return self.source_encoder(weights).encode(self.source, field, self.readers[field])
 
     def source_encoder(self, weights: Any) -> SourceEncoder:
-        """Returns the encoder of sources with these weights."""
         return SourceEncoder(self.encoder, weights, self.reading)
 
 
@@ -107,9 +101,6 @@ def make_evaluators(
 
     Args:
       sources: records by evaluator name; evaluators without `data` are missing.
-
-    Raises:
-      UserError: two evaluators write to the same folder.
     """
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)
@@ -119,8 +110,8 @@ def make_evaluators(
         other = folders.setdefault(name_of(part.prefix(name)), name)
         if other != name:
             raise UserError(
-                f"config.evals.{name} and config.evals.{other} write to one folder of rankings and "
-                "examples, where blanks and slashes become '-'. Rename one of them."
+                f"config.evals.{name} and config.evals.{other} write to the same folder, whose "
+                "name has '-' for blanks and slashes. Rename one of them."
             )
         context = EvaluatorContext(
             name=name,
@@ -179,20 +170,15 @@ def run(
     extras: Extras | None = None,
     config: Config | None = None,
 ) -> dict[str, float]:
-    """Runs evaluators.
+    """Runs evaluators, and returns metrics such as `retrieval/test/image_to_text/R@1`.
 
     Args:
       names: prefixes of the evaluators to run.
       examples: writes examples for the report; None writes none.
       rankings: folder for the values of each query; None writes none.
       extras: turns an output that cannot be written into a warning; None makes it an error.
-      config: its evaluators' `metric_names` are compared with the metrics; None compares nothing.
-
-    Returns:
-      Metrics such as `retrieval/test/image_to_text/R@1`.
-
-    Raises:
-      UserError: a metric is not a number or not among `metric_names`, or `best_metric` is missing.
+      config: raises a UserError if the metrics differ from the evaluators' `metric_names`, or if
+        `best_metric` is missing; None checks nothing.
     """
     out = {}
     for prefix in sorted(names):
@@ -218,13 +204,13 @@ def _compare_names(
     if unknown:
         raise UserError(
             f"the evaluator {prefix} returns {', '.join(unknown)}, which its metric_names does not "
-            f"list (it has: {', '.join(listed or ())}); let both give the same names."
+            f"list (it has: {', '.join(listed or ())}). Return the same names from both."
         )
     best = best_metric.removeprefix(f"{prefix}/")
     if best != best_metric and best not in names:
         raise UserError(
-            f"config.best_metric is {best_metric!r}, but the evaluator {prefix} returns no "
-            f"{best!r}; it returns: {', '.join(names) or 'nothing'}."
+            f"config.best_metric is {best_metric!r}, but the evaluator {prefix} returns only: "
+            f"{', '.join(names) or 'nothing'}."
         )
 
 
@@ -235,49 +221,41 @@ def _number(value: Any, prefix: str, name: str) -> float:
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     raise UserError(
-        f"the evaluator {prefix} gives {name!r} as {type(value).__name__}; return one number, such "
-        "as float(value), for each metric."
+        f"the evaluator {prefix} returns {name!r} as {type(value).__name__}. Return one number, "
+        "such as float(value), for each metric."
     )
 
 
 def with_rankings(evaluators: Mapping[str, BoundEvaluator]) -> dict[str, BoundEvaluator]:
-    """Sets `rankings` of all evaluators that have this key.
-
-    Raises:
-      UserError: no evaluator has it.
-    """
+    """Sets `rankings` of all evaluators that have this key; a UserError if there are none."""
     out = dict(evaluators)
     for prefix, (part, context) in evaluators.items():
         if "rankings" in getattr(part, "__dataclass_fields__", ()):
             writing = dataclasses.replace(part, rankings=True)  # type: ignore
             out[prefix] = BoundEvaluator(writing, context)
     if not any(part.rankings for part, _ in out.values()):
-        names = ", ".join(evaluators) or "none at all"
+        names = ", ".join(evaluators) or "none"
         raise UserError(
-            f"--rankings: none of the evaluators ({names}) has values by query; leave it out."
+            f"--rankings: no evaluator has values by query (evaluators: {names}). Remove the flag."
         )
     return out
 
 
 def traffic(
-    evaluators: Mapping[str, BoundEvaluator], found: Mapping[str, float]
+    evaluators: Mapping[str, BoundEvaluator], metrics: Mapping[str, float]
 ) -> dict[str, float]:
-    """Averages metrics over evaluators, weighted by their `traffic`.
-
-    Args:
-      evaluators: by prefix; an evaluator with `traffic` 0 does not count.
-      found: metrics of the evaluators that have run.
+    """Averages metrics over the evaluators with `traffic` above 0, weighted by it.
 
     Returns:
-      `ranking/traffic/...`, for metrics that all these evaluators have; empty if one of them has
-      not run.
+      `ranking/traffic/...`, for metrics that all these evaluators have; empty if one of these
+      evaluators has not run.
     """
     weights = {f"{prefix}/": part.traffic for prefix, (part, _) in evaluators.items()}
     weights = {prefix: weight for prefix, weight in weights.items() if weight > 0}
     first, out = next(iter(weights), ""), {}
-    for name in found if weights else ():
-        metric = name.removeprefix(first)
-        if name.startswith(first) and all(prefix + metric in found for prefix in weights):
-            value = sum(weight * found[prefix + metric] for prefix, weight in weights.items())
-            out[f"{TRAFFIC}/{metric}"] = value / sum(weights.values())
+    for path in metrics if weights else ():
+        name = path.removeprefix(first)
+        if path.startswith(first) and all(prefix + name in metrics for prefix in weights):
+            value = sum(weight * metrics[prefix + name] for prefix, weight in weights.items())
+            out[f"{TRAFFIC}/{name}"] = value / sum(weights.values())
     return out

@@ -28,14 +28,14 @@ SHARPNESS = 2.0  # t of the uniformity kernel in the paper
 class Geometry(Evaluator):
     """Distances, alignment, uniformity, rank and correlation of the embeddings of pairs.
 
-    Give it twice, with pairs of the training domain and with others, to compare the domains.
+    To compare domains, use one evaluator for pairs of the training domain and one for other pairs.
     """
 
     type: Literal["geometry"] = "geometry"
     data: Source = field(default_factory=lambda: Scenes(split="test"))
     query: str = "text"
     document: str = "image"
-    count: Annotated[int, Range(2)] = 1000  # records, the first ones; of several texts the first
+    count: Annotated[int, Range(2)] = 1000  # number of first records; only the first text of each
     per_sphere: bool = False  # also return the values of each sub-sphere
     every: int | None = None  # None for `eval_every`; 0 evaluates only at the end
 
@@ -44,35 +44,32 @@ class Geometry(Evaluator):
             yield f"{path}.query and {path}.document are both {self.query!r}; give it two fields."
         for name in (self.query, self.document):
             if name in config.encoded and config.encoded[name].head.lexical:
-                yield f"{path}: {name!r} is lexical; geometry is measured of dense embeddings."
+                yield f"{path}: {name!r} is lexical. Geometry needs dense embeddings."
 
     def reads(self) -> Mapping[str, str]:
         return {"query": self.query, "document": self.document}
 
     def metric_names(self, config: Config) -> Sequence[str] | None:
-        """Metrics of pairs and of each field; None with `per_sphere`, as M is unknown here."""
         if self.per_sphere:
-            return None
-        of_pairs = (
+            return None  # the number of sub-spheres is unknown here
+        pair_metrics = (
             "positive_distance", "negative_distance", "positive_std", "negative_std",
             "beyond_bound", "alignment",
         )  # fmt: skip
-        of_field = ("uniformity", "effective_rank", "token_correlation")
+        field_metrics = ("uniformity", "effective_rank", "token_correlation")
         fields = (self.query, self.document)
-        return *of_pairs, *(f"{metric}_{name}" for name in fields for metric in of_field)
+        return *pair_metrics, *(f"{metric}_{name}" for name in fields for metric in field_metrics)
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Reads the first record."""
         context.try_fields(self.document, self.query)
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
-        """Encodes the pairs and measures them; see `measure`.
+        """Encodes the pairs and returns `measure` of them.
 
-        Its examples are histograms of distances, as in the paper's figure.
+        The examples are histograms of distances, as in the paper's figure.
         """
         first_records = np.arange(min(self.count, len(context.source)))
         source: RecordSource = ChosenRecords(context.source, first_records)
-
         encoder = context.source_encoder(weights)
         (query, query_records), (document, records) = (
             encoder.encode_first(source, name, context.readers[name])
@@ -82,8 +79,7 @@ class Geometry(Evaluator):
         log.info(f"{len(first):,} pairs")
         sides = {self.query: query[first], self.document: document[second]}
         if context.show is not None:
-            topology = context.topology
-            context.show({"distances": histograms(all_distances(sides, topology))})
+            context.show({"distances": histograms(all_distances(sides, context.topology))})
         return measure(sides, context.topology, self.per_sphere)
 
 
@@ -193,7 +189,7 @@ def effective_rank(embeddings: np.ndarray) -> float:
 
 
 def token_correlation(embeddings: np.ndarray) -> float:
-    """Computes the mean RV coefficient of two class tokens of embeddings [n, M, N], M > 1."""
+    """Computes the mean RV coefficient of two class tokens of embeddings [n, M, N] with M > 1."""
     count, tokens, width = embeddings.shape
     x = embeddings.astype(np.float64).reshape(count, -1)
     x = x - x.mean(axis=0)

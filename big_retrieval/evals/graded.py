@@ -26,28 +26,19 @@ EXAMPLES = "nDCG@10, nDCG, ERR, RBP@0.9, MRR, MAP, R@10, P@10"
 
 @dataclass(frozen=True)
 class Metric:
-    """Parsed name of a metric.
-
-    Attributes:
-      k: number of first documents that count; None for all.
-      p: persistence of RBP.
-    """
+    """Parsed name of a metric."""
 
     kind: Kind
-    k: int | None = None
-    p: float = 0.9
+    k: int | None = None  # number of first documents that count; None for all
+    p: float = 0.9  # persistence of RBP
 
 
 def parse_metric(name: str) -> Metric:
-    """Parses the name of a metric, such as `nDCG@10`, `ERR` or `RBP@0.9`.
-
-    Raises:
-      UserError: the metric is unknown; the message suggests the nearest name.
-    """
+    """Parses the name of a metric, such as `nDCG@10`, `ERR` or `RBP@0.9`."""
     kind, at, number = name.partition("@")
-    same = {each.lower(): each for each in KINDS}.get(kind.lower())
     if kind not in KINDS:
-        near = [same] if same else difflib.get_close_matches(kind, KINDS, 1, 0.5)
+        same = [x for x in KINDS if x.lower() == kind.lower()]
+        near = same or difflib.get_close_matches(kind, KINDS, 1, 0.5)
         hint = f"did you mean {near[0] + at + number!r}?" if near else f"known: {EXAMPLES}."
         raise UserError(f"the metric {name!r} is unknown; {hint}")
     if kind == "RBP":
@@ -58,10 +49,8 @@ def parse_metric(name: str) -> Metric:
         if not 0 < p < 1:
             raise UserError(f"the metric {name!r} needs a persistence between 0 and 1: RBP@0.9.")
         return Metric(kind, None, p)
-    if at and not (number.isdecimal() and int(number) > 0):
+    if (at or kind in NEED_K) and not (number.isdecimal() and int(number) > 0):
         raise UserError(f"the metric {name!r} needs a number of documents: {kind}@10.")
-    if not at and kind in NEED_K:
-        raise UserError(f"the metric {name!r} needs the number of documents that count: {kind}@10.")
     return Metric(kind, int(number) if at else None)
 
 
@@ -91,15 +80,15 @@ def graded_metrics(
 
     Args:
       relevance: of the ranked documents in rank order, [Q, depth]; 0 if not judged or no document.
-      judged: of all judged documents in any order, [Q, J]; padded with 0.
+      judged: relevance of all judged documents in any order, [Q, J]; padded with 0.
       metrics: names as in `parse_metric`.
 
     Returns:
       float64 [Q] by name.
 
     Raises:
-      UserError: a name is unknown, shapes do not fit, relevance is negative, NaN or infinite, or a
-        ranked document has a higher relevance than all judged ones.
+      UserError: relevance is negative, NaN or infinite, or a ranked document has a higher relevance
+        than all judged documents.
     """
     relevance, judged = np.asarray(relevance, np.float64), np.asarray(judged, np.float64)
     _check(relevance, judged)
@@ -119,8 +108,7 @@ def mean_metrics(
 
     Args:
       values: [Q] by name.
-      ran: True if the query has a ranking, [Q]; None if all have one.
-      mean_over: the queries that count.
+      ran: True if the query has a ranking, [Q]; None for all True.
 
     Returns:
       Mean by name; NaN if no query counts.
@@ -141,22 +129,18 @@ def order(scores: np.ndarray, relevance: np.ndarray, ties: Ties = "against") -> 
       scores: [Q, D], higher is better; padded with -inf. A NaN comes last if the document is
         relevant, else first.
       relevance: [Q, D], 0 if not judged.
-      ties: document that comes first among equal scores: the less relevant one ("against"), the
-        earlier one ("given"), or the one with the larger key, [Q, D] of numbers or texts
-        (trec_eval: the documents' ids).
+      ties: the first document among equal scores: the less relevant document ("against"), the lower
+        index ("given"), or the larger key, [Q, D] of numbers or texts (trec_eval: document ids).
 
     Returns:
       int64 [Q, D], indices into the second axis.
-
-    Raises:
-      UserError: the shapes differ.
     """
     scores, relevance = np.asarray(scores, np.float64), np.asarray(relevance, np.float64)
     keys = relevance if isinstance(ties, str) else np.asarray(ties)
     if not scores.shape == relevance.shape == keys.shape or scores.ndim != 2:
         raise UserError(
-            f"scores {scores.shape}, relevance {relevance.shape} and keys {keys.shape} must be one "
-            "2-D shape."
+            f"scores {scores.shape}, relevance {relevance.shape} and keys {keys.shape} must have "
+            "the same 2-D shape."
         )
     scores = np.where(np.isnan(scores), np.where(relevance > 0, -np.inf, np.inf), scores)
     if isinstance(ties, str):
@@ -169,8 +153,7 @@ def order(scores: np.ndarray, relevance: np.ndarray, ties: Ties = "against") -> 
 def _check(relevance: np.ndarray, judged: np.ndarray) -> None:
     if relevance.ndim != 2 or judged.ndim != 2 or len(relevance) != len(judged):
         raise UserError(
-            f"relevance {relevance.shape} and judged {judged.shape} must be 2-D, a row for each "
-            "query."
+            f"relevance {relevance.shape} and judged {judged.shape} must be 2-D, one row per query."
         )
     for name, values in (("relevance", relevance), ("judged", judged)):
         if not ((values >= 0) & (values < np.inf)).all():
@@ -178,8 +161,8 @@ def _check(relevance: np.ndarray, judged: np.ndarray) -> None:
     above = relevance.max(1, initial=0) > judged.max(1, initial=0)
     if above.any():
         raise UserError(
-            f"query {int(np.argmax(above))} has a ranked document of higher relevance than all "
-            "judged ones; `judged` must hold all qrels of the query."
+            f"query {int(np.argmax(above))}: a ranked document has a higher relevance than all "
+            "judged documents. Pass all qrels of the query as `judged`."
         )
 
 
@@ -210,9 +193,8 @@ def _dcg(relevance: np.ndarray) -> np.ndarray:
 
 
 def _err(relevance: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
-    """Computes the expected reciprocal rank, [Q]."""
     top = judged.max(1, initial=0)[:, None]  # [Q, 1]
-    # not (2^s - 1) / 2^top, which is inf / inf for a relevance of 1024 and more
+    # not (2^s - 1) / 2^top, which is inf / inf for a relevance of at least 1024
     chapelle = np.exp2(relevance - top) - np.exp2(-top)
     stops = relevance / (top + 1) if gain == "linear" else chapelle
     reached = np.cumprod(1 - stops, axis=1)
@@ -220,7 +202,7 @@ def _err(relevance: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
     return (stops * reached) @ (1 / np.arange(1, stops.shape[1] + 1))
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Computes part / whole; 0 if whole is 0."""
-    part, whole = part.astype(np.float64), whole.astype(np.float64)
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+def _share(values: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Computes values / total; 0 if total is 0."""
+    values, total = values.astype(np.float64), total.astype(np.float64)
+    return np.divide(values, total, out=np.zeros(len(values)), where=total > 0)

@@ -4,8 +4,10 @@ With a group column, all records of a group are positives of each other, and ide
 group count once.
 """
 
+import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.contents import text_key
 from big_retrieval.data.fields.reader import FieldReader
-from big_retrieval.data.fields.texts import Text, source_texts
+from big_retrieval.data.fields.texts import source_texts
 from big_retrieval.data.sources import RecordSource, value_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.encoding import ChosenTexts, SourceEncoder
@@ -23,10 +25,9 @@ from big_retrieval.inference.encoder import Embeddings
 
 @dataclass(frozen=True)
 class FieldItems:
-    """Embeddings of one field, and what identifies their positives on the other side.
+    """Embeddings of one field, and the ids or keys of their positives on the other side.
 
     Attributes:
-      field: field name.
       embeddings: [n, M, N], or CSR [n, V].
       owners: int64 [n]; positives have the same owner.
       items: int64 [n, 2]: record, and text in the record (0 for an image).
@@ -58,7 +59,7 @@ class FieldItems:
 
 
 def positives_of(first: FieldItems, second: FieldItems) -> Positives:
-    """Returns the positives of a side's items among those of the other side."""
+    """Returns the positives of each item of `first` among the items of `second`."""
     if first.keys is None:
         return Positives(first.owners, second.owners, first.further)
     return Positives(first.keys, second.keys, first.further)
@@ -71,11 +72,10 @@ def encode_items(
     reader: FieldReader,
     groups: np.ndarray | None = None,
 ) -> FieldItems:
-    """Encodes a field of all records.
+    """Encodes a field of all records, and identical texts of a group once.
 
     Args:
-      groups: group of each record, int64 [records]; identical texts of a group are encoded once.
-        None if every record is its own group.
+      groups: group of each record, int64 [records]; None if every record is its own group.
     """
     if groups is not None and reader.field.modality == "text":
         items = distinct(source, reader, groups)  # [n, 2]
@@ -91,63 +91,53 @@ def encode_items(
 
 
 def group_numbers(source: RecordSource, column: str) -> np.ndarray:
-    """Numbers the groups of records with the same value in a column.
+    """Numbers the groups of records with the same value in a column, int64 [records].
 
-    Args:
-      column: has texts, numbers, or tuples of them. A record without a value (None, NaN or an empty
-        text) or a damaged one is a separate group.
-
-    Returns:
-      int64 [records], from 0 in the order of first occurrence.
+    Groups are numbered from 0 in the order of first occurrence. A damaged record and a record
+    without a value (None, NaN or an empty text) are separate groups.
 
     Raises:
       UserError: the column is missing, or a value cannot be compared.
     """
     index_of: dict[Any, int] = {}
-    groups = np.empty(len(source), np.int64)  # [records]
-    for index in range(len(groups)):
-        value = _group(source, index, column)
-        alone = object()  # equal to no value
-        groups[index] = index_of.setdefault(alone if value is None else value, len(index_of))
-    return groups
+    values = (_group(source, index, column) for index in range(len(source)))
+    # object() equals no other value.
+    groups = [index_of.setdefault(object() if x is None else x, len(index_of)) for x in values]
+    return np.array(groups, np.int64)
 
 
 def check_group(source: RecordSource, column: str) -> None:
     """Raises a UserError if the first group cannot be read, or if no record has a group."""
     if all(_group(source, index, column) is None for index in range(len(source))):
         raise UserError(
-            f"{source.name}: no record has a value in the group column {column!r}: name another "
+            f"{source.name}: no record has a value in the group column {column!r}. Name another "
             "column in config.evals.<name>.group, or leave it empty."
         )
 
 
 def _group(source: RecordSource, index: int, column: str) -> Any:
-    """Returns the group of a record; None if it has none."""
+    """Returns the group of a record; None for a record without a value."""
     try:
         value = value_of(source, index, column)
     except Damaged:
-        return None
-    if isinstance(value, str) and not value:
-        return None
-    if isinstance(value, float | np.floating) and np.isnan(value):
         return None
     try:
         hash(value)
     except TypeError:
         raise UserError(
             f"{source.name}, record {index}: group column {column!r} is {value!r:.60}; it must "
-            "hold a text or a number: name another column in config.evals.<name>.group."
+            "hold a text or a number. Name another column in config.evals.<name>.group."
         ) from None
-    return value
+    if isinstance(value, float | np.floating) and np.isnan(value):
+        return None
+    return None if value == "" else value
 
 
 def distinct(source: RecordSource, reader: FieldReader, groups: np.ndarray) -> np.ndarray:
     """Finds the first occurrence of every text of a group, int64 [n, 2] of record and text."""
     first: dict[tuple[int, Hashable], tuple[int, int]] = {}
-    last = -1
-    texts: tuple[Text, ...] = ("",)
-    for record, index in eval_items(source, reader).tolist():
-        if record != last:
-            last, texts = record, source_texts(source, record, reader)
-        first.setdefault((int(groups[record]), text_key(texts[index])), (record, index))
+    for record, items in itertools.groupby(eval_items(source, reader).tolist(), itemgetter(0)):
+        texts = source_texts(source, record, reader)
+        for _, index in items:
+            first.setdefault((int(groups[record]), text_key(texts[index])), (record, index))
     return np.array(list(first.values()), np.int64).reshape(-1, 2)

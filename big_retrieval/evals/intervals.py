@@ -20,17 +20,14 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 
 
 def few_queries_note(metrics: Mapping[str, float], count: int, noun: str = "queries") -> str:
-    """Returns a line with the interval of each metric, or "" for 1,000 queries or more.
+    """Returns a line with the interval of each metric; "" for 1,000 queries or more.
 
-    Args:
-      metrics: means over the queries of values between 0 and 1.
-      count: number of queries.
-      noun: name of the queries in the line.
+    The metrics are means of values between 0 and 1 over `count` queries.
     """
     if not 0 < count < FEW or not metrics:
         return ""
-    found = []
+    intervals = []
     for name, value in metrics.items():
         low, high = wilson_interval(value, count)
-        found.append(f"{name} {value:.3f} is from {low:.3f} to {high:.3f}")
-    return f"{count:,} {noun} are few: {', '.join(found)} (95% interval)"
+        intervals.append(f"{name} {value:.3f} is from {low:.3f} to {high:.3f}")
+    return f"{count:,} {noun} are few: {', '.join(intervals)} (95% interval)"

@@ -1,12 +1,12 @@
 """Queries of a ranking evaluator, their results, and the relevance of the results.
 
-In some data sets, queries are documents, too (BEIR's ArguAna), and each would find itself. BEIR's
-evaluator skips such documents; the qrels remain unchanged.
+In some data sets, queries are documents, too (BEIR's ArguAna), and each query would find itself.
+BEIR's evaluator skips such documents; the qrels remain unchanged.
 """
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ from big_retrieval.data.formats.columns import match
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals.graded import graded_metrics
+from big_retrieval.evals.graded import graded_metrics, mean_metrics
+from big_retrieval.evals.rankings import Rankings
 from big_retrieval.io.regular import read_text
 
 if TYPE_CHECKING:
@@ -30,21 +31,13 @@ SEPARATOR = "_{!@#~}_"  # suffix of each text in the query ids of GCL's authors
 
 @dataclass(frozen=True)
 class Ranked:
-    """Rankings of q queries.
+    """Rankings of q queries."""
 
-    Attributes:
-      queries: query indices, [q].
-      found: document indices, best first, int [q, depth]; padded with -1.
-      scores: scores of these documents, [q, depth].
-      relevance: relevance of these documents, [q, depth]; 0 if not judged.
-      judged: all relevance values of each query, [q, J]; padded with 0.
-    """
-
-    queries: np.ndarray
-    found: np.ndarray
-    scores: np.ndarray
-    relevance: np.ndarray
-    judged: np.ndarray
+    queries: np.ndarray  # query indices, [q]
+    found: np.ndarray  # document indices, best first, int [q, depth]; padded with -1
+    scores: np.ndarray  # scores of these documents, [q, depth]
+    relevance: np.ndarray  # relevance of these documents, [q, depth]; 0 if not judged
+    judged: np.ndarray  # all relevance values of each query, [q, J]; padded with 0
 
 
 @dataclass(frozen=True)
@@ -56,12 +49,8 @@ class JudgedQueries:
 
     @cached_property
     def asked(self) -> np.ndarray:
-        """Indices of the queries that are searched, ascending, [q].
-
-        Raises:
-          UserError: `query_file` cannot be read, or has other queries.
-        """
-        indices = chosen_queries(self.part, len(self.source.queries))
+        """Indices of the queries to search for, ascending, [q]."""
+        indices = select_queries(self.part, len(self.source.queries))
         if not self.part.query_file:
             return indices
         return np.intersect1d(indices, queries_of_file(self.part.query_file, self.source.queries))
@@ -81,8 +70,8 @@ class JudgedQueries:
 
         Args:
           queries: query indices, [q].
-          found: document indices, best first, [q, at most `search_depth`]; -1 for none.
-          scores: scores of these documents, of the same shape.
+          found: document indices, best first, [q, at most `search_depth`]; -1 for none. `scores`
+            has the same shape.
         """
         found, scores = without(found, scores, self.same_id[queries], self.part.depth)
         documents, judged = self.source.qrels.of(queries)  # [q, J] each
@@ -93,7 +82,7 @@ class JudgedQueries:
 
         Args:
           found: document indices for all of `asked`, best first, [q, any size]; -1 for none.
-          scores: scores of these documents, of the same shape.
+            `scores` has the same shape.
         """
         start = 0
         for queries in self.source.qrels.blocks(self.asked):
@@ -105,6 +94,22 @@ class JudgedQueries:
         c = self.part
         return graded_metrics(ranked.relevance, ranked.judged, c.metrics, c.err_gain)
 
+    def means(
+        self, rankings: Iterable[Ranked], writer: Rankings, prefix: str = ""
+    ) -> dict[str, float]:
+        """Averages the metrics over all queries; writes the values, and the run without `prefix`.
+
+        Args:
+          prefix: prefix of the metrics, such as "bag/".
+        """
+        blocks = []
+        for ranked in rankings:
+            blocks.append({f"{prefix}{name}": x for name, x in self.values(ranked).items()})
+            writer.add_values(blocks[-1])
+            if not prefix:
+                writer.add_run(ranked)
+        return mean_metrics(joined(blocks))
+
     def summary(self, by: str, notes: str) -> str:
         """Returns a log line with the sizes of the data.
 
@@ -114,26 +119,26 @@ class JudgedQueries:
         """
         source, count = self.source, int(np.sum(self.same_id[self.asked] >= 0))
         missing = len(source.qrels.missing[0])
-        lost = f" and {missing:,} of documents that are missing, which count as not found"
-        same = f"; {count:,} of the queries are documents, too, which they do not find"
+        lost = f" and {missing:,} of missing documents, which count as not found"
+        same = f"; {count:,} queries skip the document with their id"
         return (
             f"{len(self.asked):,} queries against {len(source.documents):,} documents{by}, "
             f"{len(source.qrels):,} qrels{lost if missing else ''}{notes}{same if count else ''}"
         )
 
 
-def joined(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def joined(blocks: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Joins the metrics of blocks of queries, [q] by name."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: np.concatenate([values[name] for values in blocks]) for name in blocks[0]}
 
 
 def lacking(counts: dict[str, int]) -> str:
     """Formats the counts above 0, such as " (3 without image)"; "" if all are 0."""
-    parts = [f"{count:,} {name}" for name, count in counts.items() if count]
-    return f" ({', '.join(parts)})" if parts else ""
+    texts = [f"{count:,} {name}" for name, count in counts.items() if count]
+    return f" ({', '.join(texts)})" if texts else ""
 
 
-def chosen_queries(part: "Ranking", count: int) -> np.ndarray:
+def select_queries(part: "Ranking", count: int) -> np.ndarray:
     """Selects from `count` queries by `queries`, `dev_share` and `dev_seed`; ascending indices."""
     if part.queries == "all":
         return np.arange(count)
@@ -148,24 +153,22 @@ def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
     Args:
       file: an object by query id. GCL's authors add a separator to each id.
       queries: all queries of the data.
-
-    Raises:
-      UserError: the file cannot be read, or none of its keys is the id of a query.
     """
     try:
         content = json.loads(read_text(file))
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read as a JSON file ({error}).") from None
+        raise UserError(f"Cannot read {file} as JSON: {error}.") from None
     if not isinstance(content, dict) or not content:
-        raise UserError(f"{file} is no JSON object whose keys are queries.")
+        raise UserError(f"{file} must contain a JSON object whose keys are query ids.")
     read_ids: Any = getattr(queries, "ids", None)
     ids = pa.array(map(str, range(len(queries)))) if read_ids is None else read_ids()
     names = [name.removesuffix(SEPARATOR) for name in content]
     indices = match(pa.array(names), ids)
     if (indices < 0).all():
         raise UserError(
-            f"{file} has no query of the data: it has such as {names[0]!r}, they {ids[0]!s}; "
-            "name the column with these ids in config.evals.<name>.data.query."
+            f"{file} has no query of the data: its ids are such as {names[0]!r}, the ids of the "
+            f"data such as '{ids[0]!s}'. Name the column of the ids in "
+            "config.evals.<name>.data.query."
         )
     if missing := int(np.sum(indices < 0)):
         log.warning(f"{missing:,} of {len(names):,} queries of {file} are not in the data")
@@ -184,15 +187,9 @@ def same_id_documents(part: "Ranking", source: GradedPairs) -> np.ndarray:
 def without(
     found: np.ndarray, scores: np.ndarray, skipped: np.ndarray, depth: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Removes one document per query from rankings.
+    """Removes one document per query, `skipped` [q] (-1 for none), from rankings [q, any size].
 
-    Args:
-      found: document indices, best first, [q, any size]; -1 for none.
-      scores: scores of these documents, of the same shape.
-      skipped: document to remove for each query, [q]; -1 for none.
-
-    Returns:
-      Document indices and scores, [q, at most depth]; padded with -1 and -inf.
+    Returns document indices and scores, [q, at most depth]; padded with -1 and -inf.
     """
     skips = (found == skipped[:, None]) & (skipped >= 0)[:, None]  # [q, depth]
     order = np.argsort(skips, axis=1, kind="stable")[:, :depth]
@@ -201,15 +198,12 @@ def without(
 
 
 def relevance_of(documents: np.ndarray, judged: np.ndarray, relevance: np.ndarray) -> np.ndarray:
-    """Looks up the relevance of ranked documents.
+    """Looks up the relevance of ranked documents, float64 [Q, depth]; 0 if not judged.
 
     Args:
       documents: document indices, int [Q, depth]; -1 for none.
       judged: judged documents of each query, each once, int [Q, J]; padded with -1.
       relevance: relevance of the judged documents, [Q, J].
-
-    Returns:
-      float64 [Q, depth], 0 for documents that are not judged.
     """
     base = 2 + int(max(documents.max(initial=-1), judged.max(initial=-1)))
     queries = np.arange(len(judged), dtype=np.int64)[:, None]

@@ -1,6 +1,6 @@
 """Multinomial logistic regression with losses and gradients of all rows on the devices.
 
-Objective and solver (SciPy's L-BFGS) are those of scikit-learn with C = 1 / l2:
+The objective and the solver (SciPy's L-BFGS) are the same as in scikit-learn with C = 1 / l2:
 
     sum_i loss_i + l2 / 2 |W|^2, with a bias without penalty
 
@@ -28,8 +28,6 @@ SAME = 1e-13  # the search also ends if the objective changes by less than this 
 
 
 class Classifier(NamedTuple):
-    """A linear classifier."""
-
     kernel: Any  # [D, C]
     bias: Any  # [C]
 
@@ -67,17 +65,11 @@ def _spread(encoder: Encoder, array: np.ndarray) -> jax.Array:
 
 
 def zeros(features: int, classes: int) -> Classifier:
-    """Returns the classifier with all parameters 0."""
     return Classifier(np.zeros((features, classes)), np.zeros(classes))
 
 
 def fit(encoder: Encoder, rows: ProbeRows, l2: float, start: Classifier, steps: int) -> Classifier:
-    """Minimizes the objective, in float64.
-
-    Args:
-      l2: the penalty, positive.
-      start: start of the search; the minimum does not depend on it.
-    """
+    """Minimizes the objective in float64; the minimum does not depend on `start`."""
     shape = start.kernel.shape
     count = float(parallel.fetch(rows.weights).sum())
 

@@ -1,4 +1,4 @@
-"""Further rankings that a config can list: other field weights, and modes of lexical models.
+"""Additional rankings of a config: other field weights, and search modes of lexical models.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", section
 4.3 (nonparametric retrieval) and Tables 6 and 7 (terms after the gate). The modes are
@@ -37,45 +37,34 @@ _TOP_K = re.compile(r"top_k=(\d+|all)(?:/(\d+|all))?")
 
 @dataclass(frozen=True)
 class Mode:
-    """Search mode of a lexical model.
+    """Search mode of a lexical model."""
 
-    Attributes:
-      name: text in the config.
-      bags: side whose texts are bags of words, if any.
-      top_k: number of terms to keep by side; None for all.
-    """
-
-    name: str
-    bags: Side | None
-    top_k: Mapping[Side, int | None]
+    name: str  # text in the config
+    bags: Side | None  # side whose texts are bags of words, if any
+    top_k: Mapping[Side, int | None]  # number of terms to keep by side; None for all
 
     def needs_words(self, side: Side) -> bool:
         """Returns True if the mode needs the bags of words of a side."""
         return self.bags == side or self.top_k[side] is not None
 
 
-def own_top_k(fields: Mapping[str, Field], chosen: Sequence[str]) -> int | None:
-    """Returns the largest `top_k` of the lexical fields `chosen`; None for all terms."""
-    heads = [lexical_head(fields, name) for name in chosen]
-    tops = [head.top_k for head in heads if head is not None and head.top_k is not None]
-    return max(tops, default=None) if len(tops) == len(heads) else None
-
-
-def misfit(mode: Mode, side: Side, fields: Mapping[str, Field], chosen: Sequence[str]) -> str:
+def misfit(mode: Mode, side: Side, fields: Mapping[str, Field], names: Sequence[str]) -> str:
     """Returns the reason why a model cannot search in a mode; "" if it can.
 
     Args:
       fields: all fields of the model.
-      chosen: names of the fields of the side.
+      names: names of the lexical fields of the side.
     """
-    if mode.bags == side and any(fields[name].modality == "image" for name in chosen):
+    if mode.bags == side and any(fields[name].modality == "image" for name in names):
         return f"the {side} side has images, not words"
-    model_top_k, top_k = own_top_k(fields, chosen), mode.top_k[side]
-    if model_top_k is None or top_k is None or top_k <= model_top_k:
+    heads = [lexical_head(fields, name) for name in names]
+    tops = [head.top_k for head in heads if head is not None and head.top_k is not None]
+    top_k = mode.top_k[side]
+    if top_k is None or not tops or len(tops) < len(heads) or top_k <= max(tops):
         return ""
     return (
-        f"the model's own gate leaves {model_top_k} terms of the {side} side, which can only be "
-        f"narrowed: take {model_top_k} at most, or 'all'"
+        f"the model's gate keeps only {max(tops)} terms on the {side} side. Use at most "
+        f"{max(tops)}, or 'all'"
     )
 
 
@@ -84,13 +73,13 @@ def check_modes(part: Evaluator, config: Config, path: str) -> Iterator[str]:
     compared = part.compared(config)
     sides = {side: [x for x in compared[side] if x in config.encoded] for side in SIDES}
     if part.modes and not is_lexical(config, *sides["query"], *sides["document"]):
-        yield f"{path}.modes are for lexical models, which this is not; leave them out."
+        yield f"{path}.modes are for lexical models. Remove them for this model."
         return
     for text in part.modes:
         try:
             mode = parse_mode(text, f"{path}.modes")
-        except UserError as problem:
-            yield str(problem)
+        except UserError as error:
+            yield str(error)
             continue
         reasons = (misfit(mode, side, config.fields, sides[side]) for side in SIDES)
         yield from (
@@ -98,18 +87,19 @@ def check_modes(part: Evaluator, config: Config, path: str) -> Iterator[str]:
         )
 
 
-def parse_mode(text: str, path: str) -> Mode:
-    """Parses a mode; `path` is the config key, for messages.
+def mode_prefixes(modes: Sequence[str]) -> list[str]:
+    """Returns the prefixes of metric names: "" and `<mode>/` for each mode."""
+    return ["", *(f"{mode}/" for mode in modes)]
 
-    Raises:
-      UserError: the mode is unknown.
-    """
+
+def parse_mode(text: str, path: str) -> Mode:
+    """Parses a mode; messages name the config key `path`."""
     if text in ("bag", "binary"):
         return Mode(text, "query" if text == "bag" else "document", dict.fromkeys(SIDES))
     match = _TOP_K.fullmatch(text)
     if match is None:
         raise UserError(
-            f"{path} has {text!r}; known: 'bag', 'binary', 'top_k=64', or 'top_k=64/128' for "
+            f"{path} has {text!r}; choose 'bag', 'binary', 'top_k=64', or 'top_k=64/128' for "
             "queries and documents."
         )
     first, second = (None if x == "all" else int(x) for x in (match[1], match[2] or match[1]))
@@ -121,32 +111,29 @@ def parse_weighting(text: str, fields: Collection[str], path: str) -> dict[str, 
 
     Args:
       fields: names of the document fields.
-      path: the config key, for messages.
+      path: config key that messages name.
 
     Returns:
       Weight by field name; at least one is above 0.
-
-    Raises:
-      UserError: a field is unknown, a weight is negative or not a number, or all weights are 0.
     """
     out: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, number = (piece.strip() for piece in part.partition("="))
+    for entry in text.split(","):
+        name, equals, weight = (piece.strip() for piece in entry.partition("="))
         if name not in fields or name in out:
-            known = ", ".join(sorted(fields))
-            twice = "is there twice" if name in out else "is no field of the documents' side"
-            raise UserError(f"{path} has {text!r}: {name!r} {twice} (there are: {known}).")
+            choices = ", ".join(sorted(fields))
+            reason = "a duplicate" if name in out else "not a document field"
+            raise UserError(f"{path} has {text!r}: {name!r} is {reason}. Choose from: {choices}.")
         try:
-            out[name] = float(number) if equals else 1.0
+            out[name] = float(weight) if equals else 1.0
         except ValueError:
             out[name] = -1.0
         if not 0 <= out[name] < float("inf"):
             raise UserError(
-                f"{path} has {text!r}: the weight {number!r} must be a number from 0 on, as in "
+                f"{path} has {text!r}: the weight {weight!r} must be a number, at least 0, as in "
                 "'image=0.9,title=0.1'."
             )
     if not sum(out.values()):
-        raise UserError(f"{path} has {text!r}, in which all weights are 0.")
+        raise UserError(f"{path} has {text!r}: at least one weight must be above 0.")
     return out
 
 
@@ -157,11 +144,7 @@ def in_mode(
 
     Args:
       embeddings: CSR [n, V], after the head's gate.
-      side: side of the field.
       bow: bags of words of the texts, [n, V]; None for images.
-
-    Raises:
-      UserError: the mode needs words of a field without words.
     """
     if mode.bags == side:
         if bow is None:
@@ -178,7 +161,7 @@ def narrowed(
 
     Args:
       embeddings: CSR [n, V], not negative.
-      bow: bags of words [n, V], whose terms are kept, too.
+      bow: bags of words [n, V]; their terms are also kept.
     """
     matrix: Any = scipy.sparse.csr_array(embeddings)
     matrix.sort_indices()
@@ -201,12 +184,11 @@ def narrowed(
 def bags_of_texts(
     encoder: Encoder, field: str, source: RecordSource, reader: FieldReader, items: np.ndarray
 ) -> scipy.sparse.csr_array:
-    """Builds the bags of words of texts, CSR [n, V], without the model.
+    """Builds the bags of words of a lexical field's texts, CSR [n, V], without the model.
 
-    They have norm 1 if the representations of the field have (VDR, section 4.3).
+    The bags have norm 1 if the representations of the field have norm 1 (VDR, section 4.3).
 
     Args:
-      field: a lexical text field.
       items: int64 [n, 2]: record, and text in the record.
     """
     terms, normalise = encoder.terms(field), encoder.normalises(field)
@@ -222,12 +204,9 @@ def bags_of_texts(
 def words_shared(
     embeddings: scipy.sparse.csr_array, bow: scipy.sparse.csr_array, count: int
 ) -> float:
-    """Computes the mean share of each row's strongest terms that are in the bag of words.
+    """Computes the mean share of each image's `count` strongest terms that occur in its texts.
 
-    Args:
-      embeddings: of images, CSR [n, V].
-      bow: bags of words of each image's texts, [n, V].
-      count: number of strongest terms per row.
+    Both matrices are [n, V]: embeddings of images, and bags of words of each image's texts.
     """
     strongest = narrowed(embeddings, count)
     strongest.data[:] = 1

@@ -1,12 +1,12 @@
-"""Positives: the documents that answer a query, because both have an id or a key in common.
+"""Positives: the documents that have an id or a key in common with a query.
 
 Keys are for records that share texts or images. A value of one field is a positive of a value of
 the other field if at least one record contains both. If two records have the same caption, both
 images are positives of it; if they have the same image, all their captions are. This is not
 transitive: two images with one caption in common do not share their other captions.
 
-The keys are the values of the first field. An item of this field has the key of its value, an item
-of the other field the keys of all values that share a record with its own.
+The keys are the values of the first field. An item of this field has the key of its value. An item
+of the other field has the keys of all values that share a record with its value.
 """
 
 from dataclasses import dataclass
@@ -23,21 +23,19 @@ NONE = -1  # padding
 
 
 class Positives:
-    """The positives of Q queries among D documents, as index lists of some queries at a time.
+    """Positives of Q queries among D documents: they have the id or at least one key in common.
 
     Args:
       queries: ids, int64 [Q]; or keys, CSR [Q, K] with an entry for each key of a query.
-      documents: ids or keys of the documents. Positives have the id, or at least one key, in
-        common.
+      documents: ids or keys of the documents.
       further: CSR [Q, D] with an entry for each further positive; None for none.
     """
 
     def __init__(self, queries: Any, documents: Any, further: Any = None):
         if not scipy.sparse.issparse(queries):
-            known = np.unique(documents)
-            queries, documents = _keys(queries, known), _keys(documents, known)
+            ids = np.unique(documents)
+            queries, documents = _keys(queries, ids), _keys(documents, ids)
         self._queries, self._documents = queries, scipy.sparse.csr_array(documents.T)
-        self._count: int = documents.shape[0]
         self._further = further
 
     def __len__(self) -> int:
@@ -45,50 +43,45 @@ class Positives:
 
     def rows(self, queries: Any) -> scipy.sparse.csr_array:
         """Returns some queries' positives, CSR [q, D]; `queries` is a slice or indices [q]."""
-        found = self._queries[queries] @ self._documents
+        positives = self._queries[queries] @ self._documents
         if self._further is not None:
-            found = found + self._further[queries]
-        return scipy.sparse.csr_array(found)
+            positives = positives + self._further[queries]
+        return scipy.sparse.csr_array(positives)
 
     def padded(self, queries: Any) -> np.ndarray:
         """Returns the indices of some queries' positives, int32 [q, E], padded with -1.
 
         E is the largest number of positives, rounded up to a power of two: few shapes to compile.
         """
-        found = self.rows(queries)
-        counts = np.diff(found.indptr)
+        positives = self.rows(queries)
+        counts = np.diff(positives.indptr)
         width = 1 << (int(counts.max(initial=1)) - 1).bit_length()
-        out = np.full((len(counts), width), NONE, np.int32)
+        out = np.full((len(counts), width), -1, np.int32)
         row = np.repeat(np.arange(len(counts)), counts)
-        out[row, np.arange(len(row)) - found.indptr[row]] = found.indices
+        out[row, np.arange(len(row)) - positives.indptr[row]] = positives.indices
         return out
 
     def mask(self, query: int) -> np.ndarray:
         """Returns True for the positives of one query, bool [D]."""
-        out = np.zeros(self._count, bool)
+        out = np.zeros(self._documents.shape[1], bool)
         out[self.rows([query]).indices] = True
         return out
 
 
-def _keys(ids: np.ndarray, known: np.ndarray) -> scipy.sparse.csr_array:
-    """Returns CSR [n, K] with an entry for each id [n] that is among the known ones, [K]."""
-    column = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
-    row = np.flatnonzero(known[column] == ids) if len(known) else np.zeros(0, np.int64)
+def _keys(ids: np.ndarray, columns: np.ndarray) -> scipy.sparse.csr_array:
+    """Returns CSR [n, K] with an entry for each of the ids [n] that is in `columns` [K]."""
+    column = np.minimum(np.searchsorted(columns, ids), max(len(columns) - 1, 0))
+    row = np.flatnonzero(columns[column] == ids) if len(columns) else np.zeros(0, np.int64)
     entries = (np.ones(len(row), np.float32), (row, column[row]))
-    return scipy.sparse.csr_array(entries, shape=(len(ids), len(known)))
+    return scipy.sparse.csr_array(entries, shape=(len(ids), len(columns)))
 
 
 @dataclass(frozen=True)
 class FieldKeys:
-    """Keys of one field's values.
+    """Keys of one field's values."""
 
-    Attributes:
-      contents: values of all records.
-      keys: CSR [values, K] with an entry for each key of a value.
-    """
-
-    contents: FieldContents
-    keys: Any
+    contents: FieldContents  # values of all records
+    keys: Any  # CSR [values, K] with an entry for each key of a value
 
     def of(self, items: np.ndarray) -> tuple[Any, np.ndarray]:
         """Returns the keys, CSR [n, K], and value ids [n] of items [n, 2] (record, index in it)."""
@@ -99,15 +92,14 @@ class FieldKeys:
 def keys_of(first: FieldContents, second: FieldContents) -> tuple[FieldKeys, FieldKeys]:
     """Computes the keys of two fields of the same records."""
     shared = _incidence(first).T @ _incidence(second)  # [values of first, values of second]
-    own = scipy.sparse.eye_array(shared.shape[0], format="csr")
-    return FieldKeys(first, own), FieldKeys(second, scipy.sparse.csr_array(shared.T))
+    identity = scipy.sparse.eye_array(shared.shape[0], format="csr")
+    return FieldKeys(first, identity), FieldKeys(second, scipy.sparse.csr_array(shared.T))
 
 
 def contents_of(source: RecordSource, reader: FieldReader) -> FieldContents | None:
     """Reads the values of a field in all records; if they are unknown, all records differ.
 
-    Returns:
-      None if no record has a text, which the evaluator reports.
+    Returns None if no record has a text, which the evaluator reports.
     """
     contents = field_contents(source, reader, range(len(source)))
     if contents is None and reader.field.modality == "text":

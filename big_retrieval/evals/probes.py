@@ -1,12 +1,9 @@
-"""Probes: linear classifiers trained on features of the model, whose accuracy rates the features.
-
-The model itself does not change.
-"""
+"""Probes: linear classifiers trained on features of the model; the model does not change."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,23 +22,20 @@ from big_retrieval.evals.ridge import Ridge
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """Features and classes of images."""
-
+class LabelledFeatures(NamedTuple):
     features: np.ndarray  # [n, D]
     labels: np.ndarray  # [n]
 
 
 @dataclass(frozen=True)
 class Probe(Evaluator):
-    """Common part of both probes: two sources of labelled images, and the features."""
+    """Base class of both probes: two sources of labelled images, and the features."""
 
-    data: Source = field(default_factory=lambda: Scenes(split="shapes"))  # to test on
+    data: Source = field(default_factory=lambda: Scenes(split="shapes"))  # test images
     train: Source = field(default_factory=lambda: Scenes(split="shapes", count=1000, seed=1))
-    label: str = "shape"  # column of both, with the class as its number or its name
+    label: str = "shape"  # column of both sources with the class: its index or its name
     image: str = "image"
-    # "tower": its output without the head, with class tokens concatenated, as in papers;
+    # "tower": output of the tower before the head, class tokens concatenated, as in papers;
     # "embedding": the embeddings of retrieval
     features: Literal["tower", "embedding"] = "tower"
     l2: tuple[Positive, ...] = ()  # penalties to select from
@@ -62,7 +56,6 @@ class Probe(Evaluator):
         return {"image": self.image}
 
     def runlocal(self) -> "Probe":
-        """Returns the same probe on generated shapes."""
         test = Scenes(split="shapes", count=100)
         train = Scenes(split="shapes", count=200, seed=1)
         return replace(self, data=test, train=train, label="shape")
@@ -75,36 +68,21 @@ class Probe(Evaluator):
     def classes(self, context: EvaluatorContext) -> tuple[Any, ...]:
         """Returns the distinct labels of the training images, sorted."""
         source = self.train_images(context)
-        values = [self._value(source, index) for index in range(len(source))]
+        values = {self._value(source, index) for index in range(len(source))}
+        location = f"{source.name}: the label column {self.label!r}"
         if len({isinstance(value, str) for value in values}) > 1:
-            raise UserError(
-                f"{source.name}: the label column {self.label!r} has names and numbers; "
-                "write either."
-            )
-        classes = tuple(sorted(set(values)))
-        if len(classes) < 2:
-            raise UserError(
-                f"{source.name}: the label column {self.label!r} has {len(classes)} "
-                "values; a probe needs two classes or more."
-            )
-        return classes
+            raise UserError(f"{location} has names and numbers. Use one of the two.")
+        if len(values) < 2:
+            raise UserError(f"{location} has {len(values)} values; a probe needs at least 2.")
+        return tuple(sorted(values))
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Reads the first image of both sources and all labels.
-
-        Raises:
-          UserError: the image field does not fit a record, or a label has no class.
-        """
         for source in (self.train_images(context), context.source):
             context.try_fields(self.image, source=source)
             self.labels(context, source)
 
     def labels(self, context: EvaluatorContext, source: RecordSource) -> np.ndarray:
-        """Returns the class index of every record, int64 [n].
-
-        Raises:
-          UserError: a label does not occur in the training images.
-        """
+        """Returns the class index of every record, int64 [n]."""
         index_of = {value: index for index, value in enumerate(self.classes(context))}
         labels = np.empty(len(source), np.int64)
         for index in range(len(source)):
@@ -129,7 +107,9 @@ class Probe(Evaluator):
             "be the name or the number of a class."
         )
 
-    def encode(self, context: EvaluatorContext, weights: Any, source: RecordSource) -> Labelled:
+    def encode(
+        self, context: EvaluatorContext, weights: Any, source: RecordSource
+    ) -> LabelledFeatures:
         """Computes the features of all images of a source, in float32."""
         encoder, reader = context.source_encoder(weights), context.readers[self.image]
         encode = encoder.features if self.features == "tower" else encoder.encode
@@ -137,7 +117,7 @@ class Probe(Evaluator):
         if context.encoder.terms(self.image) is not None:  # one position per patch, no class tokens
             features = features.mean(axis=1)
         features = np.asarray(features, np.float32).reshape(len(features), -1)
-        return Labelled(features, self.labels(context, source)[records])
+        return LabelledFeatures(features, self.labels(context, source)[records])
 
 
 @register("evaluator")
@@ -145,14 +125,14 @@ class Probe(Evaluator):
 class LinearProbe(Probe):
     """Logistic regression on the features of all training images, until it has converged.
 
-    The penalty is chosen on a part of the training images; the classifier is then trained on all.
+    A part of the training images selects the penalty; the classifier is then trained on all.
     """
 
     type: Literal["linear_probe"] = "linear_probe"
-    # beside the sum of all losses: sum of losses + l2 / 2 |W|^2; scikit-learn's C is 1 / l2
+    # penalties of the objective: sum of losses + l2 / 2 |W|^2; scikit-learn's C is 1 / l2
     l2: tuple[Positive, ...] = (0.1, 1.0, 10.0, 100.0, 1000.0)
     validation_share: ShareInside = 0.1  # of the training images
-    steps: AtLeast1 = 1000  # of L-BFGS, at most, for each penalty
+    steps: AtLeast1 = 1000  # maximum number of L-BFGS steps for each penalty
 
     def metric_names(self, config: Config) -> Sequence[str]:
         return "accuracy", "top5_accuracy", "loss", "l2", "validation_accuracy"
@@ -173,13 +153,13 @@ class LinearProbe(Probe):
         held_out = _share(count, self.validation_share, self.seed)  # bool [n]
         rows = logistic.put(encoder, train.features, train.labels, ~held_out)
         start = logistic.zeros(width, len(classes))
-        tried = []
-        for l2 in sorted(self.l2, reverse=True):  # each starts from the previous, simpler solution
+        results = []
+        for l2 in sorted(self.l2, reverse=True):  # starts from the previous, simpler solution
             start = logistic.fit(encoder, rows, l2, start, self.steps)
             predicted = logistic.predict(encoder, start, rows, count)
             accuracy = float(np.mean(predicted.places[held_out] <= 1))
-            tried.append((accuracy, -float(np.mean(predicted.losses[held_out])), l2, start))
-        accuracy, _, l2, start = max(tried, key=lambda result: result[:2])
+            results.append((accuracy, -float(np.mean(predicted.losses[held_out])), l2, start))
+        accuracy, _, l2, start = max(results, key=lambda result: result[:2])
         rows = logistic.weighted(encoder, rows, np.ones(count))
         best = logistic.fit(encoder, rows, l2, start, self.steps)
         rows = logistic.put(encoder, test.features, test.labels, np.ones(len(test.labels)))
@@ -196,11 +176,11 @@ class LinearProbe(Probe):
 class FewShotProbe(Probe):
     """Ridge regression on a few images of each class, in closed form.
 
-    The penalty is chosen on other training images, as many again.
+    The same number of other training images selects the penalty.
     """
 
     type: Literal["few_shot"] = "few_shot"
-    shots: tuple[AtLeast1, ...] = (1, 5, 10)  # images of a class
+    shots: tuple[AtLeast1, ...] = (1, 5, 10)  # numbers of images per class
     l2: tuple[Positive, ...] = tuple(2.0**power for power in range(-10, 21, 2))
 
     def check(self, config: Config, path: str) -> Iterator[str]:
@@ -212,40 +192,36 @@ class FewShotProbe(Probe):
         return [f"{k}_shot_{name}" for k in self.shots for name in ("accuracy", "l2")]
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Also checks that images remain to select the penalty with."""
         super().check_data(context)
-        self._drawn(context)
+        self._draw(context)  # fails if a class has too few images
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
         """Trains a classifier for each number of images and tests it.
 
         Returns:
-          For each, such as 5: `5_shot_accuracy` of the test images, and the selected `5_shot_l2`.
+          For each number, such as 5: `5_shot_accuracy` of the test images, and the selected penalty
+          `5_shot_l2`.
         """
-        drawn, others = self._drawn(context)
-        records = np.concatenate([*drawn, others])
+        drawn, validation = self._draw(context)
+        records = np.concatenate([*drawn, validation])
         train = self.encode(context, weights, ChosenRecords(self.train_images(context), records))
         test = self.encode(context, weights, context.source)
-        held_out = slice(sum(map(len, drawn)), None)  # `others`
+        held_out = slice(sum(map(len, drawn)), None)  # `validation`
         out = {}
         for shots in self.shots:
             rows = np.flatnonzero(np.concatenate([np.arange(len(x)) < shots for x in drawn]))
             ridge = Ridge(train.features[rows], train.labels[rows], len(drawn))
-            tried = [
+            results = [
                 (_accuracy(ridge.scores(train.features[held_out], l2), train.labels[held_out]), l2)
                 for l2 in sorted(self.l2)
             ]
-            _, l2 = max(tried)  # the largest of equally good penalties
+            _, l2 = max(results)  # the largest of equally good penalties
             accuracy = _accuracy(ridge.scores(test.features, l2), test.labels)
             out |= {f"{shots}_shot_accuracy": accuracy, f"{shots}_shot_l2": l2}
         return out
 
-    def _drawn(self, context: EvaluatorContext) -> tuple[list[np.ndarray], np.ndarray]:
-        """Draws the training records of each class, and the records to select the penalty with.
-
-        Raises:
-          UserError: a class has too few records.
-        """
+    def _draw(self, context: EvaluatorContext) -> tuple[list[np.ndarray], np.ndarray]:
+        """Draws the training records of each class, and the validation records."""
         source, classes, shots = self.train_images(context), self.classes(context), max(self.shots)
         labels = self.labels(context, source)
         order = np.random.default_rng(self.seed).permutation(len(labels))
@@ -253,19 +229,19 @@ class FewShotProbe(Probe):
         smallest = int(np.argmin([len(records) for records in by_class]))
         if len(by_class[smallest]) <= shots:
             raise UserError(
-                f"{source.name} has {len(by_class[smallest])} images of the class "
-                f"{classes[smallest]!r}; {context.path}.shots {shots} needs one more than that, to "
-                "choose the penalty by."
+                f"Class {classes[smallest]!r} of {source.name} has only {len(by_class[smallest])} "
+                f"images. {context.path}.shots={shots} needs {shots + 1} (one selects the "
+                "penalty)."
             )
-        others = np.concatenate([records[shots : 2 * shots] for records in by_class])
-        return [records[:shots] for records in by_class], others
+        validation = np.concatenate([records[shots : 2 * shots] for records in by_class])
+        return [records[:shots] for records in by_class], validation
 
 
 def _share(count: int, share: float, seed: int) -> np.ndarray:
     """Draws a share of `count` rows, at least one and not all: bool [count]."""
-    drawn = min(max(1, round(share * count)), count - 1)
+    size = min(max(1, round(share * count)), count - 1)
     mask = np.zeros(count, bool)
-    mask[np.random.default_rng(seed).permutation(count)[:drawn]] = True
+    mask[np.random.default_rng(seed).permutation(count)[:size]] = True
     return mask
 
 

@@ -1,5 +1,6 @@
 """Graded ranking metrics of judged queries against all documents, over several fields."""
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +18,9 @@ from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.encoding import EncodedFields, average, chosen_rows, placed
 from big_retrieval.evals.evaluators import EvaluatorContext
-from big_retrieval.evals.graded import mean_metrics, parse_metric
+from big_retrieval.evals.graded import parse_metric
 from big_retrieval.evals.intervals import few_queries_note
-from big_retrieval.evals.judged import JudgedQueries, Ranked, joined, lacking
+from big_retrieval.evals.judged import JudgedQueries, Ranked, lacking
 from big_retrieval.evals.modes import (
     SIDES,
     Mode,
@@ -27,6 +28,7 @@ from big_retrieval.evals.modes import (
     bags_of_texts,
     check_modes,
     in_mode,
+    mode_prefixes,
     parse_mode,
     parse_weighting,
 )
@@ -38,21 +40,13 @@ log = logging.getLogger(__name__)
 
 
 class RankingResult(NamedTuple):
-    """Rankings by the config's weights, for examples.
+    """Rankings by the config's weights, for examples."""
 
-    Attributes:
-      ranked: rankings of the first queries (`Qrels.blocks`).
-      values: metrics of these queries, [q] by name.
-      queries: embeddings of all queries.
-      documents: fields of all documents; arrays of dense ones may be overwritten.
-      shown: number of documents to show and to sum the relevance of; None for the default.
-    """
-
-    ranked: Ranked
-    values: Mapping[str, np.ndarray]
-    queries: Embeddings
-    documents: EncodedFields
-    shown: int | None
+    ranked: Ranked  # rankings of the first queries (`Qrels.blocks`)
+    values: Mapping[str, np.ndarray]  # metrics of these queries, [q] by name
+    queries: Embeddings  # of all queries
+    documents: EncodedFields  # of all documents; dense embeddings may be overwritten
+    shown: int | None  # number of documents to show and to sum the relevance of
 
 
 @register("evaluator")
@@ -73,7 +67,7 @@ class Ranking(Evaluator):
     # JSON file whose keys are the only queries to search, such as the judged queries of GCL's
     # authors: {query: {document: score}}; the relevance comes from the data
     query_file: str = ""
-    dev_share: ShareInside = 0.2  # of the queries, drawn by `dev_seed`; the others are for test
+    dev_share: ShareInside = 0.2  # share of queries for dev, drawn by `dev_seed`
     dev_seed: int = 0
     # further weights of the document fields, such as "image" or "image=0.9,title=0.1", in addition
     # to those of `config.fields`; nothing is encoded twice
@@ -85,8 +79,8 @@ class Ranking(Evaluator):
     # "drop" removes the document with the query's id; "auto" drops it in Beir data only, as BEIR's
     # evaluator does
     same_id: Literal["auto", "drop", "keep"] = "auto"
-    rankings: bool = False  # at the end, write them and each query's metrics to rankings/
-    traffic: NotNegative = 0.0  # weight in `ranking/traffic`, the average over evaluators with one
+    rankings: bool = False  # at the end, write rankings and each query's metrics to rankings/
+    traffic: NotNegative = 0.0  # weight in `ranking/traffic`, the average over evaluators
     # number of documents per query that reports show and sum the relevance of; None for 5 and 10
     shown: AtLeast1 | None = None
     chunk: AtLeast1 = 256
@@ -95,8 +89,8 @@ class Ranking(Evaluator):
     def check(self, config: Config, path: str) -> Iterator[str]:
         if not self.data.graded:
             yield (
-                f"{path}.data is of the type {self.data.type!r}, which has no judged pairs; give "
-                "it a source of the type 'graded' or 'beir'."
+                f"{path}.data has the type {self.data.type!r}, which has no judged pairs. Use a "
+                "source of the type 'graded' or 'beir'."
             )
         if not self.metrics:
             yield f"{path}.metrics is empty; name some, such as ('nDCG@10', 'ERR')."
@@ -105,14 +99,13 @@ class Ranking(Evaluator):
                 parse_metric(metric)
             for text in self.documents:
                 parse_weighting(text, self.compared(config)["document"], f"{path}.documents")
-        except UserError as problem:
-            text = str(problem)
+        except UserError as error:
+            text = str(error)
             yield text if path in text else f"{path}.metrics: {text}"
         yield from check_modes(self, config, path)
 
     def metric_names(self, config: Config) -> Sequence[str]:
-        """`nDCG@10`, ...; `<weights>/nDCG@10` of `documents` and `<mode>/nDCG@10` of `modes`."""
-        prefixes = ("", *(f"{text}/" for text in (*self.documents, *self.modes)))
+        prefixes = mode_prefixes((*self.documents, *self.modes))
         return [f"{prefix}{metric}" for prefix in prefixes for metric in self.metrics]
 
     @once
@@ -121,22 +114,16 @@ class Ranking(Evaluator):
         return JudgedQueries(self, context.source)
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Selects the queries, and reads the first record of both sides.
-
-        Raises:
-          UserError: a field does not fit the record, or `query_file` has other queries.
-        """
         _ = self.judgements(context).asked  # reads `query_file`
-        context.try_fields(*readers_of(context, "query"), source=context.source.queries)
-        context.try_fields(*readers_of(context, "document"), source=context.source.documents)
+        for side in SIDES:
+            context.try_fields(*readers_of(context, side), source=records_of(context, side))
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
         """Encodes all fields once and ranks the documents for every weighting and mode.
 
-        Rankings are written for the config's weights only.
-
         Returns:
-          Metrics as in `metric_names`.
+          `nDCG@10`, ... by the config's weights; `<weights>/nDCG@10`, ... for each entry of
+          `documents`; `<mode>/nDCG@10`, ... for each mode.
         """
         judged = self.judgements(context)
         queries, documents = (encode_side(context, weights, side) for side in SIDES)
@@ -144,25 +131,18 @@ class Ranking(Evaluator):
         notes = lacking({f"without {name}": int(np.sum(~x)) for name, x in present.items()})
         log.info(judged.summary("", notes))
         embeddings = average_side(context, queries, "query")
-        result: RankingResult | None = None
         out: dict[str, float] = {}
+        first: list[Ranked] = []
         with Rankings(context.rankings, context.source, context.extras) as writer:
             for prefix, rankings in self._rankings(context, queries, documents, embeddings):
-                parts = []
-                for ranked in rankings:
-                    values = judged.values(ranked)
-                    parts.append({f"{prefix}{metric}": x for metric, x in values.items()})
-                    writer.add_values(parts[-1])
-                    if not prefix:
-                        writer.add_run(ranked.queries, ranked.found, ranked.scores)
-                    if result is None:
-                        result = RankingResult(ranked, values, embeddings, documents, self.shown)
-                out |= mean_metrics(joined(parts))
-        first = dict([*out.items()][:1])
-        if note := few_queries_note(first, len(judged.asked)):
+                first = first or [next(rankings)]
+                rest = itertools.chain(first, rankings) if not prefix else rankings
+                out |= judged.means(rest, writer, prefix)
+        if note := few_queries_note(dict([*out.items()][:1]), len(judged.asked)):
             log.info(note)
         if context.show is not None:
-            context.show(result)
+            values = judged.values(first[0])
+            context.show(RankingResult(first[0], values, embeddings, documents, self.shown))
         return out
 
     def _rankings(
@@ -172,9 +152,7 @@ class Ranking(Evaluator):
         documents: EncodedFields,
         embeddings: Embeddings,
     ) -> Iterator[tuple[str, Iterator[Ranked]]]:
-        """Yields rankings and the prefix of their metrics: by the config's weights, by each entry
-        of `documents`, and in each mode.
-        """
+        """Yields prefix of metrics and rankings: by the config, each of `documents`, each mode."""
         config_weights = weights_of(context, "document")
         yield "", self.rank(context, embeddings, queries, documents, config_weights)
         for text in self.documents:
@@ -202,7 +180,7 @@ class Ranking(Evaluator):
 
         Args:
           embeddings: averaged fields of all queries, [Q, M, N].
-          documents: their embeddings are overwritten if there is only one ranking.
+          documents: fields of all documents; overwritten if there is only one ranking.
           weighting: weight of each document field.
         """
         judged, source = self.judgements(context), context.source
@@ -233,12 +211,10 @@ class Ranking(Evaluator):
 
 
 def records_of(context: EvaluatorContext, side: Side) -> RecordSource:
-    """Returns the queries or the documents of judged data."""
     return context.source.queries if side == "query" else context.source.documents
 
 
 def readers_of(context: EvaluatorContext, side: Side) -> dict[str, FieldReader]:
-    """Returns the readers of a side's fields."""
     return {name: x for name, x in context.readers.items() if x.field.side == side}
 
 

@@ -5,8 +5,8 @@
                                        further weightings and modes ("bag/nDCG@10")
 
 Only evaluators of judged documents write `run.trec`. An evaluator with two directions writes a
-folder for each, such as `rankings/<evaluator>-image_to_text/`. The queries of a classification are
-its images. `big-retrieval compare` reads the files.
+folder for each, such as `rankings/<evaluator>-image_to_text/`. In a classification, the queries
+are the images. `big-retrieval compare` reads the files.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -28,6 +28,9 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.regular import check_regular
 from big_retrieval.runtime.extras import Extras
 
+if TYPE_CHECKING:
+    from big_retrieval.evals.judged import Ranked
+
 FOLDER, RUN, QUERIES = "rankings", "run.trec", "queries.csv"
 
 
@@ -36,18 +39,17 @@ def name_of(evaluator: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", evaluator)
 
 
-def id_of(source: RecordSource, number: int) -> str:
+def id_of(source: RecordSource, index: int) -> str:
     """Returns the id of a query or a document; its index if the source has no ids."""
     read_id = getattr(source, "id", None)
-    return str(number) if read_id is None else read_id(number)
+    return str(index) if read_id is None else read_id(index)
 
 
 class Rankings:
-    """Writer of one evaluator's run and its metrics by query, some queries at a time.
+    """Writer of one evaluator's run and its metrics by query, on the first process.
 
     Args:
-      folder: folder of the evaluator; None writes nothing, as on all but the first process.
-      source: has the ids of queries and documents.
+      folder: folder of the evaluator; None writes nothing.
       extras: turns the first error into a warning, after which nothing is written; None raises it.
     """
 
@@ -74,21 +76,16 @@ class Rankings:
                     columns = {name: np.array(values) for name, values in self._values.items()}
                     _write_table(self._folder / QUERIES, self._queries, columns)
 
-    def add_run(self, queries: np.ndarray, found: np.ndarray, scores: np.ndarray) -> None:
-        """Writes the documents of the next queries.
-
-        Args:
-          queries: query indices, [q].
-          found: document indices, best first, [q, depth]; -1 for none.
-          scores: scores of these documents, [q, depth].
-        """
+    def add_run(self, ranked: "Ranked") -> None:
+        """Writes the documents of the next queries."""
         if not self._writes:
             return
         with self._trying():
-            for row, index in enumerate(queries.tolist()):
-                query, present = id_of(self._source.queries, index), found[row] >= 0
-                names = [id_of(self._source.documents, x) for x in found[row][present].tolist()]
-                self._run.add(query, names, scores[row][present])
+            rows = zip(ranked.queries.tolist(), ranked.found, ranked.scores, strict=True)
+            for index, hits, scores in rows:
+                query, present = id_of(self._source.queries, index), hits >= 0
+                names = [id_of(self._source.documents, x) for x in hits[present].tolist()]
+                self._run.add(query, names, scores[present])
                 self._queries.append(query)
 
     def add_values(self, values: Mapping[str, np.ndarray]) -> None:
@@ -119,12 +116,10 @@ def _warned(folder: Path, extras: Extras | None) -> contextlib.AbstractContextMa
 def write_values(
     folder: Path, queries: Sequence[str], values: Mapping[str, np.ndarray], extras: Extras | None
 ) -> None:
-    """Writes the values of all queries of an evaluator without rankings.
+    """Writes the values [Q] by metric of all query ids [Q] of an evaluator without rankings.
 
     Args:
       folder: folder of the evaluator, or of one of its directions.
-      queries: query ids, [Q].
-      values: values of each query, [Q], by metric.
       extras: turns a file that cannot be written into a warning; None makes it an error.
     """
     if jax.process_index() == 0:
@@ -148,27 +143,23 @@ def csv_bytes(rows: Iterable[Sequence[Any]]) -> bytes:
 
 
 def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Reads the query ids [q] and their values, float64 [q] by metric, from a `queries.csv`.
-
-    Raises:
-      UserError: the file cannot be read, or is not such a table.
-    """
+    """Reads the query ids [q] and their values, float64 [q] by metric, from a `queries.csv`."""
     try:
         check_regular(path)
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
         table = np.array([row[1:] for row in rows], np.float64).reshape(len(rows), -1)
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{path} is no table of values by query ({problem}).") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot read {path} as a table of values by query: {error}.") from None
     if header[:1] != ["query"] or table.shape[1] != len(header) - 1 or not rows:
-        raise UserError(f"{path} is no table of values by query: it needs a column 'query' first.")
+        raise UserError(f"{path}: a table of values by query needs a column 'query' first.")
     ids = [row[0] for row in rows]
-    for number, row in enumerate(table, 1):
-        if not np.isfinite(row).all():
-            raise UserError(
-                f"{path}, row {number}: a value of query {ids[number - 1]!r} is not finite; "
-                "evaluate again."
-            )
+    bad = np.flatnonzero(~np.isfinite(table).all(axis=1))
+    if len(bad):
+        raise UserError(
+            f"{path}, row {bad[0] + 1}: a value of query {ids[bad[0]]!r} is not finite. "
+            "Evaluate again."
+        )
     if len(set(ids)) < len(ids):
-        raise UserError(f"{path} has query {max(ids, key=ids.count)!r} twice; evaluate again.")
+        raise UserError(f"{path} has query {max(ids, key=ids.count)!r} twice. Evaluate again.")
     return ids, dict(zip(header[1:], table.T, strict=True))

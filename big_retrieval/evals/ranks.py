@@ -47,73 +47,61 @@ def _ranker(score: Score) -> Callable[..., Any]:
     `FIRST` ranks that has a positive, [C, min(FIRST, D)].
     """
 
-    def rank(queries: jax.Array, wanted: jax.Array, documents: jax.Array):
+    def rank(queries: jax.Array, positives: jax.Array, documents: jax.Array):
         scores = score(queries, documents)  # [C, D]
-        right = positive_mask(wanted, scores.shape[1])  # [C, D]
-        best = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1, keepdims=True)  # [C, 1]
+        is_positive = positive_mask(positives, scores.shape[1])  # [C, D]
+        best = jnp.max(jnp.where(is_positive, scores, -jnp.inf), axis=1, keepdims=True)  # [C, 1]
         # Not "scores >= best": a NaN compares false both ways and must count against the model.
-        ahead = ~right & ~(scores < best)
-        count = jnp.sum(right, axis=1)  # [C]
+        ahead = ~is_positive & ~(scores < best)
+        count = jnp.sum(is_positive, axis=1)  # [C]
         first = 1 + jnp.sum(ahead, axis=1)  # [C]
-        places = jnp.arange(1, 1 + min(FIRST, scores.shape[1]))
-        most = min(wanted.shape[1], scores.shape[1])
-        if most <= 1:
-            hits = (first[:, None] == places) & (count > 0)[:, None]
+        ranks = jnp.arange(1, 1 + min(FIRST, scores.shape[1]))
+        max_count = min(positives.shape[1], scores.shape[1])
+        if max_count <= 1:
+            hits = (first[:, None] == ranks) & (count > 0)[:, None]
             return first, jnp.where(first == 1, count, 0), count, hits
-        worst = jnp.where(right, -jnp.inf, jnp.inf)  # of a NaN
+        worst = jnp.where(is_positive, -jnp.inf, jnp.inf)  # of a NaN
         scores = jnp.where(jnp.isnan(scores), worst, scores)
-        hits = _hits(scores, right, len(places))
-        top = jax.lax.top_k(scores, most)[0]  # [C, most]
+        hits = _hits(scores, is_positive, len(ranks))
+        top = jax.lax.top_k(scores, max_count)[0]
         last = jnp.take_along_axis(top, jnp.maximum(count, 1)[:, None] - 1, axis=1)  # [C, 1]
         above, alike = scores > last, scores == last
         # Among the documents with the last score, negatives come first.
-        remaining = count - jnp.sum(above, axis=1) - jnp.sum(alike & ~right, axis=1)
-        found = jnp.sum(above & right, axis=1) + jnp.maximum(remaining, 0)
-        return first, jnp.where(count > 0, found, 0), count, hits
+        remaining = count - jnp.sum(above, axis=1) - jnp.sum(alike & ~is_positive, axis=1)
+        among = jnp.sum(above & is_positive, axis=1) + jnp.maximum(remaining, 0)
+        return first, jnp.where(count > 0, among, 0), count, hits
 
     return rank
 
 
-def positive_mask(wanted: jax.Array, documents: int) -> jax.Array:
-    """Returns True for each query's positives, bool [C, D].
-
-    Args:
-      wanted: indices of the positives, [C, E], padded with -1.
-      documents: D.
-    """
-    if wanted.shape[1] == 1:
-        return wanted == jnp.arange(documents)
-    columns = jnp.where(wanted < 0, documents, wanted)
-    right = jnp.zeros((len(wanted), documents), bool)
-    return right.at[jnp.arange(len(wanted))[:, None], columns].set(True, mode="drop")
+def positive_mask(positives: jax.Array, documents: int) -> jax.Array:
+    """Converts indices of positives [C, E], padded with -1, to a mask bool [C, documents]."""
+    if positives.shape[1] == 1:
+        return positives == jnp.arange(documents)
+    columns = jnp.where(positives < 0, documents, positives)
+    mask = jnp.zeros((len(positives), documents), bool)
+    return mask.at[jnp.arange(len(positives))[:, None], columns].set(True, mode="drop")
 
 
-def _hits(scores: jax.Array, right: jax.Array, first: int) -> jax.Array:
-    """Returns True for each of the first K ranks that has a positive, [C, K].
-
-    Among equal scores, negatives come first.
-
-    Args:
-      scores: [C, D].
-      right: True for positives, [C, D].
-      first: K.
-    """
-    top, found = jax.lax.top_k(scores, first)  # [C, K] each
-    known = jnp.take_along_axis(right, found, axis=1)[:, None, :]  # [C, 1, K]
-    above, alike = (how(top[:, None, :], top[:, :, None]) for how in (jnp.greater, jnp.equal))
-    wrong = jnp.sum(alike & ~known, axis=2)  # [C, K]: with the score of each rank
+def _hits(scores: jax.Array, is_positive: jax.Array, first: int) -> jax.Array:
+    """Returns True for each of the first K ranks that has a positive, negatives first, [C, K]."""
+    top, documents = jax.lax.top_k(scores, first)  # [C, K] each
+    is_hit = jnp.take_along_axis(is_positive, documents, axis=1)[:, None, :]  # [C, 1, K]
+    above = top[:, None, :] > top[:, :, None]
+    alike = top[:, None, :] == top[:, :, None]
+    negatives = jnp.sum(alike & ~is_hit, axis=2)  # [C, K]: with the score of each rank
     # Some documents with the last score may not be among the K.
     last = jnp.min(top, axis=1, keepdims=True)  # not top[:, -1:], as in `best_of`
-    wrong_last = jnp.sum((scores == last) & ~right, axis=1, keepdims=True)  # [C, 1]
-    wrong = jnp.where(top == last, wrong_last, wrong)
-    remaining = jnp.arange(1, 1 + first) - jnp.sum(above, axis=2) - wrong
-    among = jnp.sum(above & known, axis=2) + jnp.maximum(remaining, 0)  # of the first 1, ..., K
+    last_negatives = jnp.sum((scores == last) & ~is_positive, axis=1, keepdims=True)  # [C, 1]
+    negatives = jnp.where(top == last, last_negatives, negatives)
+    remaining = jnp.arange(1, 1 + first) - jnp.sum(above, axis=2) - negatives
+    among = jnp.sum(above & is_hit, axis=2) + jnp.maximum(remaining, 0)  # of the first 1, ..., K
     return jnp.diff(among, axis=1, prepend=0) > 0
 
 
-def _given(scores: jax.Array, nothing: jax.Array) -> jax.Array:
-    """Score of lexical embeddings, which `DocumentScorer.map` has multiplied on the host."""
-    del nothing
+def _as_scores(scores: jax.Array, documents: jax.Array) -> jax.Array:
+    """Returns scores of lexical embeddings, which `DocumentScorer` has multiplied on the host."""
+    del documents
     return scores
 
 
@@ -123,8 +111,7 @@ class DocumentScorer:
     Args:
       documents: embeddings [D, M, N], or CSR [D, V].
       score: a topology's score on blocks; unused for CSR documents (inner products).
-      chunk: maximum number of queries scored at a time. Their scores against all documents are in
-        memory: fewer at a time where there are more than `SCORES` of them.
+      chunk: maximum number of queries scored at a time; fewer if `SCORES` scores are in memory.
     """
 
     def __init__(self, documents: Embeddings, *, score: Score, encoder: Encoder, chunk: int):
@@ -132,30 +119,31 @@ class DocumentScorer:
         self._chunk = max(1, min(chunk, SCORES // max(1, self._count)))
         self._sparse = documents.T.tocsr() if scipy.sparse.issparse(documents) else None  # [V, D]
         dense = self._sparse is None
-        self._whole = encoder.whole(documents) if dense else np.zeros(1, np.float32)
-        self._score = score if dense else _given
+        self._replicated = encoder.whole(documents) if dense else np.zeros(1, np.float32)
+        self._score = score if dense else _as_scores
 
     def map(
         self,
         make: Callable[[Score], Callable[..., Any]],
         queries: Embeddings,
         query_ids: np.ndarray | Callable[[slice], np.ndarray],
-        *whole: Any,
+        *replicated: Any,
     ) -> Any:
         """Maps a function over the queries, some at a time, each against all documents.
 
         Args:
           make: maps a score to a jit-able function of (embeddings [C, M, N], ids [C, ...],
-            documents, *whole) that returns arrays [C, ...]; the same function for the same score.
+            documents, *replicated) that returns arrays [C, ...]; the same function for the same
+            score.
           queries: embeddings [Q, M, N], or CSR [Q, V].
-          query_ids: [Q, ...], or a function that returns those of some queries; padding rows get
+          query_ids: [Q, ...], or a function that returns the ids of some queries; padding rows get
             -1.
-          *whole: arrays from `encoder.whole`.
+          *replicated: arrays from `encoder.whole`.
 
         Returns:
           The function's arrays [Q, ...].
         """
-        blocks = (found for _, found in self.blocks(make, queries, query_ids, *whole))
+        blocks = (arrays for _, arrays in self.blocks(make, queries, query_ids, *replicated))
         return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
 
     def blocks(
@@ -163,25 +151,25 @@ class DocumentScorer:
         make: Callable[[Score], Callable[..., Any]],
         queries: Embeddings,
         query_ids: np.ndarray | Callable[[slice], np.ndarray],
-        *whole: Any,
+        *replicated: Any,
     ) -> Iterator[tuple[slice, Any]]:
         """Yields some queries and the function's arrays of them, as `map` concatenates them."""
-        multiple, rows = self._encoder.row_multiple(), queries.shape[0]
+        multiple, count = self._encoder.row_multiple(), queries.shape[0]
         function = make(self._score)
-        size = -(-min(self._chunk, rows) // multiple) * multiple
-        for start in range(0, rows, size):
-            chosen = slice(start, min(start + size, rows))
-            part: Any = queries[chosen]
-            ids = query_ids(chosen) if callable(query_ids) else query_ids[chosen]
+        size = -(-min(self._chunk, count) // multiple) * multiple
+        for start in range(0, count, size):
+            rows = slice(start, min(start + size, count))
+            block: Any = queries[rows]
+            ids = query_ids(rows) if callable(query_ids) else query_ids[rows]
             if self._sparse is not None:
-                part = (part @ self._sparse).toarray()  # [C, D]
-            missing = size - len(part)
+                block = (block @ self._sparse).toarray()  # [C, D]
+            missing = size - len(block)
             padded = [
-                np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),
+                np.concatenate([block, np.zeros((missing, *block.shape[1:]), block.dtype)]),
                 np.concatenate([ids, np.full((missing, *ids.shape[1:]), -1, ids.dtype)]),
             ]
-            found = self._encoder.map_rows(function, padded, self._whole, *whole)
-            yield chosen, jax.tree.map(operator.itemgetter(slice(len(part))), found)
+            arrays = self._encoder.map_rows(function, padded, self._replicated, *replicated)
+            yield rows, jax.tree.map(operator.itemgetter(slice(len(block))), arrays)
 
     def best(
         self,
@@ -191,7 +179,7 @@ class DocumentScorer:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the best documents of each query, best first.
 
-        Among equal scores, also those beyond `depth`, the less relevant document comes first.
+        Among equal scores, including scores beyond `depth`, the less relevant document comes first.
         Without `relevance`, the lower index comes first. NaN is the lowest score.
 
         Args:
@@ -203,21 +191,20 @@ class DocumentScorer:
         """
         depth = min(depth, self._count)
         ids = np.arange(queries.shape[0], dtype=np.int32)
-        found, scores, alike = self.map(partial(best_of, depth=depth), queries, ids)
+        hits, scores, alike = self.map(partial(best_of, depth=depth), queries, ids)
         if relevance is None:
-            return found, scores
-        found, scores = np.array(found), np.array(scores)
+            return hits, scores
+        hits, scores = np.array(hits), np.array(scores)
         tied = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(1) | (alike > 0))
         for start in range(0, len(tied), self._chunk):
             indices = tied[start : start + self._chunk]
             rows = self.map(_all, queries[indices], ids[indices])  # [C, D]
             for query, row in zip(indices.tolist(), rows, strict=True):
-                # Not scores[query, -1]: rows of another number of queries are rounded otherwise.
+                # Not scores[query, -1]: the rounding depends on the number of queries.
                 among = np.flatnonzero(row >= np.partition(row, -depth)[-depth])
-                of_query = relevance(query)[among]
-                first = among[order(row[among][None], of_query[None])[0, :depth]]
-                found[query], scores[query] = first, row[first]
-        return found, scores
+                first = among[order(row[among][None], relevance(query)[among][None])[0, :depth]]
+                hits[query], scores[query] = first, row[first]
+        return hits, scores
 
 
 def ranks(
@@ -231,8 +218,8 @@ def ranks(
 ) -> Ranks:
     """Ranks all documents for each query.
 
-    Among equal scores, negatives come first: a model with constant scores is no better than chance.
-    The scores of some queries against all documents are in memory, sharded over the devices.
+    Among equal scores, negatives come first: a model with constant scores is not better than
+    chance. The scores of `chunk` queries are in memory, sharded over the devices.
 
     Args:
       queries: embeddings [Q, M, N], or CSR [Q, V].
@@ -240,10 +227,10 @@ def ranks(
       score: a topology's score on blocks.
     """
     scorer = DocumentScorer(documents, score=score, encoder=encoder, chunk=chunk)
-    best, found, count, hits = scorer.map(_ranker, queries, positives.padded)
+    best, among, count, hits = scorer.map(_ranker, queries, positives.padded)
     ideal = np.arange(FIRST) < count[:, None]  # [Q, FIRST]
     ndcg = graded_metrics(hits, ideal, [NDCG])[NDCG]
-    return Ranks(best.astype(np.int64), found / np.maximum(count, 1), ndcg, count > 0)
+    return Ranks(best.astype(np.int64), among / np.maximum(count, 1), ndcg, count > 0)
 
 
 @lru_cache(maxsize=32)
@@ -257,11 +244,11 @@ def best_of(score: Score, depth: int) -> Callable[..., Any]:
 
     def top(queries: jax.Array, ids: jax.Array, documents: jax.Array) -> Any:
         scores = _without_nan(score(queries, documents))  # [C, D]
-        best, found = jax.lax.top_k(scores, depth)  # [C, depth] each
+        best, indices = jax.lax.top_k(scores, depth)  # [C, depth] each
         # Not best[:, -1:]: XLA on CPUs would then sort all documents, twenty times as slow.
         last = jnp.min(best, axis=1, keepdims=True)
         alike = jnp.sum(scores == last, axis=1) - jnp.sum(best == last, axis=1)  # [C]
-        return found, best, alike
+        return indices, best, alike
 
     return top
 
@@ -281,12 +268,13 @@ def class_ranks(scores: Any, labels: Any, same: np.ndarray | None = None) -> Any
     Args:
       scores: [n, C], numpy or jax.
       labels: class indices, [n].
-      same: for each class, the index of the first class with the same names, [C]. Among such
-        classes with equal scores the first one wins, as in argmax. None if all names differ.
+      same: index of the first class with the same names for each class, [C]. Among such classes
+        with equal scores the first one wins, as in argmax. None if all names differ.
     """
-    right = scores[np.arange(len(labels)), labels][:, None]  # [n, 1]
-    ahead = ~(scores < right)  # [n, C], including the class itself
+    label_scores = scores[np.arange(len(labels)), labels][:, None]  # [n, 1]
+    ahead = ~(scores < label_scores)  # [n, C], including the class itself
     if same is not None:
-        twins = (same[None, :] == same[labels][:, None]) & np.isclose(scores, right, atol=1e-6)
+        close = np.isclose(scores, label_scores, atol=1e-6)
+        twins = (same[None, :] == same[labels][:, None]) & close
         ahead = np.where(twins, np.arange(len(same)) <= labels[:, None], ahead)
     return ahead.sum(axis=1)

@@ -26,6 +26,7 @@ from big_retrieval.evals.modes import (
     bags_of_texts,
     check_modes,
     in_mode,
+    mode_prefixes,
     parse_mode,
     words_shared,
 )
@@ -39,12 +40,9 @@ STRONGEST = 5  # terms of an image that `words@5` compares with its texts
 
 
 class RetrievalResult(NamedTuple):
-    """Rankings of both directions, for examples.
+    """Rankings of both directions, for examples."""
 
-    Attributes:
-      directions: queries, documents, and the rank of each query's best positive, [Q].
-    """
-
+    # queries, documents, and the rank of each query's best positive, [Q]
     directions: Sequence[tuple[FieldItems, FieldItems, np.ndarray]]
     chunk: int
     weights: Any
@@ -55,12 +53,11 @@ class RetrievalResult(NamedTuple):
 class Retrieval(Evaluator):
     """Recall, MRR, nDCG and rank, both ways, between two fields.
 
-    If a record has several texts, an image's best-placed one counts, and each text is a query.
-    MRR is 1 / the rank of the best-placed positive; for nDCG every positive has the gain 1. Among
-    equal scores, negatives come first. With a group column, every record of the query's group is a
-    positive, and identical texts of one group count once; images stay one each. Without one,
-    records that share a text or an image are positives of each other (`positives.py`), and
-    every text stays a query.
+    If a record has several texts, the best-placed text counts for the image, and each text is a
+    query. MRR is 1 / the rank of the best-placed positive; for nDCG every positive has the gain 1.
+    Among equal scores, negatives come first. With a group column, every record of the query's group
+    is a positive, and identical texts of one group count once. Without a group column, records that
+    share a text or an image are positives of each other (`positives.py`).
     """
 
     replaced: ClassVar[bool] = True
@@ -70,7 +67,7 @@ class Retrieval(Evaluator):
     document: str = "image"
     recall_at: tuple[int, ...] = (1, 5, 10)
     group: str = ""  # column; records with the same value are positives of each other
-    # of lexical models, further ways to search: "bag" (queries as bags of words, without a
+    # additional search modes of lexical models: "bag" (queries as bags of words, without a
     # network), "binary" (documents), "top_k=64" or "top_k=64/128" (see evals/modes.py)
     modes: tuple[str, ...] = ()
     chunk: AtLeast1 = 1024  # maximum number of queries scored at a time
@@ -81,52 +78,41 @@ class Retrieval(Evaluator):
         if self.query == self.document:
             yield f"{path}.query and {path}.document are both {self.query!r}; give it two fields."
         if not self.recall_at or min(self.recall_at) < 1:
-            yield f"{path}.recall_at is {self.recall_at}; it must hold ranks from 1 on."
+            yield f"{path}.recall_at is {self.recall_at}; give it ranks, at least 1."
         yield from check_modes(self, config, path)
 
     def reads(self) -> Mapping[str, str]:
         return {"query": self.query, "document": self.document}
 
     def metric_names(self, config: Config) -> Sequence[str]:
-        """`image_to_text/R@1`, ..., `rsum`, `R-mean`; `words@5` of lexical models with images."""
         directions = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
         other = (MRR, NDCG, "mean_rank", "median_rank")
         metrics = (*(f"R@{k}" for k in self.recall_at), "R-precision", *other)
-        modes = ("", *(f"{mode}/" for mode in self.modes))
-        found = [
-            f"{mode}{direction}/{metric}"
-            for mode in modes
-            for direction in directions
-            for metric in metrics
-        ]
-        found += [f"{mode}{metric}" for mode in modes for metric in ("rsum", "R-mean")]
+        plain = [f"{direction}/{metric}" for direction in directions for metric in metrics]
+        plain += ["rsum", "R-mean"]
+        names = [f"{mode}{name}" for mode in mode_prefixes(self.modes) for name in plain]
         fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
         lexical = all(field.head.lexical for field in fields)
         if lexical and {field.modality for field in fields} == {"image", "text"}:
-            found.append(f"words@{STRONGEST}")
-        return found
+            names.append(f"words@{STRONGEST}")
+        return names
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Reads the first record, and finds records that share texts or images.
-
-        Raises:
-          UserError: a field or the group column does not fit the data.
-        """
         context.try_fields(self.document, self.query)
         if self.group:
             check_group(context.source, self.group)
-        self.keys(context)
+        self.keys(context)  # logs records that share contents
 
     def run(self, context: EvaluatorContext, weights: Any) -> dict[str, float]:
         """Encodes all records and ranks them in both directions.
 
-        The values of each query go to the folder `<rankings>-<direction>`.
+        Writes the values of each query to the folder `<rankings>-<direction>`.
 
         Returns:
           Metrics of each direction, such as `image_to_text/R@1`; `rsum`, the sum of all recalls in
           percent; `R-mean`, the mean of all recalls. Lexical models add the metrics of modes
           (`<mode>/image_to_text/R@1`) and, if they have images, `words@5`: the share of an image's
-          five strongest terms that occur in one of its texts.
+          five strongest terms that occur in at least one of its texts.
         """
         names = self.document, self.query
         fields = self.encode(context, weights)
@@ -138,23 +124,24 @@ class Retrieval(Evaluator):
         out: dict[str, float] = {}
         shown: list[tuple[FieldItems, FieldItems, np.ndarray]] = []
         values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
-        for prefix, searched in self._by_mode(context, fields, bow):
+        for prefix, sides in self._by_mode(context, fields, bow):
             metrics: dict[str, float] = {}
             for first, second in (names, names[::-1]):
-                direction, sides = f"{first}_to_{second}", (searched[first], searched[second])
-                result = self._ranks(context, *sides)
+                direction = f"{first}_to_{second}"
+                result = self._ranks(context, sides[first], sides[second])
                 means = summarise(result, self.recall_at)
                 metrics |= {f"{direction}/{key}": value for key, value in means.items()}
                 by_metric = by_query(result, self.recall_at)
                 of_direction = values.setdefault(direction, {})
                 of_direction |= {f"{prefix}{key}": value for key, value in by_metric.items()}
                 if not prefix:
-                    shown.append((*sides, result.best))
+                    shown.append((sides[first], sides[second], result.best))
                     recall = f"R@{self.recall_at[0]}"
                     interval = {f"{direction}/{recall}": means[recall]}
                     if note := few_queries_note(interval, len(result.best)):
                         log.info(note)
-            metrics |= _of_both_directions(metrics)
+            recalls = [value for name, value in metrics.items() if "/R@" in name]
+            metrics |= {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / len(recalls)}
             out |= {f"{prefix}{key}": value for key, value in metrics.items()}
         out |= _words_of_images(fields, bow)
         if context.rankings is not None:
@@ -167,14 +154,9 @@ class Retrieval(Evaluator):
 
     def _ranks(self, context: EvaluatorContext, first: FieldItems, second: FieldItems) -> Ranks:
         """Ranks all items of the second field for each item of the first."""
-        return ranks(
-            first.embeddings,
-            second.embeddings,
-            positives_of(first, second),
-            score=context.topology.score,
-            encoder=context.encoder,
-            chunk=self.chunk,
-        )
+        options: Any = {"score": context.topology.score, "encoder": context.encoder}
+        positives = positives_of(first, second)
+        return ranks(first.embeddings, second.embeddings, positives, chunk=self.chunk, **options)
 
     def _bags(self, context: EvaluatorContext, fields: Mapping[str, FieldItems]) -> dict[str, Any]:
         """Returns the bags of words of lexical texts, [n, V] by field; empty if not needed."""
@@ -207,9 +189,7 @@ class Retrieval(Evaluator):
             name: encode_items(encoder, source, name, context.readers[name], groups)
             for name in (self.document, self.query)
         }
-        if keys is None:
-            return fields
-        for name, side in fields.items():
+        for name, side in fields.items() if keys else ():
             side_keys, values = keys[name].of(side.items)
             fields[name] = dataclasses.replace(side, keys=side_keys, values=values)
         return fields
@@ -220,17 +200,15 @@ class Retrieval(Evaluator):
         if self.group or not context.duplicates:
             return None
         source, count = context.source, len(context.source)
-        documents = contents_of(source, context.readers[self.document])
-        queries = contents_of(source, context.readers[self.query])
+        names = self.document, self.query
+        documents, queries = (contents_of(source, context.readers[name]) for name in names)
         if documents is None or queries is None:
             return None
-        names, contents = (self.document, self.query), (documents, queries)
-        shared = {
-            name: SharedValues(count, *x.shared()) for name, x in zip(names, contents, strict=True)
-        }
+        contents = zip(names, (documents, queries), strict=True)
+        shared = {name: SharedValues(count, *x.shared()) for name, x in contents}
         if sentence := Duplicates(count, shared).sentence(source.name):
-            log.info(f"{sentence}; they are right answers of each other ({OFF})")
-            return dict(zip(names, keys_of(*contents), strict=True))
+            log.info(f"{sentence}; they are positives of each other ({OFF})")
+            return dict(zip(names, keys_of(documents, queries), strict=True))
         return None
 
 
@@ -239,27 +217,22 @@ def bags_of_items(encoder: Encoder, side: FieldItems) -> scipy.sparse.csr_array:
     return bags_of_texts(encoder, side.field, side.source, side.reader, side.items)
 
 
-def by_query(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:
+def by_query(result: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:
     """Returns the metrics of each query that `summarise` averages, [Q] each."""
-    recalls = {f"R@{k}": (found.answered & (found.best <= k)).astype(float) for k in recall_at}
-    reciprocal = np.where(found.answered & (found.best <= FIRST), 1 / found.best, 0.0)
-    return {**recalls, "R-precision": found.precision, MRR: reciprocal, NDCG: found.ndcg}
+    best, answered = result.best, result.answered
+    recalls = {f"R@{k}": (answered & (best <= k)).astype(float) for k in recall_at}
+    reciprocal = np.where(answered & (best <= FIRST), 1 / best, 0.0)
+    return {**recalls, "R-precision": result.precision, MRR: reciprocal, NDCG: result.ndcg}
 
 
-def summarise(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
+def summarise(result: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
     """Returns recalls and R-precision as fractions, MRR@10, nDCG@10, mean and median rank.
 
     Papers on image-text retrieval round the median down: floor(median of ranks from 0) + 1.
     """
-    out = {name: float(np.mean(values)) for name, values in by_query(found, recall_at).items()}
-    out["mean_rank"] = float(np.mean(found.best))
-    return {**out, "median_rank": float(np.floor(np.median(found.best)))}
-
-
-def _of_both_directions(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Returns `rsum`, the sum of all recalls in percent, and `R-mean`, their mean."""
-    recalls = [value for name, value in numbers.items() if "/R@" in name]
-    return {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / len(recalls)}
+    out = {name: float(np.mean(values)) for name, values in by_query(result, recall_at).items()}
+    out["mean_rank"] = float(np.mean(result.best))
+    return {**out, "median_rank": float(np.floor(np.median(result.best)))}
 
 
 def _words_of_images(
@@ -275,7 +248,7 @@ def _words_of_images(
 
 
 def _bags_by_owner(bags: Any, text_owners: np.ndarray, owners: np.ndarray) -> Any:
-    """Adds up the bags of words [T, V] of all texts of each owner, [n, V]."""
+    """Adds up the bags of words [T, V] of the texts of each owner, [n, V]."""
     unique, row = np.unique(owners, return_inverse=True)
     index = np.minimum(np.searchsorted(unique, text_owners), len(unique) - 1)
     present = np.flatnonzero(unique[index] == text_owners)

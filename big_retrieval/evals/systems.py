@@ -27,15 +27,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvaluatedSystem:
-    """A model or BM25 (without weights), and its evaluators by prefix.
+    """A model or BM25 (without weights), and its evaluators by prefix."""
 
-    Attributes:
-      name: name in messages.
-      checkpoint: name in evaluation.json.
-    """
-
-    name: str
-    checkpoint: str
+    name: str  # in messages
+    checkpoint: str  # name in evaluation.json
     evaluators: Mapping[str, BoundEvaluator]
     weights: Any = None
     step: int = 0
@@ -50,7 +45,7 @@ class EvaluatedSystem:
         """Runs all evaluators and returns their metrics.
 
         Args:
-          folder: folder for rankings; None writes none.
+          folder: output folder; None writes no rankings.
           rankings: True if all evaluators that can do so write rankings.
         """
         bound = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
@@ -71,7 +66,8 @@ def model_system(
     """Builds a system from a model and all evaluators of its config.
 
     Args:
-      fingerprints: those of the evaluators' data at training, by config key; others are warned of.
+      fingerprints: fingerprints of the evaluators' data at training, by config key; logs a warning
+        if the data differ.
     """
     config = model.config
     sources = make_eval_sources(config)
@@ -85,7 +81,7 @@ def model_system(
 def bm25_system(config: Config) -> EvaluatedSystem:
     """Builds a system from BM25 and the ranking evaluators of a config."""
     sources = {name: make_source(x.data) for name, x in config.evals.items() if x.judged}
-    bound, others = make_bm25_evaluators(config, sources)
-    if others:
-        log.info(f"skipped, as BM25 only ranks judged documents: {', '.join(others)}")
+    bound, skipped = make_bm25_evaluators(config, sources)
+    if skipped:
+        log.info(f"skipped, as BM25 only ranks judged documents: {', '.join(skipped)}")
     return EvaluatedSystem("BM25", "BM25", bound)

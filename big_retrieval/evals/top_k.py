@@ -4,11 +4,11 @@ import numpy as np
 
 from big_retrieval.errors import UserError
 
-GROUPED = 64  # scores per group, of which only the largest is compared first
+GROUPED = 64  # scores per group; the first comparison uses only the largest score of a group
 
 
 def top(
-    scores: np.ndarray, depth: int, numbers: np.ndarray | None = None
+    scores: np.ndarray, depth: int, documents: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the documents with the best scores above 0; the lower index first of equal ones.
 
@@ -17,22 +17,21 @@ def top(
 
     Args:
       scores: [n], without NaN.
-      depth: maximum number of documents.
-      numbers: document indices, [n]; None for 0 to n - 1.
+      documents: document indices, [n]; None for 0 to n - 1.
 
     Returns:
       Document indices, best first, and their scores, [at most depth].
     """
     least = _bound(scores, depth)
-    found = np.flatnonzero(scores >= least if least > 0 else scores > 0)
-    values = scores[found]
-    if len(found) > depth:  # keeps all that equal the last one: the lower index wins below
+    hits = np.flatnonzero(scores >= least if least > 0 else scores > 0)
+    values = scores[hits]
+    if len(hits) > depth:  # keeps all that equal the last one: the lower index wins below
         keep = np.flatnonzero(values >= np.partition(values, -depth)[-depth])
-        found, values = found[keep], values[keep]
-    if numbers is not None:
-        found = numbers[found]
-    order = np.lexsort((found, -values))[:depth]
-    return found[order], values[order]
+        hits, values = hits[keep], values[keep]
+    if documents is not None:
+        hits = documents[hits]
+    order = np.lexsort((hits, -values))[:depth]
+    return hits[order], values[order]
 
 
 def _bound(scores: np.ndarray, depth: int) -> float:

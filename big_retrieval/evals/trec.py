@@ -3,9 +3,9 @@
     query Q0 document rank score tag       run
     query 0 document relevance             qrels; BEIR's are tab-separated, with a header line
 
-White space separates columns; tabs do in a line with a blank in an id. Ids are not escaped.
+White space separates columns; only tabs do if an id has a blank. Ids are not escaped.
 trec_eval reads the scores, not the ranks, and breaks ties by document id. The writer therefore
-lowers each of several equal scores to the next float32 below the one before it.
+lowers equal scores to the next float32 below the preceding score.
 """
 
 import io
@@ -36,12 +36,9 @@ Values = tuple[list[str], Mapping[str, np.ndarray]]  # query ids [q], values [q]
 
 
 class RunWriter:
-    """Writer of a run file, query by query; the file gets its name when the context ends.
+    """Writer of a run file, query by query.
 
-    After an error, the file is removed.
-
-    Raises:
-      UserError: the tag is empty or has white space.
+    The file gets its name when the context ends; an error removes it.
     """
 
     def __init__(self, path: Path, tag: str = TAG):
@@ -64,13 +61,9 @@ class RunWriter:
             self._partial.unlink(missing_ok=True)
 
     def add(self, query: str, documents: Sequence[str], scores: Sequence[float]) -> None:
-        """Writes the documents of a query, best first; a query without documents has no line.
-
-        Raises:
-          UserError: the query is a duplicate, or a run file cannot hold an id.
-        """
+        """Writes the documents of a query, best first; a query without documents has no line."""
         if query in self._seen:
-            raise UserError(f"query {query!r} is there twice; give every query its own id.")
+            raise UserError(f"Duplicate query {query!r}. Give every query a different id.")
         self._seen.add(_check_id(query, "a query's id"))
         pairs = zip(documents, _falling(scores), strict=True)
         for rank, (document, score) in enumerate(pairs, 1):
@@ -86,17 +79,11 @@ def read_run(path: str | Path) -> Run:
 
     Returns:
       (document id, score) by query id, best score first, equal scores in the order of the file.
-
-    Raises:
-      UserError: the file cannot be read, a line does not have six columns with an integer rank and
-        a numeric score, or a query has a document twice. The message has the line.
     """
     try:
         lines = io.StringIO(read_text(path, "utf-8-sig"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is no text in UTF-8, so no run file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"Cannot read the run file {path}: {error}.") from None
     run: dict[str, dict[str, float]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip(SPACE):
@@ -108,21 +95,21 @@ def read_run(path: str | Path) -> Run:
                 f"{location} has {len(columns)} columns instead of 6 (query Q0 document rank score "
                 "tag)."
             )
-        query, _, document, rank, score, _ = columns
+        query, _, document, rank, text, _ = columns
         try:
             int(rank)
-            value = float(score)
+            score = float(text)
         except ValueError:
+            score = math.nan
+        if math.isnan(score):
             raise UserError(
-                f"{location}: rank {rank!r} and score {score!r} must be a whole number and a "
-                "number."
-            ) from None
-        if math.isnan(value):
-            raise UserError(f"{location}: the score is not a number.")
+                f"{location}: the rank is {rank!r} and the score {text!r}; they must be an integer "
+                "and a number."
+            )
         documents = run.setdefault(query, {})
         if document in documents:
-            raise UserError(f"{location}: query {query!r} has document {document!r} already.")
-        documents[document] = value
+            raise UserError(f"{location}: duplicate document {document!r} for query {query!r}.")
+        documents[document] = score
     return {q: sorted(scores.items(), key=lambda pair: -pair[1]) for q, scores in run.items()}
 
 
@@ -132,34 +119,31 @@ def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
     Args:
       duplicates: relevance that counts if a pair is judged twice; "refuse" makes different values
         an error.
-
-    Raises:
-      UserError: the file cannot be read, or has different relevance values for a pair.
     """
     try:
         table = open_store([path], qrels_reader(path, ("query", "document", "relevance")))
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
     if len(table.names) not in (3, 4):
         raise UserError(
-            f"{path} holds no qrels: its lines need query, document and relevance, or TREC's "
-            f"query, 0, document and relevance; the first one has {len(table.names)} columns."
+            f"{path} has {len(table.names)} columns; qrels have query, document and relevance, or "
+            "TREC's query, 0, document and relevance."
         )
-    names = table.names[0], table.names[-2]
-    found = scan(table, names, (table.names[-1],))
-    ids = [found.texts[name] for name in names]
-    for name, each in zip(names, ids, strict=True):
-        if each.null_count:
-            first = int(np.flatnonzero(np.asarray(each.is_null()))[0])
-            raise UserError(f"{table.place(first)}: there is no {name}; give every pair its ids.")
-    relevance = np.maximum(found.numbers[table.names[-1]], 0)  # NaN stays
-    check_scores(relevance, table.names[-1], table.place)
+    *names, score_name = table.names[0], *table.names[-2:]
+    columns = scan(table, names, (score_name,))
+    ids = [columns.texts[name] for name in names]
+    for name, values in zip(names, ids, strict=True):
+        if values.null_count:
+            first = int(np.flatnonzero(np.asarray(values.is_null()))[0])
+            raise UserError(f"{table.place(first)}: {name} is missing. Give every pair its ids.")
+    relevance = np.maximum(columns.numbers[score_name], 0)  # NaN stays
+    check_scores(relevance, score_name, table.place)
     (query, queries), (document, documents) = map(encode, ids)
     first, relevance = distinct(query, document, relevance, table.place, duplicates)
     out: FileQrels = {}
-    known = queries.to_pylist(), documents.to_pylist()
+    query_ids, document_ids = queries.to_pylist(), documents.to_pylist()
     for q, d, value in zip(query[first], document[first], relevance[first], strict=True):
-        out.setdefault(known[0][q], {})[known[1][d]] = float(value)
+        out.setdefault(query_ids[q], {})[document_ids[d]] = float(value)
     return out
 
 
@@ -167,14 +151,14 @@ def _check_id(text: str, label: str) -> str:
     """Returns an id; raises a UserError if a run file cannot hold it."""
     if not text or text != text.strip(SPACE) or re.search(r"[\t\n\r]", text):
         raise UserError(
-            f"{label} is {text!r}; a run file cannot hold an empty id, white space around one, "
-            "tabs or line ends. Give it another id."
+            f"{label} is {text!r}. In a run file, an id cannot be empty, start or end with white "
+            "space, or contain tabs or line ends."
         )
     return text
 
 
 def _falling(scores: Sequence[float] | np.ndarray) -> list[float]:
-    """Converts the scores of a ranking to float32, and lowers ties below the score before them."""
+    """Converts the scores of a ranking to float32, and lowers ties below the preceding score."""
     original = np.array(scores, np.float32)
     values = original.copy()
     for rank in range(1, len(values)) if (original[1:] == original[:-1]).any() else ():
@@ -189,18 +173,18 @@ def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
 
     Documents are sorted as in trec_eval: by score in float32, among equal scores by descending id.
 
-    Args:
-      metrics: names such as `nDCG@10`.
-
     Returns:
       Query ids [q], and float64 [q] by metric.
-
-    Raises:
-      UserError: a metric is unknown, or the run has no judged query.
     """
-    _check_ids(run, qrels)
+    ranked = {document for ranking in run.values() for document, _ in ranking}
+    judged = {document for relevance in qrels.values() for document in relevance}
+    if ranked and not ranked & judged:
+        log.warning(
+            "no document of the run is judged. Compare the ids: the run has such as "
+            f"{min(ranked)!r}, the qrels such as {min(judged)!r}"
+        )
     if not qrels.keys() & run.keys():
-        raise UserError("no query of the run is judged: run and qrels name other queries.")
+        raise UserError("no query of the run is judged: run and qrels have different query ids.")
     queries = sorted(qrels)
     if lacking := len(qrels.keys() - run.keys()):
         log.info(f"{lacking:,} of {len(qrels):,} judged queries have no results and count 0")
@@ -208,17 +192,6 @@ def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
         log.info(f"{ignored:,} of {len(run):,} queries of the run are not judged and not counted")
     values = [_values(run.get(query, []), qrels[query], metrics) for query in queries]
     return queries, {name: np.array([metric[name] for metric in values]) for name in metrics}
-
-
-def _check_ids(run: Run, qrels: FileQrels) -> None:
-    """Warns if no document of the run is judged."""
-    ranked = {document for ranking in run.values() for document, _ in ranking}
-    judged = {document for relevance in qrels.values() for document in relevance}
-    if ranked and not ranked & judged:
-        log.warning(
-            f"no document of the run is judged for any query: is {min(ranked)!r} named as the "
-            f"qrels name theirs, such as {min(judged)!r}?"
-        )
 
 
 def _values(

@@ -25,7 +25,13 @@ from big_retrieval.evals.class_scores import best_others, class_means, class_sco
 from big_retrieval.evals.encoding import SourceEncoder
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.intervals import few_queries_note
-from big_retrieval.evals.modes import bags_of_texts, check_modes, in_mode, parse_mode
+from big_retrieval.evals.modes import (
+    bags_of_texts,
+    check_modes,
+    in_mode,
+    mode_prefixes,
+    parse_mode,
+)
 from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import class_ranks
 from big_retrieval.inference.encoder import Embeddings
@@ -35,27 +41,16 @@ BEST = 5  # classes of an image that examples show
 
 
 class ZeroShotResult(NamedTuple):
-    """Result of a zero-shot classification of n images, for examples.
+    """Result of a zero-shot classification of n images, for examples."""
 
-    Attributes:
-      image: field of the images.
-      classes: class names.
-      records: record of each image, [n].
-      labels: class index of each image, [n].
-      ranks: rank of the label, from 1, [n].
-      scores: score of the label, [n].
-      others: the best other classes of each image, best first, [n, min(BEST, classes - 1)].
-      other_scores: scores of these classes, of the same shape.
-    """
-
-    image: str
-    classes: tuple[str, ...]
-    records: np.ndarray
-    labels: np.ndarray
-    ranks: np.ndarray
-    scores: np.ndarray
-    others: np.ndarray
-    other_scores: np.ndarray
+    image: str  # field of the images
+    classes: tuple[str, ...]  # class names
+    records: np.ndarray  # record of each image, [n]
+    labels: np.ndarray  # class index of each image, [n]
+    ranks: np.ndarray  # rank of the label, from 1, [n]
+    scores: np.ndarray  # score of the label, [n]
+    others: np.ndarray  # best other classes, best first, [n, min(BEST, classes - 1)]
+    other_scores: np.ndarray  # scores of the best other classes, of the same shape
 
 
 @register("evaluator")
@@ -66,28 +61,29 @@ class ZeroShot(Evaluator):
     replaced: ClassVar[bool] = True
     type: Literal["zeroshot"] = "zeroshot"
     data: Source = field(default_factory=lambda: Scenes(split="colours"))
-    label: str = "colour"  # column with the class, as its number (also as text) or its name
+    label: str = "colour"  # column with the class: its index (also as text) or its name
     image: str = "image"
     text: str = "text"
-    classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
-    prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
-    file: str = ""  # JSON file of both, if they are empty: "prompts.json#imagenet"
+    # class names; empty for the source's classes, or all names in the label column
+    classes: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()  # with {} for the class name; empty for the source's prompts
+    file: str = ""  # JSON file of classes and prompts that are empty: "prompts.json#imagenet"
     present: bool = False  # only classes that occur in the labels, as ImageNet-A's 200 of 1,000
-    # average over the prompts of a class: the scores of an image with them, or their embeddings,
-    # projected onto the topology as in CLIP (for lexical models, scaled to the norm of the head)
+    # average over the prompts of a class: the scores of an image, or the embeddings, projected
+    # onto the topology as in CLIP (for lexical models, scaled to the norm of the head)
     ensemble: Literal["scores", "embeddings"] = "scores"
     # search modes of lexical models, as in Retrieval: prompts are queries, images documents
     modes: tuple[str, ...] = ()
-    rankings: bool = False  # at the end, write whether each image is classified to rankings/
+    rankings: bool = False  # at the end, write the result of each image to rankings/
     every: int | None = None
 
     def check(self, config: Config, path: str) -> Iterator[str]:
         for key, name in (("image", self.image), ("text", self.text)):
             if name not in config.encoded or config.encoded[name].modality != key:
-                yield f"{path}.{key} is {name!r}, which is no {key} field of config.fields."
+                yield f"{path}.{key} is {name!r}; it must be one of the {key} fields."
         for prompt in self.prompts:
             if "{}" not in prompt:
-                yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
+                yield f"{path}.prompts: {prompt!r} needs a {{}} for the class name."
         yield from self.data.check_classes(self, path)
         yield from check_modes(self, config, path)
 
@@ -95,31 +91,20 @@ class ZeroShot(Evaluator):
         return {"image": self.image, "text": self.text}
 
     def compared(self, config: Config) -> Mapping[str, Sequence[str]]:
-        """Prompts are the queries, images the documents."""
         return {"query": [self.text], "document": [self.image]}
 
     def metric_names(self, config: Config) -> Sequence[str]:
-        """`accuracy` and `top5_accuracy`; `<mode>/accuracy` and `<mode>/top5_accuracy` of modes."""
-        modes = ("", *(f"{mode}/" for mode in self.modes))
-        return [f"{mode}{name}" for mode in modes for name in ("accuracy", "top5_accuracy")]
+        metrics = "accuracy", "top5_accuracy"
+        return [f"{mode}{name}" for mode in mode_prefixes(self.modes) for name in metrics]
 
     def check_data(self, context: EvaluatorContext) -> None:
-        """Reads the first image and all labels.
-
-        Raises:
-          UserError: the image field does not fit the record, or a label has no class.
-        """
         context.try_fields(self.image)
         self.labels(context, self.names_and_prompts(context)[0])
 
     def names_and_prompts(
         self, context: EvaluatorContext
     ) -> tuple[tuple[Class, ...], tuple[str, ...]]:
-        """Returns the class names and prompts, from the config, its file, or the source.
-
-        Raises:
-          UserError: none of them has names and prompts, or the file cannot be read.
-        """
+        """Returns the class names and prompts, from the config, its file, or the source."""
         label, source, path = self.label, context.source, context.path
         listed = self._listed(context)
         classes = self.classes or listed.classes or source.classes.get(label, ())
@@ -128,7 +113,7 @@ class ZeroShot(Evaluator):
         if not classes or not prompts:
             raise UserError(
                 f"zero-shot label {label!r}: source {source.name} has no classes and prompts "
-                f"for it; set {path}.classes and .prompts."
+                f"for it. Set {path}.classes and .prompts."
             )
         return tuple(classes), tuple(prompts)
 
@@ -146,16 +131,13 @@ class ZeroShot(Evaluator):
     def labels(self, context: EvaluatorContext, classes: tuple[Class, ...]) -> np.ndarray:
         """Returns the class index of every record, int64 [n].
 
-        A label is an index (a number or text), a name of a class, or an id of the file.
-
-        Raises:
-          UserError: a label is none of them.
+        A label is an index (integer or text), a name of a class, or an id of the file.
         """
         index_of: dict[str, int] = {}
-        for i, each in enumerate(classes):
-            for name in names_of(each):  # the first of equal classes, as in the scores
+        for i, names in enumerate(map(names_of, classes)):
+            for name in names:  # the first of equal classes, as in the scores
                 first = index_of.setdefault(name, i)
-                if first != i and (first < 0 or names_of(classes[first]) != names_of(each)):
+                if first != i and (first < 0 or names_of(classes[first]) != names):
                     index_of[name] = -1
         if not self.classes:  # else the file's ids belong to other classes
             index_of |= {name: i for i, name in enumerate(self._listed(context).ids)}
@@ -182,8 +164,9 @@ class ZeroShot(Evaluator):
         """Encodes images and prompts, and classifies the images.
 
         Returns:
-          `accuracy`, and `top5_accuracy` with more than five classes; the same for each mode. Ties
-          count against the model. The first of several classes with the same names wins.
+          `accuracy`, and `top5_accuracy` with more than five classes; `<mode>/accuracy`, ... for
+          each mode. Ties count against the model. The first of several classes with the same names
+          wins.
         """
         classes, prompts = self.names_and_prompts(context)
         labels = self.labels(context, classes)
@@ -197,16 +180,16 @@ class ZeroShot(Evaluator):
         images, records = context.encode(weights, self.image)
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         same = same_classes(classes)
-        names = tuple(names_of(each)[0] for each in classes)
+        names = tuple(names_of(label)[0] for label in classes)
         values, result, labels = {}, None, labels[records]
         for prefix, *sides in self._by_mode(context, images, of_texts, texts):
             best = BEST if context.show is not None and result is None else 0
-            found = []
+            blocks = []
             for rows, scores in self._scores(context, sides[0], sides[1], len(classes)):
-                own = np.arange(len(scores)), labels[rows]
+                label_scores = scores[np.arange(len(scores)), labels[rows]]
                 ranks = class_ranks(scores, labels[rows], same)
-                found.append((ranks, scores[own], *best_others(scores, labels[rows], best)))
-            arrays = [np.concatenate(blocks) for blocks in zip(*found, strict=True)]
+                blocks.append((ranks, label_scores, *best_others(scores, labels[rows], best)))
+            arrays = [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
             values |= _values(arrays[0], len(classes), prefix)
             if result is None:
                 result = ZeroShotResult(self.image, names, records, labels, *arrays)
@@ -223,7 +206,7 @@ class ZeroShot(Evaluator):
     def _scores(
         self, context: EvaluatorContext, images: Embeddings, texts: Embeddings, classes: int
     ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Scores each image with each class; yields some images and their scores [c, classes]."""
+        """Yields some images and their scores [c, classes]."""
         topology, encoder = context.topology, context.encoder
         if self.ensemble == "embeddings":
             normalise = scipy.sparse.issparse(texts) and encoder.normalises(self.text)
@@ -241,8 +224,8 @@ class ZeroShot(Evaluator):
         yield "", images, of_texts
         if not self.modes:
             return
-        items, reader = np.arange(len(texts)), context.readers[self.text]
-        items = np.stack([items, 0 * items], axis=1)
+        reader, items = context.readers[self.text], np.zeros((len(texts), 2), np.int64)
+        items[:, 0] = np.arange(len(texts))
         bow = bags_of_texts(context.encoder, self.text, texts, reader, items)
         for text in self.modes:
             mode = parse_mode(text, f"{context.path}.modes")

@@ -22,7 +22,7 @@ from big_retrieval.evals.bm25 import (
     text_columns,
 )
 from big_retrieval.evals.comparison import values_of_run
-from big_retrieval.evals.judged import chosen_queries
+from big_retrieval.evals.judged import select_queries
 from big_retrieval.evals.trec import read_qrels, read_run
 from tests.evals.bound import bound
 
@@ -118,7 +118,7 @@ def test_depth_and_queries_are_those_of_the_config(tmp_path: Path) -> None:
     for queries in ("dev", "test"):
         changes = {"queries": queries, "dev_share": 0.5, "dev_seed": 3, "metrics": ("P@1",)}
         c = config(tmp_path, TITLE, **changes)
-        asked = chosen_queries(c.evals["test"], 4)  # type: ignore
+        asked = select_queries(c.evals["test"], 4)  # type: ignore
         values[queries] = answered(c)["ranking/test/P@1"]
         assert values[queries] == pytest.approx(float(0 in asked) / 2)
     assert sorted(values.values()) == [0.0, 0.5]
@@ -135,7 +135,7 @@ def test_traffic_is_averaged(tmp_path: Path) -> None:
 
 def test_what_words_cannot_answer(tmp_path: Path) -> None:
     c = config(tmp_path, TITLE)
-    for evaluators, words in (({}, "has none at all"), ({"a": Retrieval()}, "has retrieval/a")):
+    for evaluators, words in (({}, "has no evaluator"), ({"a": Retrieval()}, "has retrieval/a")):
         with pytest.raises(UserError, match=words):
             make_bm25_evaluators(replace(c, evals=evaluators), {})
     made, others = make_bm25_evaluators(

@@ -22,7 +22,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals import encoding
 from big_retrieval.evals.evaluators import traffic
 from big_retrieval.evals.graded import graded_metrics
-from big_retrieval.evals.judged import chosen_queries
+from big_retrieval.evals.judged import select_queries
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.example_files.ranking import _item
@@ -185,7 +185,7 @@ def test_nan_comes_last() -> None:
 
 def test_queries_for_dev_and_test() -> None:
     parts = [
-        chosen_queries(Ranking(queries=part, dev_seed=seed), 50)  # type: ignore
+        select_queries(Ranking(queries=part, dev_seed=seed), 50)  # type: ignore
         for seed in (0, 1)
         for part in ("dev", "test", "all")
     ]
@@ -195,7 +195,7 @@ def test_queries_for_dev_and_test() -> None:
     assert not np.array_equal(parts[0], parts[3])
 
 
-def test_only_the_chosen_queries_are_asked(said: list[str]) -> None:
+def test_only_the_select_queries_are_asked(said: list[str]) -> None:
     encoder = Preset()
     whole = evaluator(encoder).run({})
     dev = evaluator(encoder, queries="dev").run({})
