@@ -9,54 +9,48 @@ from big_retrieval.report.results import chip
 
 READING = (
     "Grad-CAM: the redder a patch or a word, the more it adds to the score. In each picture and "
-    "each text the largest value is full red; what adds nothing stays grey or plain. In addition "
-    "to the whole score, the pairs of class tokens with the largest scores are shown."
+    "each text the largest value is full red; patches and words of value 0 stay gray or plain. In "
+    "addition to the whole score, the pairs of class tokens with the largest scores are shown."
 )
 
 
-def section(files: Sequence[Mapping[str, Any]], limit: int | None = None) -> list[Html]:
-    """Builds the Grad-CAM of an evaluator's examples of one or two runs; [] for none.
-
-    Args:
-      limit: maximum number of records; None for all.
-    """
+def section(files: Sequence[Mapping[str, Any]], limit: int | None = None) -> Html | None:
+    """Builds the Grad-CAM of an evaluator's first `limit` examples of one or two runs."""
     if not any(file.get("attributions") for file in files):
-        return []
-    parts = [tag("summary", "What the score comes from"), tag("p", READING, class_="note")]
+        return None
+    parts = [tag("summary", "Parts of the score"), tag("p", READING, class_="note")]
     for run, file in enumerate(files):
         mark = chip(run) if len(files) == 2 else None
         parts += [attributed(x, mark) for x in file.get("attributions", ())[:limit]]
-    return [tag("details", parts, class_="group")]
+    return tag("details", parts, class_="group")
 
 
-def attributed(found: Mapping[str, Any], mark: Html | None = None) -> Html:
+def attributed(content: Mapping[str, Any], mark: Html | None = None) -> Html:
     """Builds the Grad-CAM of one text with one image.
 
     Args:
-      found: from `gradcam.Attribution.describe`, with the `record` or the `name` of the image.
+      content: from `gradcam.Attribution.describe`, with the `record` or the `name` of the image.
       mark: mark of the run.
     """
-    name = f"record {number(found['record'])}" if "record" in found else found["name"]
-    picture = tag("img", src=found["picture"], alt=name)
+    name = f"record {number(content['record'])}" if "record" in content else content["name"]
+    picture = tag("img", src=content["picture"], alt=name)
     first = tag("li", picture, tag("span", name, class_="note"))
-    maps = [_map("whole score", found), *(_map(f"pair {p['pair']}", p) for p in found["pairs"])]
-    facts = tag("p", mark, tag("bdi", found["text"]), class_="facts")
+    maps = [_map("whole score", content), *(_map(f"pair {p['pair']}", p) for p in content["pairs"])]
+    facts = tag("p", mark, tag("bdi", content["text"]), class_="facts")
     return tag("article", facts, tag("ol", first, maps, class_="maps"), class_="attributed")
 
 
-def _map(title: str, found: Mapping[str, Any]) -> Html:
-    score = "NaN" if found["score"] is None else number(float(found["score"]), 3)
+def _map(title: str, content: Mapping[str, Any]) -> Html:
+    score = "NaN" if content["score"] is None else number(float(content["score"]), 3)
     return tag(
         "li",
-        tag("img", src=found["map"], alt=f"heat map, {title}"),
+        tag("img", src=content["map"], alt=f"heat map, {title}"),
         tag("span", f"{title}: {score}", class_="note"),
-        colored(found["words"]),
+        colored(content["words"]),
     )
 
 
 def colored(words: Sequence[tuple[str, float]]) -> Html:
     """Builds words, each on a background as red as its share (0 to 1) of the largest value."""
-    parts: list[Any] = []
-    for word, share in words:
-        parts += [tag("b", word, style=f"--s: {100 * share:.0f}%"), " "]
+    parts = ((tag("b", word, style=f"--s: {100 * share:.0f}%"), " ") for word, share in words)
     return tag("span", tag("bdi", parts), class_="colored", dir="auto")

@@ -12,64 +12,49 @@ from big_retrieval.report.read import Points
 
 WIDTH, HEIGHT = 400, 216
 MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 60, 10, 26
-MARKED = 40  # maximum number of points of a series that are marked
-SMOOTHED = 80  # above this number of points, a mean is drawn over a noisy line
-NOISY = 0.25  # share of points at which a line turns up or down; two thirds for pure noise
+MARKED = 40  # maximum number of points in a line with marks
+SMOOTHED = 80  # maximum number of points in a line without a mean
+NOISY = 0.25  # share of points at which a noisy line turns up or down; two thirds for pure noise
 LINE = 12.5  # pixels between the labels of two last values
-WIDEST = 7  # maximum number of letters of the label of a last value
+WIDEST = 7  # maximum number of letters in the label of a last value
 
 
 @dataclass(frozen=True)
 class Series:
-    """Line of a chart.
+    """Line of a chart."""
 
-    Attributes:
-      label: text in the legend.
-      points: (step, value), ascending by step.
-      colour: index of a color of the style sheet.
-      dash: index of a dash pattern of the style sheet.
-    """
-
-    label: str
-    points: Points
-    colour: int = 0
-    dash: int = 0
+    label: str  # text in the legend
+    points: Points  # (step, value), ascending by step
+    color: int = 0  # index of a color of the style sheet
+    dash: int = 0  # index of a dash pattern of the style sheet
 
     @property
     def look(self) -> str:
         """Classes of the style sheet."""
-        return f"c{self.colour} d{self.dash}"
+        return f"c{self.color} d{self.dash}"
 
     @property
     def finite(self) -> Points:
-        """The points whose values are finite."""
         return [point for point in self.points if math.isfinite(point[1])]
 
     @property
     def noisy(self) -> bool:
         """True if a mean shows the line better; never for a schedule, whose corners would bend."""
         values = [value for _, value in self.finite]
-        ways = [b > a for a, b in itertools.pairwise(values) if a != b]
-        turns = sum(a != b for a, b in itertools.pairwise(ways))
+        rises = [b > a for a, b in itertools.pairwise(values) if a != b]
+        turns = sum(a != b for a, b in itertools.pairwise(rises))
         return len(values) > SMOOTHED and turns > NOISY * len(values)
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over the steps.
-
-    Attributes:
-      metric: one of the metrics, for the unit.
-      from_zero: True if the axis of values includes 0.
-      most_points: maximum number of points of a line; longer lines keep the extremes of each
-        stretch.
-    """
+    """Lines over the steps."""
 
     title: str
-    metric: str
+    metric: str  # one of the metrics, for the unit
     series: Sequence[Series]
-    from_zero: bool = False
-    most_points: int = 300
+    from_zero: bool = False  # True if the axis of values includes 0
+    most_points: int = 300  # per line; longer lines keep the extremes of each stretch
 
     @property
     def smoothed(self) -> bool:
@@ -78,7 +63,7 @@ class Chart:
 
 
 def draw(chart: Chart) -> Html:
-    """Builds a figure with a title, a legend of several lines, and the drawing."""
+    """Builds a figure with a title, a legend if there are several lines, and the drawing."""
     several = len(chart.series) > 1
     legend = [(tag("path", d="M1 6L25 6", class_=s.look), s.label) for s in chart.series if several]
     steps = sorted({s for line in chart.series for s, v in line.points if not math.isfinite(v)})
@@ -143,15 +128,15 @@ def _path(points: Points, axes: Axes) -> str:
 
 
 def _thin(points: Points, most: int) -> Points:
-    """Returns about `most` points: the extremes of each stretch, and one that is not finite."""
+    """Returns about `most` points: the extremes and one non-finite value of each stretch."""
     if len(points) <= most:
         return points
     stretch = -(-len(points) * 2 // most)
     out: Points = []
     for start in range(0, len(points), stretch):
-        part = points[start : start + stretch]
-        ordered = sorted((p for p in part if math.isfinite(p[1])), key=lambda p: p[1])
-        broken = [p for p in part if not math.isfinite(p[1])][:1]
+        block = points[start : start + stretch]
+        ordered = sorted((p for p in block if math.isfinite(p[1])), key=lambda p: p[1])
+        broken = [p for p in block if not math.isfinite(p[1])][:1]
         out += sorted({*ordered[:1], *ordered[-1:], *broken}, key=lambda p: p[0])
     return out if out[-1] == points[-1] else [*out, points[-1]]
 
@@ -160,11 +145,11 @@ def _mean(points: Points, most: int) -> Points:
     """Returns means of a twentieth of the points around each of about `most` points."""
     half, last = max(1, len(points) // 40), len(points) - 1
     out = []
-    for place in sorted({*range(0, len(points), -(-len(points) // most)), last}):
-        before = min(half, place)
-        behind = min(half, last - place, before)  # curves are steep where they begin
-        part = points[place - before : place + behind + 1]
-        out.append((points[place][0], math.fsum(value / len(part) for _, value in part)))
+    for index in sorted({*range(0, len(points), -(-len(points) // most)), last}):
+        before = min(half, index)
+        after = min(half, last - index, before)  # curves are steep at the beginning
+        window = points[index - before : index + after + 1]
+        out.append((points[index][0], math.fsum(value / len(window) for _, value in window)))
     return out
 
 
@@ -172,18 +157,18 @@ def _last_values(
     chart: Chart, ends: Sequence[tuple[Series, int, float]], axes: Axes
 ) -> Iterator[Html]:
     """Labels the end of each line, or of its mean, with its value; labels never overlap."""
-    found = sorted((axes.place(step, value)[1], value, s.colour) for s, step, value in ends)
-    places: list[float] = []
-    for y, _, _ in found:
-        places.append(max(y, places[-1] + LINE if places else TOP))
+    ordered = sorted((axes.place(step, value)[1], value, s.color) for s, step, value in ends)
+    heights: list[float] = []
+    for y, _, _ in ordered:
+        heights.append(max(y, heights[-1] + LINE if heights else TOP))
     lowest = HEIGHT - BOTTOM
-    for i in reversed(range(len(places))):  # push back up what left the drawing
-        places[i] = min(places[i], lowest)
-        lowest = places[i] - LINE
-    for y, (_, value, colour) in zip(places, found, strict=True):
+    for i in reversed(range(len(heights))):  # move labels below the drawing up
+        heights[i] = min(heights[i], lowest)
+        lowest = heights[i] - LINE
+    for y, (_, value, color) in zip(heights, ordered, strict=True):
         words = labelled(chart.metric, value)
         words = words if len(words) <= WIDEST else short(value)
-        yield label(words, WIDTH - RIGHT + 6, y + 3.5, look=f"last c{colour}")
+        yield label(words, WIDTH - RIGHT + 6, y + 3.5, look=f"last c{color}")
 
 
 def _range(chart: Chart, points: Points) -> str:

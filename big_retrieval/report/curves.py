@@ -19,7 +19,7 @@ TITLES = {
     "mfu": "MFU",
 }
 FROM_ZERO = ("learning_rate", "examples_per_second", "data_wait", "mfu", "grad_norm")
-SHOWN = 12  # charts in sight, and names in a sentence; the other charts are folded
+SHOWN = 12  # unfolded charts, and listed names
 ALL_POINTS = 60_000  # of all lines of a page
 
 
@@ -28,7 +28,7 @@ def words(name: str) -> str:
     return TITLES.get(name, name.rsplit("/", 1)[-1].replace("_", " "))
 
 
-def way(name: str) -> str:
+def direction_words(name: str) -> str:
     """Returns a direction of retrieval as words: image_to_text is image → text."""
     return name.replace("_to_", " → ").replace("_", " ")
 
@@ -47,8 +47,8 @@ def _title(family: str) -> str:
     if not path:
         return words(family)
     parts = path.split("/")[1:] or [path]  # the metric shows the type of the evaluator
-    place = " · ".join(way(part) for part in parts)
-    return f"{place} · {'recall' if kind == 'R@' else words(f'/{kind}')}"
+    title = " · ".join(direction_words(part) for part in parts)
+    return f"{title} · {'recall' if kind == 'R@' else words(f'/{kind}')}"
 
 
 def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
@@ -56,47 +56,47 @@ def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
     families: dict[str, list[str]] = {}
     for name in sorted({name for run in runs for name in run.series}, key=natural):
         families.setdefault(_family(name), []).append(name)
-    order = {name: place for place, name in enumerate(FIRST)}
-    most = max(24, ALL_POINTS // max(1, sum(len(run.series) for run in runs)))
+    order = {name: position for position, name in enumerate(FIRST)}
+    limit = max(24, ALL_POINTS // max(1, sum(len(run.series) for run in runs)))
     charts = []
     for family in sorted(families, key=lambda x: ("/" in x, order.get(x, len(FIRST)), natural(x))):
         names, lines = families[family], []
-        for index, run in enumerate(runs):
-            for place, name in enumerate(names):
+        for run_index, run in enumerate(runs):
+            for index, name in enumerate(names):
                 if name not in run.series:
                     continue
-                label, look = words(name), (place % 6, 0)
+                label, look = words(name), (index % 6, 0)
                 if len(runs) == 2:
-                    label = f"{'AB'[index]} {label}" if len(names) > 1 else run.name
-                    look = index, place % 4
+                    label = f"{'AB'[run_index]} {label}" if len(names) > 1 else run.name
+                    look = run_index, index % 4
                 lines.append(Series(label, run.series[name], *look))
         zero = is_fraction(names[0]) or family in FROM_ZERO or family.endswith("/rank")
-        chart = Chart(_title(family), names[0], lines, from_zero=zero, most_points=min(300, most))
-        charts.append(chart)
+        charts.append(Chart(_title(family), names[0], lines, zero, min(300, limit)))
     return charts
 
 
 def section(runs: Sequence[RunFiles]) -> Html:
-    """Builds all charts, or a sentence if nothing was logged."""
+    """Builds all charts, or a note if nothing was logged."""
     charts = make_charts(runs)
     if not charts:
         return tag("p", "No step has been logged yet.", class_="empty")
     once = [c for c in charts if "/" in c.metric and all(len(s.points) == 1 for s in c.series)]
     charts = [chart for chart in charts if chart not in once]
-    shown = tag("div", (draw(chart) for chart in charts[:SHOWN]), class_="charts")
+    smoothing = folded = note = None
     if any(chart.smoothed for chart in charts):
-        smoothing = (
-            "Thin lines are as logged; thick ones, and the numbers at their ends, are running "
+        text = (
+            "Thin lines are logged values; thick lines, and the numbers at their ends, are running "
             "means over a twentieth of the points."
         )
-        shown = tag("div", tag("p", smoothing, class_="note"), shown)
-    folded = note = None
-    if rest := charts[SHOWN:]:
-        summary = tag("summary", f"{len(rest):,} more charts")
-        folded = tag("details", summary, tag("div", map(draw, rest), class_="charts"))
+        smoothing = tag("p", text, class_="note")
+    if charts[SHOWN:]:
+        summary = tag("summary", f"{len(charts) - SHOWN:,} more charts")
+        folded = tag("details", summary, tag("div", map(draw, charts[SHOWN:]), class_="charts"))
     if once:
         names = sorted({chart.title.rsplit(" · ", 1)[0] for chart in once})
         more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-        listed = "; ".join(names[:SHOWN])
-        note = tag("p", f"Measured once, so in the tables only: {listed}{more}.", class_="note")
-    return tag("div", shown, folded, note)
+        text = f"Measured once, see the tables: {'; '.join(names[:SHOWN])}{more}."
+        note = tag("p", text, class_="note")
+    return tag(
+        "div", smoothing, tag("div", map(draw, charts[:SHOWN]), class_="charts"), folded, note
+    )

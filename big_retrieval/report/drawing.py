@@ -10,25 +10,17 @@ from dataclasses import dataclass
 from big_retrieval.report.html import Child, Html, tag
 from big_retrieval.report.numbers import labelled, short
 
-LETTERS = 34  # pixels of the label of a tick
+LETTERS = 34  # width of a tick label in pixels
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Drawing with two axes.
-
-    Attributes:
-      width: width in pixels.
-      height: height in pixels.
-      margins: left, right, top, bottom, in pixels.
-      x: ticks, ascending; the axis ends at the first and the last one.
-      y: ticks, as for `x`.
-    """
+    """Drawing with two axes, in pixels; the axes end at their first and last ticks."""
 
     width: int
     height: int
-    margins: tuple[int, int, int, int]
-    x: Sequence[float]
+    margins: tuple[int, int, int, int]  # left, right, top, bottom
+    x: Sequence[float]  # ticks, ascending
     y: Sequence[float]
 
     def place(self, x: float, y: float) -> tuple[float, float]:
@@ -43,12 +35,7 @@ class Axes:
         )
 
     def grid(self, x_name: str, metric: str) -> list[Html]:
-        """Draws lines and labels at the ticks.
-
-        Args:
-          x_name: label of the x axis.
-          metric: metric of the y axis, for the unit.
-        """
+        """Draws lines and labels at the ticks; `metric` determines the unit of the y axis."""
         left, right, _, bottom = self.margins
         percent = labelled(metric, 0.5).endswith("%")
         end, base = self.width - right, self.height - bottom
@@ -58,10 +45,10 @@ class Axes:
             words = f"{short(round(100 * value, 9))}%" if percent else short(value)
             parts.append(tag("line", x1=left, x2=end, y1=at(y), y2=at(y), class_="grid"))
             parts.append(label(words, left - 6, y + 3.5, anchor="end"))
-        places = [self.place(value, self.y[0])[0] for value in self.x]
-        for number, (value, x) in enumerate(zip(self.x, places, strict=True)):
+        pixels = [self.place(value, self.y[0])[0] for value in self.x]
+        for index, (value, x) in enumerate(zip(self.x, pixels, strict=True)):
             parts.append(tag("line", x1=at(x), x2=at(x), y1=base, y2=base + 4, class_="grid"))
-            crowded = number == len(places) - 2 and places[-1] - x < LETTERS
+            crowded = index == len(pixels) - 2 and pixels[-1] - x < LETTERS
             if not crowded:
                 parts.append(label(short(value), x, base + 17, anchor="middle"))
         return parts
@@ -73,13 +60,7 @@ class Axes:
 
 
 def figure(title: str, note: str, legend: Sequence[tuple[Html, str]], drawing: Html) -> Html:
-    """Builds a figure.
-
-    Args:
-      note: a sentence below the title; "" for none.
-      legend: (drawing of 26 x 12 pixels, what looks like it).
-      drawing: from `Axes.svg`.
-    """
+    """Builds a figure with a note below the title and a legend of (26 x 12 pixel mark, name)."""
     small = {"viewBox": "0 0 26 12", "width": 26, "height": 12, "aria_hidden": "true"}
     items = [tag("li", tag("svg", mark, **small), tag("bdi", name)) for mark, name in legend]
     caption = tag("figcaption", tag("b", title), tag("span", note, class_="note") if note else None)
@@ -100,14 +81,8 @@ def at(x: float) -> str:
 def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
     """Returns round numbers in and around [low, high]: 1, 2, 2.5 or 5 times a power of ten apart.
 
-    Args:
-      low: smallest value to show.
-      high: largest value to show.
-      count: approximate number of ticks.
-      whole: True for whole numbers only.
-
-    Returns:
-      At least two numbers, ascending; the first is <= low and the last >= high.
+    Returns about `count` numbers, at least two, ascending; the first is <= low and the last >=
+    high. `whole` returns integers only.
     """
     if not high - low > 1e-300 * count:  # a smaller step has no logarithm
         room = abs(low) / 2 or 1.0

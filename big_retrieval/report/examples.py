@@ -1,4 +1,4 @@
-"""Examples of retrieval and classification: queries, their best answers, and which are relevant."""
+"""Examples of retrieval and classification: queries and their best answers, with relevance."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from big_retrieval.report import attributions
 from big_retrieval.report.confusion import confusions
-from big_retrieval.report.curves import way
+from big_retrieval.report.curves import direction_words
 from big_retrieval.report.histogram import histograms
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import is_number, number
@@ -14,19 +14,15 @@ from big_retrieval.report.read import RunFiles
 from big_retrieval.report.results import chip
 
 HEADS = {"chosen": "Chosen queries", "spread": "A sample", "deepest": "Hardest queries"}
-FIRST = ("chosen", "spread")  # groups in sight; the others are folded
+FIRST = ("chosen", "spread")  # unfolded groups
 MATCHED = "Under each answer, the words that matched and their shares of its score."
 MOST_LETTERS = 24  # of a word that matched
 
-Content = dict[str, Any]  # part of a file: a direction, a group, an example, an answer or a query
+Content = dict[str, Any]  # a direction, a group, an example, an answer or a query of a file
 
 
 def section(runs: Sequence[RunFiles], limit: int | None = None) -> Html:
-    """Builds the examples of all evaluators.
-
-    Args:
-      limit: maximum number of examples of each kind; None for all.
-    """
+    """Builds at most `limit` examples of each kind, of all evaluators."""
     evaluators = sorted({name for run in runs for name in run.examples})
     if not evaluators:
         missing = "No examples yet. The end of a run and `big-retrieval evaluate` write them."
@@ -50,38 +46,38 @@ def _evaluator(name: str, files: Sequence[Content], limit: int | None) -> Html:
     parts = [tag("h3", tag("bdi", name), step)]
     if has_matched(files):
         parts.append(tag("p", MATCHED, class_="note"))
-    directions = [{d["name"]: d for d in file.get("directions", ())} for file in files]
-    names = dict.fromkeys(direction for known in directions for direction in known)
+    by_name = [{d["name"]: d for d in file.get("directions", ())} for file in files]
+    names = dict.fromkeys(name for directions in by_name for name in directions)
     if not names:
         parts += [confusions(files), histograms(files), *_groups(files, limit)]
-    for direction in names:
-        sides = [known.get(direction, {}) for known in directions]
-        parts.append(tag("h4", way(direction), tag("span", _counts(sides), class_="note")))
-        parts += _groups(sides, limit)
+    for name in names:
+        sides = [directions.get(name, {}) for directions in by_name]
+        note = tag("span", _counts(sides), class_="note")
+        parts += [tag("h4", direction_words(name), note), *_groups(sides, limit)]
     return tag("div", parts, attributions.section(files, limit), class_="block")
 
 
 def _counts(sides: Sequence[Content]) -> str:
     side = next(filter(None, sides))
+    marks = ("",) if len(sides) == 1 else ("A: ", "B: ")
     failed = "; ".join(
-        f"{'' if len(sides) == 1 else 'AB'[i] + ': '}{number(d['failed'])} queries without a right "
-        "answer at rank 1"
-        for i, d in enumerate(sides)
+        f"{mark}{number(d['failed'])} queries without a right answer at rank 1"
+        for mark, d in zip(marks, sides, strict=True)
         if d
     )
     return f"{number(side['queries'])} queries against {number(side['answers'])}, {failed}"
 
 
 def _groups(sides: Sequence[Content], limit: int | None) -> list[Html]:
-    """Builds the groups of one direction, of both runs at once."""
-    known = [{group["name"]: group for group in side.get("groups", ())} for side in sides]
+    """Builds the groups of one direction, of both runs."""
+    by_name = [{group["name"]: group for group in side.get("groups", ())} for side in sides]
     by_query = [
         {_key(example): example for group in groups.values() for example in group["examples"]}
-        for groups in known
+        for groups in by_name
     ]
     out = []
     for name, head in HEADS.items():
-        groups = [of_run[name] for of_run in known if name in of_run]
+        groups = [of_run[name] for of_run in by_name if name in of_run]
         if not groups:
             continue
         queries = dict.fromkeys(_key(x) for group in groups for x in group["examples"])
@@ -97,23 +93,24 @@ def _groups(sides: Sequence[Content], limit: int | None) -> list[Html]:
 
 
 def _key(example: Content) -> tuple[Any, ...]:
-    """Returns what identifies a query in both runs: its index and its content."""
+    """Returns the index and content of a query, which are equal in both runs."""
     query = example["query"]
     return example["place"], query.get("text"), query.get("picture")
 
 
 def _example(key: tuple[Any, ...], by_query: Sequence[dict[tuple[Any, ...], Content]]) -> Html:
     """Builds a query with the answers of each run."""
-    found = [by_key[key] for by_key in by_query if key in by_key]
-    query, blocks = found[0]["query"], []
-    for i, by_key in enumerate(by_query):
-        mark = chip(i) if len(by_query) == 2 else None
-        if key in by_key:
-            facts = tag("p", mark, _facts(by_key[key]), class_="facts")
-            blocks.append(tag("div", facts, _answers(by_key[key])))
+    examples = [by_key.get(key) for by_key in by_query]
+    present = [example for example in examples if example]
+    query, blocks = present[0]["query"], []
+    for i, example in enumerate(examples):
+        mark = chip(i) if len(examples) == 2 else None
+        if example:
+            facts = tag("p", mark, _facts(example), class_="facts")
+            blocks.append(tag("div", facts, _answers(example)))
         else:
             blocks.append(tag("p", mark, "not among the examples of this run", class_="facts"))
-    columns = len(found) == 2 and not any(map(_has_pictures, found))
+    columns = len(present) == 2 and not any(map(_has_pictures, present))
     return tag(
         "article",
         tag("div", _item(query, "query"), class_="query"),
@@ -132,11 +129,11 @@ def _facts(example: Content) -> str:
     facts, answers = [_first_right(example)], example["answers"]
     if (count := example.get("right_answers", 1)) > 1:
         facts.append(f"{number(count)} right answers")
-    best = next((a for a in answers if a["right"]), example.get("right", {}))
     if answers and not answers[0]["right"]:
-        scores = answers[0]["score"], best.get("score")
-        if is_number(scores[0]) and is_number(scores[1]):
-            facts.append(f"a wrong one leads by {number(float(scores[0]) - float(scores[1]), 3)}")
+        best = next((a for a in answers if a["right"]), example.get("right", {}))
+        first, second = answers[0]["score"], best.get("score")
+        if is_number(first) and is_number(second):
+            facts.append(f"a wrong one leads by {number(float(first) - float(second), 3)}")
     return " · ".join(facts)
 
 
@@ -148,51 +145,46 @@ def _first_right(example: Content) -> str:
 def _graded_facts(example: Content) -> str:
     """Formats the facts of a query whose documents have relevance."""
     sums = " of ".join(_relevance(example[key]) for key in ("sum", "best_sum"))
-    return " · ".join(
-        [
-            *(f"{name} {number(value, 3)}" for name, value in example["metrics"].items()),
-            f"relevance of the first {number(example['summed'])} adds up to {sums}",
-            _first_right(example) if example["rank"] else "no relevant document was found",
-            f"{number(example['right_answers'])} relevant documents",
-        ]
-    )
+    facts = [f"{name} {number(value, 3)}" for name, value in example["metrics"].items()]
+    facts.append(f"relevance of the first {number(example['summed'])} adds up to {sums}")
+    facts.append(_first_right(example) if example["rank"] else "no relevant document was found")
+    return " · ".join([*facts, f"{number(example['right_answers'])} relevant documents"])
 
 
 def _relevance(value: float) -> str:
-    """Formats a relevance or a sum of them: whole numbers without decimals."""
+    """Formats a relevance, or a sum: integers without decimals."""
     return number(int(value) if float(value).is_integer() else value, 4)
 
 
 def _answers(example: Content) -> Html:
     items, last = [], 0
-    for _, same in itertools.groupby(example["answers"], _content):
-        answer, *others = same  # records that hold the same are one answer
-        first, last = last + 1, last + 1 + len(others)
-        items.append(_answer(answer, f"{first}–{last}" if others else str(first)))
+    for _, group in itertools.groupby(example["answers"], _visible):
+        answer, *duplicates = group  # records with the same contents are one answer
+        first, last = last + 1, last + 1 + len(duplicates)
+        items.append(_answer(answer, f"{first}–{last}" if duplicates else str(first)))
     if "right" in example:
-        items.append(_answer(example["right"], number(example["rank"]), apart=True))
+        items.append(_answer(example["right"], number(example["rank"]), " apart"))
     return tag("ol", items, class_="tiles" if _has_pictures(example) else "lines")
 
 
-def _content(answer: Content) -> tuple[Any, ...]:
-    """Returns what makes two answers the same to a reader."""
+def _visible(answer: Content) -> tuple[Any, ...]:
     return tuple(answer.get(key) for key in ("text", "picture", "right", "relevance", "score"))
 
 
-def _answer(answer: Content, rank: str, *, apart: bool = False) -> Html:
-    right, relevance, score = answer["right"], answer.get("relevance"), answer["score"]
-    verdict = "✓ right" if right else "✗ wrong"
+def _answer(answer: Content, rank: str, look: str = "") -> Html:
+    relevance, score = answer.get("relevance"), answer["score"]
+    kind, verdict = ("right", "✓ right") if answer["right"] else ("wrong", "✗ wrong")
     if relevance is not None:
-        verdict = f"✓ relevance {_relevance(relevance)}" if right else "✗ not relevant"
-    wide = " wide" if relevance is not None and "picture" in answer else ""
+        verdict = f"✓ relevance {_relevance(relevance)}" if answer["right"] else "✗ not relevant"
+        look += " wide" if "picture" in answer else ""
     return tag(
         "li",
         tag("span", rank, class_="place"),
         tag("span", verdict, class_="mark"),
         tag("span", "NaN" if score is None else number(float(score)), class_="score"),
-        _item(answer, f"answer {rank}, {'right' if right else 'wrong'}"),
+        _item(answer, f"answer {rank}, {kind}"),
         matched(answer.get("matched", ())),
-        class_=f"{'right' if right else 'wrong'}{' apart' if apart else ''}{wide}",
+        class_=f"{kind}{look}",
     )
 
 
@@ -211,10 +203,10 @@ def _item(item: Content, role: str) -> Html:
 
 def _words(item: Content) -> Html:
     """Builds a text, with its length if the file has only its beginning."""
-    words, cut = item["text"], item.get("characters")
+    text, cut = item["text"], item.get("characters")
     more = tag("span", f" … ({number(cut)} characters)", class_="note") if cut else None
-    empty = tag("span", "(an empty text)", class_="note") if not words.strip() else None
-    return tag("span", tag("bdi", words), more, empty, class_="words", dir="auto")
+    empty = tag("span", "(an empty text)", class_="note") if not text.strip() else None
+    return tag("span", tag("bdi", text), more, empty, class_="words", dir="auto")
 
 
 def has_matched(value: Any) -> bool:
@@ -225,7 +217,7 @@ def has_matched(value: Any) -> bool:
 
 
 def matched(words: Sequence[Sequence[Any]]) -> Html | None:
-    """Builds words with bars from (word, share of the score); None for no words."""
+    """Builds words with bars from (word, share of the score); None without words."""
     if not words:
         return None
     bars = (

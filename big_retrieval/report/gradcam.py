@@ -24,57 +24,39 @@ RECORDS, FEW = 3, 3  # records in a report, and class-token pairs of each
 
 @dataclass(frozen=True)
 class Attribution:
-    """Relevance of patches and tokens for the score of one text with one image.
-
-    Attributes:
-      picture: input of the model, uint8 [S, S, 3].
-      tokens: T tokens of the text, without special tokens.
-      score: score of the topology, without the logit scale.
-      pair_scores: scores of the M pairs of class tokens, [M].
-      image: relevance of the patches, [R, R], not negative.
-      image_pairs: relevance for each pair of class tokens, [M, R, R].
-      words: relevance of the tokens, [T], not negative.
-      word_pairs: relevance for each pair of class tokens, [M, T].
-    """
+    """Relevance (not negative) of patches and tokens for the score of one text with one image."""
 
     text: Text
-    picture: np.ndarray
-    tokens: tuple[str, ...]
-    score: float
-    pair_scores: np.ndarray
-    image: np.ndarray
-    image_pairs: np.ndarray
-    words: np.ndarray
-    word_pairs: np.ndarray
+    picture: np.ndarray  # input of the model, uint8 [S, S, 3]
+    tokens: tuple[str, ...]  # T tokens of the text, without special tokens
+    score: float  # score of the topology, without the logit scale
+    pair_scores: np.ndarray  # scores of the M pairs of class tokens, [M]
+    image: np.ndarray  # relevance of the patches, [R, R]
+    image_pairs: np.ndarray  # relevance for each pair of class tokens, [M, R, R]
+    words: np.ndarray  # relevance of the tokens, [T]
+    word_pairs: np.ndarray  # relevance for each pair of class tokens, [M, T]
 
     def describe(self, count: int = PAIRS, side: int = SIDE) -> dict[str, Any]:
         """Returns JSON values; pictures are data URIs, word relevances are divided by the largest.
 
         Args:
-          count: maximum number of class-token pairs; those with the largest scores are shown.
+          count: maximum number of class-token pairs; the pairs with the largest scores are shown.
           side: minimum pixels of the pictures.
         """
-        shown = [] if len(self.pair_scores) == 1 else np.argsort(-self.pair_scores, kind="stable")
+        pairs = [*zip(self.pair_scores, self.image_pairs, self.word_pairs, strict=True)]
+        shown = [] if len(pairs) == 1 else np.argsort(-self.pair_scores, kind="stable")[:count]
         return {
             "text": self.text if isinstance(self.text, str) else " · ".join(self.text),
             "picture": data_uri(Image.fromarray(enlarged(self.picture, side))),
             **self._map(self.score, self.image, self.words, side),
-            "pairs": [
-                {
-                    "pair": int(j) + 1,
-                    **self._map(
-                        float(self.pair_scores[j]), self.image_pairs[j], self.word_pairs[j], side
-                    ),
-                }
-                for j in shown[:count]
-            ],
+            "pairs": [{"pair": int(j) + 1, **self._map(*pairs[j], side)} for j in shown],
         }
 
     def _map(self, score: float, patches: np.ndarray, words: np.ndarray, side: int) -> dict:
         largest = float(np.max(words, initial=0.0))
         shares = [round(float(x) / largest, 3) if largest > 0 else 0.0 for x in words]
         return {
-            "score": round(score, 4) if np.isfinite(score) else None,
+            "score": round(float(score), 4) if np.isfinite(score) else None,
             "map": data_uri(heat(self.picture, patches, float(patches.max()), side)),
             "words": [list(pair) for pair in zip(self.tokens, shares, strict=True)],
         }
@@ -92,9 +74,6 @@ def attribute(
     Args:
       fields: the text field and the image field.
       pairs: text and image, as read by their readers.
-
-    Raises:
-      UserError: a field or its tower has no Grad-CAM.
     """
     text, image = fields
     tokenizer = readers[text].tokenizer
@@ -105,18 +84,17 @@ def attribute(
     out = []
     for row, (words, picture) in enumerate(pairs):
         ids = arrays[text]["ids"][row][arrays[text]["mask"][row]]
-        # Positions of the tokens that are not special.
-        kept = [index for index, i in enumerate(ids) if int(i) not in tokenizer.special_ids]
+        positions = [index for index, i in enumerate(ids) if int(i) not in tokenizer.special_ids]
         attribution = Attribution(
             text=words,
             picture=picture,
-            tokens=tuple(tokenizer.id_to_token(int(ids[index])) for index in kept),
+            tokens=tuple(tokenizer.id_to_token(int(ids[index])) for index in positions),
             score=float(maps.scores.whole[row]),
             pair_scores=maps.scores.pairs[row],
             image=maps.image.whole[row],
             image_pairs=maps.image.pairs[row],
-            words=maps.text.whole[row][kept],
-            word_pairs=maps.text.pairs[row][:, kept],
+            words=maps.text.whole[row][positions],
+            word_pairs=maps.text.pairs[row][:, positions],
         )
         out.append(attribution)
     return out
@@ -131,12 +109,9 @@ def of_records(
 ) -> list[dict[str, Any]]:
     """Computes Grad-CAM of evenly spaced records with their first texts, as JSON values.
 
-    Args:
-      names: the two fields of an evaluation.
-
     Returns:
       `Attribution.describe` of each record with its index as `record`; empty if the model has no
-      Grad-CAM for the fields, or with several processes.
+      Grad-CAM for the two fields, or with several processes.
     """
     by_modality = {readers[name].field.modality: name for name in names}
     # Only the first process reads texts and pictures; it cannot run the others.
@@ -145,15 +120,15 @@ def of_records(
     fields = by_modality["text"], by_modality["image"]
     if encoder.gradcam_obstacle(*fields):
         return []
-    read: dict[int, tuple[Text, np.ndarray]] = {}
+    pairs: dict[int, tuple[Text, np.ndarray]] = {}
     for record in evenly_spaced(len(source), RECORDS).tolist():
         with suppress(Damaged):
             text, picture = (readers[name].value(source, record, 0) for name in fields)
             if picture is not None:  # None if an optional field is missing
-                read[record] = text, picture
-    results = attribute(encoder, weights, readers, fields, [*read.values()]) if read else []
+                pairs[record] = text, picture
+    results = attribute(encoder, weights, readers, fields, [*pairs.values()]) if pairs else []
     out = []
-    for record, result in zip(read, results, strict=True):
+    for record, result in zip(pairs, results, strict=True):
         small = replace(result, picture=np.asarray(shrink(result.picture)))
         out.append({"record": record, **small.describe(FEW, SMALL)})
     return out

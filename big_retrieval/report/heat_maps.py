@@ -18,13 +18,12 @@ def heat(picture: np.ndarray, values: np.ndarray, most: float, side: int = SIDE)
 
     Args:
       picture: uint8 [S, S, 3].
-      values: [R, R]; 0 stays gray.
-      most: value of the strongest red.
+      values: [R, R]; 0 stays gray, `most` is the strongest red.
       side: minimum pixels of the result.
     """
     base = enlarged(picture, side).astype(np.float32)  # [T, T, 3]
-    grey = np.repeat(base.mean(axis=-1, keepdims=True), 3, axis=-1)
+    gray = np.repeat(base.mean(axis=-1, keepdims=True), 3, axis=-1)
     strength = np.clip(values / most, 0, 1) if most > 0 else np.zeros_like(values)
-    at = np.arange(len(base)) * len(values) // len(base)  # the patch of each pixel
-    share = 0.75 * strength[at][:, at, None]  # [T, T, 1]
-    return Image.fromarray(np.rint(grey * (1 - share) + HOT * share).astype(np.uint8))
+    patch = np.arange(len(base)) * len(values) // len(base)  # of each pixel
+    share = 0.75 * strength[patch][:, patch, None]  # [T, T, 1]
+    return Image.fromarray(np.rint(gray * (1 - share) + HOT * share).astype(np.uint8))

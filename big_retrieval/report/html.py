@@ -7,7 +7,7 @@ from importlib import resources
 Child = object  # Html, a text or number, None, or an iterable of these
 _VOID = {"img", "meta"}
 _LONE = {*_VOID, "circle", "line", "path"}  # elements without content
-STACKED = 4  # columns that a phone shows side by side
+STACKED = 4  # maximum number of columns that a phone shows side by side
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
 
 
@@ -61,11 +61,10 @@ def join(children: Iterable[Child]) -> Html:
 
 
 def cell(content: Child, look: str, share: str = "") -> Cell:
-    """Builds a cell of a table with its own look.
+    """Builds a cell of a table with its own style classes (`look`).
 
     Args:
-      look: classes of the style sheet.
-      share: colored part of the cell, or strength of its color, in percent.
+      share: colored part of the cell in percent.
     """
     return Cell(tag("td", content, class_=look, style=f"--s:{share}%" if share else None))
 
@@ -74,21 +73,17 @@ def table(
     heads: Sequence[Child],
     rows: Iterable[Html | Sequence[Child]],
     numbers: Container[int] = (),
-    look: str | None = None,
 ) -> Html:
     """Builds a table in a container that scrolls on narrow screens.
 
     With many columns and rows of plain cells, a phone shows each row as a list instead.
 
     Args:
-      heads: heads of the columns.
-      rows: complete `tr` elements, or contents of cells, of which the first names the row.
+      rows: complete `tr` elements, or contents of cells; the first cell names the row.
       numbers: indices of the columns with numbers.
-      look: class of the style sheet.
     """
     rows = list(rows)
     stacked = len(heads) > STACKED and not any(isinstance(row, Html) for row in rows)
-    look = " ".join(filter(None, (look, "stacked" if stacked else None))) or None
     kinds = ["n" if i in numbers else None for i in range(len(heads))]
 
     def build_row(row: Html | Sequence[Child]) -> Html:
@@ -104,16 +99,12 @@ def table(
 
     top = (tag("th", x, scope="col", class_=kind) for x, kind in zip(heads, kinds, strict=True))
     parts = tag("thead", tag("tr", top)), tag("tbody", map(build_row, rows))
+    look = "stacked" if stacked else None
     return tag("div", tag("table", parts, class_=look), class_="scroll", tabindex=0)
 
 
 def document(title: str, *body: Child, css: str = "") -> str:
-    """Builds a self-contained page for light and dark screens of any width.
-
-    Args:
-      title: title of the window.
-      css: rules in addition to those of all pages.
-    """
+    """Builds a self-contained page for light and dark screens, with additional `css` rules."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -122,8 +113,8 @@ def document(title: str, *body: Child, css: str = "") -> str:
         tag("title", title),
         tag("style", Html(style("big_retrieval.report", "style.css") + css)),
     )
-    whole = tag("html", head, tag("body", body), lang="en")
-    return join([Html("<!DOCTYPE html>\n"), whole]) + "\n"
+    page = tag("html", head, tag("body", body), lang="en")
+    return join([Html("<!DOCTYPE html>\n"), page]) + "\n"
 
 
 def style(package: str, name: str) -> str:

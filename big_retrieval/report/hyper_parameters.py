@@ -7,22 +7,22 @@ from big_retrieval.config.run import Config
 
 
 def hyper_parameters(c: Config) -> dict[str, str]:
-    """Returns name -> value of a config's hyper-parameters.
+    """Returns the values of a config's hyper-parameters by name.
 
-    Values of several fields are separated by slashes, queries first. A field without the parameter
-    has "-".
+    Values of several fields are separated by slashes, queries first; "-" if a field does not have
+    the parameter.
     """
     optimizer, schedule = c.optimizer, c.optimizer.schedule
     scale = getattr(c.losses.get("main"), "logit_scale", None)
     length = {"steps": c.total_steps, "examples": c.total_examples, "epochs": c.total_epochs}
-    known = [f"{value:g} {unit}" for unit, value in length.items() if value]
+    lengths = [f"{value:g} {unit}" for unit, value in length.items() if value]
     names = [*c.side("query"), *c.side("document")]
     fields = [c.fields[name] for name in names]
     towers = [c.towers[field.tower] for field in fields]
     return {
         "fields": " / ".join(names),
         "batch": f"{c.batch_size:,}",
-        "length of the run": known[0] if known else "-",
+        "length of the run": next(iter(lengths), "-"),
         "learning rate": f"{optimizer.lr:g}",
         "warm-up steps": f"{schedule.warmup_steps:,}",
         "decay": schedule.type,

@@ -26,7 +26,7 @@ def smaller_is_better(name: str) -> bool:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Formats a number with `digits` significant digits and commas; anything else as it is."""
+    """Formats a number with `digits` significant digits and commas; other values by `str`."""
     if value is None:
         return NONE
     if not is_number(value):
@@ -34,13 +34,13 @@ def number(value: Any, digits: int = 4) -> str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
     if isinstance(value, int) or abs(value) >= 10 ** (digits + 3):
-        shown = f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}"
+        text = f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}"
     elif value == 0 or abs(value) >= 1e-4:
-        places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
-        shown = f"{value:,.{min(places, digits + 3)}f}"
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+        text = f"{value:,.{min(decimals, digits + 3)}f}"
     else:
-        shown = f"{value:.{digits - 2}e}".replace("e-0", "e-")
-    return shown.replace("-", "−", 1) if shown.startswith("-") else shown
+        text = f"{value:.{digits - 2}e}".replace("e-0", "e-")
+    return text.replace("-", "−", 1) if text.startswith("-") else text
 
 
 def count_of(count: int, noun: str) -> str:
@@ -49,7 +49,7 @@ def count_of(count: int, noun: str) -> str:
 
 
 def metric(name: str, value: Any) -> str:
-    """Formats a metric: fractions in percent without the sign and ranks, with one decimal."""
+    """Formats a metric: fractions in percent without the sign, and ranks, with one decimal."""
     if is_number(value) and math.isfinite(value):
         if is_fraction(name):
             return f"{100 * value:.1f}".replace("-", "−")
@@ -71,30 +71,26 @@ def labelled(name: str, value: Any) -> str:
 
 def difference(name: str, first: Any, second: Any) -> str:
     """Formats second - first with its sign; fractions in percentage points."""
-    if not (is_number(first) and is_number(second)):
+    if not (is_number(first) and is_number(second)) or not math.isfinite(second - first):
         return NONE
-    change = second - first
-    if not math.isfinite(change):
-        return NONE
-    shown = metric(name, float(change) if isinstance(change, float) else change)
-    if float(shown.replace("−", "-").replace(",", "")) == 0:
+    text = metric(name, second - first)
+    if float(text.replace("−", "-").replace(",", "")) == 0:
         return "0.0" if is_fraction(name) else "0"
-    return f"+{shown}" if change > 0 else shown
+    return f"+{text}" if second > first else text
 
 
 def short(value: float) -> str:
     """Formats the number of a tick or step: 20k, 1.5M, 0.05, 7.5e-4."""
     if abs(value) >= 1e12:
         return f"{value:.0e}".replace("e+", "e").replace("-", "−", 1)
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            size = 1e3 if letter == "k" else size
-            return f"{value / size:.4g}{letter}"
+    for start, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= start:
+            return f"{value / unit:.4g}{letter}"
     if 0 < abs(value) < 0.01:
         digits, power = f"{value:.2e}".split("e")
         return f"{float(digits):g}e{int(power)}".replace("-", "−", int(value < 0))
-    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
-    return shown.replace("e-0", "e-").replace("-", "−", 1 if shown.startswith("-") else 0)
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+    return text.replace("e-0", "e-").replace("-", "−", 1 if text.startswith("-") else 0)
 
 
 def natural(name: str) -> list[tuple[int, int | str]]:
@@ -109,8 +105,8 @@ def duration(seconds: float) -> str:
         return NONE
     if seconds < 60:
         return f"{seconds:.1f}\xa0s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remaining = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours:,}\xa0h\xa0{minutes:02}\xa0min"
-    return f"{minutes}\xa0min\xa0{rest:02}\xa0s"
+    return f"{minutes}\xa0min\xa0{remaining:02}\xa0s"

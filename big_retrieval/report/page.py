@@ -15,10 +15,7 @@ NAME = "report.html"
 
 
 def write(folder: Path, second: Path | None = None, out: Path | None = None) -> Path:
-    """Writes the report of a run, or of two side by side, and returns its path.
-
-    Args:
-      out: the file; None for `place(folder, second)`.
+    """Writes the report of one run or of two side by side to `out`, and returns the path.
 
     Raises:
       UserError: a folder is not the folder of a run, or a file is damaged.
@@ -56,17 +53,12 @@ def _page(runs: Sequence[RunFiles], limit: int | None) -> str:
     }
     title = " and ".join(run.name for run in runs)
     links = (tag("li", tag("a", name, href=f"#{name.lower()}")) for name in sections)
-    return document(
-        f"{title} · report",
-        tag("header", tag("h1", _heading(runs)), tag("nav", tag("ul", links))),
-        tag(
-            "main",
-            (
-                tag("section", tag("h2", name), build(runs), id=name.lower())
-                for name, build in sections.items()
-            ),
-        ),
+    body = (
+        tag("section", tag("h2", name), build_section(runs), id=name.lower())
+        for name, build_section in sections.items()
     )
+    header = tag("header", tag("h1", _heading(runs)), tag("nav", tag("ul", links)))
+    return document(f"{title} · report", header, tag("main", body))
 
 
 def _heading(runs: Sequence[RunFiles]) -> list[Html]:

@@ -1,7 +1,7 @@
 """Contents of a run folder; of an unfinished run, some files are missing."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,55 +17,39 @@ Points = list[tuple[int, float]]
 
 @dataclass
 class RunFiles:
-    """Files of a run, each empty if it is missing.
-
-    Attributes:
-      name: the folder's name, with its parent's name if another run has the same.
-      config: config.json; `results`, `evaluation` and `environment` have their files, too.
-      meta: meta.json of the newest checkpoint.
-      series: metric -> (step, value), ascending; values may be NaN or infinite.
-      examples: evaluator -> examples/<evaluator>.json.
-      damaged: the first damaged records.
-      damaged_count: number of all damaged records.
-      nonfinite: steps at which a run ended because a number was not finite.
-    """
+    """Files of a run, each empty if it is missing."""
 
     folder: Path
-    name: str
-    config: dict[str, Any]
-    results: dict[str, Any] = field(default_factory=dict)
-    evaluation: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
-    series: dict[str, Points] = field(default_factory=dict)
-    examples: dict[str, dict[str, Any]] = field(default_factory=dict)
-    damaged: list[dict[str, Any]] = field(default_factory=list)
-    damaged_count: int = 0
-    nonfinite: list[int] = field(default_factory=list)
+    name: str  # name of the folder, with the parent's name if another run has the same
+    config: dict[str, Any]  # config.json
+    results: dict[str, Any]  # results.json, as for `evaluation` and `environment`
+    evaluation: dict[str, Any]
+    environment: dict[str, Any]
+    meta: dict[str, Any]  # meta.json of the newest checkpoint
+    series: dict[str, Points]  # (step, value) by metric, ascending; may be NaN or infinite
+    examples: dict[str, dict[str, Any]]  # examples/<evaluator>.json by evaluator
+    damaged: list[dict[str, Any]]  # the first damaged records
+    damaged_count: int  # number of all damaged records
+    nonfinite: list[int]  # steps at which a run ended because a number was not finite
 
     @property
     def last_step(self) -> int:
-        """The last logged step; 0 if nothing was logged."""
+        """Last logged step; 0 if nothing was logged."""
         return max((points[-1][0] for points in self.series.values()), default=0)
 
     @property
-    def total_steps(self) -> int | None:
-        """The length of the run; None if no step has run."""
-        return self.lookup("total_steps")
-
-    @property
     def start(self) -> dict[str, Any]:
-        """The record of the run's last start."""
+        """Record of the run's last start."""
         return (self.environment.get("starts") or [{}])[-1]
 
     @property
     def final(self) -> dict[str, Any]:
-        """The last value of every metric: results.json, else the last logged ones."""
+        """Last value of every metric, from results.json or else from the log."""
         last = {name: points[-1][1] for name, points in self.series.items()}
         return {**last, **{k: v for k, v in self.results.items() if is_number(v)}}
 
     def lookup(self, key: str) -> Any:
-        """Returns a value that the run's start recorded, else its newest checkpoint; or None."""
+        """Returns a value of the last start or else of the newest checkpoint; None without it."""
         return self.start.get(key, self.meta.get(key))
 
 
@@ -76,31 +60,29 @@ def check_run(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> RunFiles:
-    """Reads a run folder.
-
-    Raises:
-      UserError: the folder is not the folder of a run, or a file is damaged.
-    """
+    """Reads a run folder; raises a UserError for another folder and for a damaged file."""
     check_run(folder)
-    run = RunFiles(folder, folder.resolve().name, read_object(folder / CONFIG))
-    for name in ("results", "evaluation", "environment"):
-        setattr(run, name, read_object(folder / f"{name}.json"))
-    run.series = _read_series(folder / "metrics.jsonl")
-    if steps := complete_steps(folder / "checkpoints"):
-        run.meta = read_object(folder / "checkpoints" / str(steps[-1]) / "meta.json")
-    for path in sorted((folder / "examples").glob("*.json")):
-        content = read_object(path)
-        run.examples[content["evaluator"]] = content
-    run.nonfinite = sorted(int(path.stem[10:]) for path in folder.glob("nonfinite-*.json"))
-    for path in sorted(folder.glob("damaged*.jsonl")):
-        rows = _read_rows(path)
-        run.damaged_count += len(rows)
-        run.damaged += rows[: NAMED_DAMAGED - len(run.damaged)]
-    return run
+    steps = complete_steps(folder / "checkpoints")
+    examples = [read_object(path) for path in sorted((folder / "examples").glob("*.json"))]
+    damaged = [row for path in sorted(folder.glob("damaged*.jsonl")) for row in _read_rows(path)]
+    return RunFiles(
+        folder=folder,
+        name=folder.resolve().name,
+        config=read_object(folder / CONFIG),
+        results=read_object(folder / "results.json"),
+        evaluation=read_object(folder / "evaluation.json"),
+        environment=read_object(folder / "environment.json"),
+        meta=read_object(folder / "checkpoints" / f"{steps[-1]}" / "meta.json") if steps else {},
+        series=_read_series(folder / "metrics.jsonl"),
+        examples={content["evaluator"]: content for content in examples},
+        damaged=damaged[:NAMED_DAMAGED],
+        damaged_count=len(damaged),
+        nonfinite=sorted(int(path.stem[10:]) for path in folder.glob("nonfinite-*.json")),
+    )
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Returns the object of a JSON file; {} if there is no file."""
+    """Returns the object of a JSON file; {} if the file is missing."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -113,7 +95,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """Returns the objects of a JSON Lines file; a last line that was cut is left out."""
+    """Returns the objects of a JSON Lines file without an incomplete last line."""
     lines = path.read_bytes().split(b"\n")
     try:
         return [json.loads(line) for line in lines[:-1] if line.strip()]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from big_retrieval.report.curves import way, words
+from big_retrieval.report.curves import direction_words, words
 from big_retrieval.report.html import Html, cell, table, tag
 from big_retrieval.report.numbers import (
     difference,
@@ -54,7 +54,7 @@ def chip(index: int) -> Html:
 
 
 def best(name: str, value: Any, other: Any) -> str:
-    """Returns the class of a value that beats the other run's, to be added to its look; else ""."""
+    """Returns the additional style class of a value that beats the value of the other run."""
     if not (is_number(value) and is_number(other)):
         return ""
     return " better" if (value < other if smaller_is_better(name) else value > other) else ""
@@ -71,14 +71,14 @@ def _table(title: str, rows: dict[str, set[str]], finals: Sequence[Final]) -> Ht
     body = []
     for row in sorted(rows, key=natural):
         keys = ["/".join(filter(None, (title, row, column))) for column in columns]
-        body += _rows(tag("bdi", way(row)), keys, finals)
-    numbers = range(len(names), len(names) + len(heads))
-    whole = table([*names, *heads], body, numbers)
-    return tag("div", tag("h3", tag("bdi", title)), whole, class_="block")
+        body += _rows(tag("bdi", direction_words(row)), keys, finals)
+    columns_of_numbers = range(len(names), len(names) + len(heads))
+    content = table([*names, *heads], body, columns_of_numbers)
+    return tag("div", tag("h3", tag("bdi", title)), content, class_="block")
 
 
 def _rows(name: Html, keys: Sequence[str], finals: Sequence[Final]) -> list[Any]:
-    """Builds one row of one run, or of two runs a row each and the difference."""
+    """Builds one row of one run, or three rows: A, B and the difference."""
     if len(finals) == 1:
         return [[name, *(metric(key, finals[0].get(key)) for key in keys)]]
     out = []
@@ -104,10 +104,10 @@ def _training(finals: Sequence[Final], names: Sequence[str]) -> Html | None:
         values = [final.get(name) for final in finals]
         change = [cell(difference(name, *values), "n change")] if two else []
         body.append([tag("bdi", words(name)), *(labelled(name, x) for x in values), *change])
-    whole = table(heads, body, range(1, len(heads)))
+    content = table(heads, body, range(1, len(heads)))
     if len(rows) > MOST_ROWS:
-        return tag("details", tag("summary", f"Training: {len(rows):,} numbers"), whole)
-    return tag("div", tag("h3", "Training"), whole, class_="block")
+        return tag("details", tag("summary", f"Training: {len(rows):,} numbers"), content)
+    return tag("div", tag("h3", "Training"), content, class_="block")
 
 
 def _evaluated_again(run: RunFiles) -> Html:
@@ -122,5 +122,5 @@ def _evaluated_again(run: RunFiles) -> Html:
     summary = f"{label}: {len(rows):,} of {len(again):,} numbers differ"
     if not rows:
         return tag("p", summary, class_="note")
-    whole = table(["metric", "of the run", "again"], rows, (1, 2))
-    return tag("details", tag("summary", summary), whole)
+    content = table(["metric", "of the run", "again"], rows, (1, 2))
+    return tag("details", tag("summary", summary), content)

@@ -26,20 +26,15 @@ def flat(tree: Any, path: str = "") -> Flat:
 
 
 def defaults(config: Mapping[str, Any]) -> Flat:
-    """Returns the defaults of a saved config's groups.
-
-    The `type` of a group has the default of a plain `Config`, and no default if a plain `Config`
-    has no such group.
-    """
+    """Returns the defaults of a saved config's groups, with the types of a plain `Config`."""
 
     def unknown(kind: Any, group: Any, path: str) -> Any:
         return make_foreign(kind, group, Plugin(), path)
 
     groups = flat(schema.as_saved(schema.parse(Config, _only_types(config), unknown=unknown)))
     plain = flat(schema.as_saved(Config()))
-    return {k: v for k, v in groups.items() if not _is_type(k)} | {
-        k: v for k, v in plain.items() if _is_type(k)
-    }
+    no_types = {key: value for key, value in groups.items() if not f".{key}".endswith(".type")}
+    return no_types | {key: value for key, value in plain.items() if f".{key}".endswith(".type")}
 
 
 def _only_types(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,24 +45,20 @@ def _only_types(tree: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_type(key: str) -> bool:
-    return key.rsplit(".", 1)[-1] == "type"
-
-
 def value_text(value: Any) -> str:
     """Formats a configuration value as on the command line."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
 def configuration(runs: Sequence[RunFiles]) -> Html:
-    """Tables of the keys that differ between two runs or from the defaults, and of all keys."""
+    """Builds tables of keys that differ between two runs or from the defaults, and of all keys."""
     configs, two = [flat(run.config) for run in runs], len(runs) == 2
     heads = ["key", *((chip(i) for i in range(2)) if two else ["value"])]
-    every = sorted({key for config in configs for key in config})
+    keys = sorted({key for config in configs for key in config})
     parts: list[Html] = []
     if two:
-        differing = [key for key in every if configs[0].get(key) != configs[1].get(key)]
-        parts.append(tag("h3", "What differs between A and B"))
+        differing = [key for key in keys if configs[0].get(key) != configs[1].get(key)]
+        parts.append(tag("h3", "Differences between A and B"))
         parts.append(_key_table(heads, differing, configs, IN_SIGHT))
     bases = [defaults(run.config) for run in runs]
     changed = {
@@ -77,9 +68,9 @@ def configuration(runs: Sequence[RunFiles]) -> Html:
         if key not in base or base[key] != value
     }
     columns = [*configs, bases[-1] | bases[0]]
-    parts.append(tag("h3", "What differs from the defaults"))
+    parts.append(tag("h3", "Differences from the defaults"))
     parts.append(_key_table([*heads, "default"], sorted(changed), columns, IN_SIGHT))
-    return tag("div", parts, _key_table(heads, every, configs))
+    return tag("div", parts, _key_table(heads, keys, configs))
 
 
 def _key_table(
@@ -88,22 +79,19 @@ def _key_table(
     """Builds a table of keys, folded if it has more than `in_sight` keys."""
     if not keys:
         return tag("p", "Nothing.")
-    rows = [
-        [
-            tag("code", key),
-            *(tag("code", tag("bdi", value_text(c[key]))) if key in c else NONE for c in columns),
-        ]
-        for key in keys
-    ]
-    whole = table(heads, rows)
+
+    def value(key: str, column: Flat) -> str:
+        return tag("code", tag("bdi", value_text(column[key]))) if key in column else NONE
+
+    content = table(heads, [[tag("code", k), *(value(k, c) for c in columns)] for k in keys])
     if len(keys) <= in_sight:
-        return whole
+        return content
     name = count_of(len(keys), "key") if in_sight else f"All {len(keys):,} keys"
-    return tag("details", tag("summary", name), whole)
+    return tag("details", tag("summary", name), content)
 
 
 def data(runs: Sequence[RunFiles]) -> Html:
-    """Tables of sources, records, and damaged records."""
+    """Builds tables of sources, records, and damaged records."""
     rows: list[list[Any]] = [["training records", *map(_training_data, runs)]]
     evals = [run.config.get("evals", {}) for run in runs]
     for name in sorted({name for by_name in evals for name in by_name}):
@@ -117,7 +105,7 @@ def data(runs: Sequence[RunFiles]) -> Html:
             lines = [[number(row["record"]), row["place"], row["why"]] for row in run.damaged]
             named = "" if run.damaged_count == len(lines) else f", the first {len(lines)}"
             parts.append(tag("h3", f"Damaged records of {run.name}{named}"))
-            parts.append(table(["record", "place", "what is wrong"], lines))
+            parts.append(table(["record", "location", "damage"], lines))
     return tag("div", parts)
 
 
@@ -141,7 +129,7 @@ def _training_data(run: RunFiles) -> str:
 
 
 def environment(runs: Sequence[RunFiles]) -> Html:
-    """Tables of versions, devices, command line and starts."""
+    """Builds tables of versions, devices, command line and starts."""
     columns = [_machine(run) for run in runs]
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = [[key, *(column.get(key, NONE) for column in columns)] for key in keys]
@@ -170,7 +158,7 @@ def _machine(run: RunFiles) -> dict[str, Any]:
             "devices": _devices(start),
             "mesh": ", ".join(f"{axis} {number(size)}" for axis, size in start["mesh"].items()),
             "platform": start["platform"],
-            "processor": f"{start['processor']}, {count_of(start['cores'], 'core')} of it usable",
+            "processor": f"{start['processor']}, {count_of(start['cores'], 'usable core')}",
         }
         if start["commit"]:
             facts["commit of big_retrieval"] = tag("code", start["commit"])

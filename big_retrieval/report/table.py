@@ -23,18 +23,12 @@ Results = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of means.
+    """A row of means."""
 
-    Attributes:
-      name: text of the first column.
-      count: number of runs, as text.
-      results: results of these runs.
-      published: a paper's values of the same metrics, in the units of the table.
-    """
-
-    name: str
-    count: str
-    results: Sequence[Results]
+    name: str  # text of the first column
+    count: str  # number of runs, as text
+    results: Sequence[Results]  # results of these runs
+    # a paper's values of the same metrics, in the units of the table
     published: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -46,31 +40,24 @@ def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
         run, whose row has mean and sample deviation.
       patterns: patterns of metrics, as in a sweep (`ranking/*/nDCG@10`); empty for all metrics of
         evaluators.
-
-    Raises:
-      UserError: a folder has no metrics, or no metric matches.
     """
     paths = [folder.resolve() for folder in folders]
     counts = Counter(path.name for path in paths)
     names = [f"{p.parent.name}/{p.name}" if counts[p.name] > 1 else p.name for p in paths]
     rows = list(map(row_of, folders, names))
     results = [values for row in rows for values in row.results]
-    columns, unknown = match_metrics(patterns or EVALUATORS, results)
+    columns, unmatched = match_metrics(patterns or EVALUATORS, results)
     if not columns:
-        known, _ = match_metrics(("*",), results)
+        choices, _ = match_metrics(("*",), results)
         raise UserError(
             f"No metric like {', '.join(patterns or EVALUATORS)} in these folders. Change "
-            f"--metrics; they have {', '.join(known)}."
+            f"--metrics; the folders have {', '.join(choices)}."
         )
-    return means_of_rows(rows, patterns or [x for x in EVALUATORS if x not in unknown])
+    return means_of_rows(rows, patterns or [x for x in EVALUATORS if x not in unmatched])
 
 
 def row_of(folder: Path, name: str) -> TableRow:
-    """Returns the row of a folder's metrics, or of the seeds in it.
-
-    Raises:
-      UserError: the folder has no metrics, or a file is damaged.
-    """
+    """Returns the row of a folder's metrics, or of its folders of seeds."""
     if results := _read(folder):
         return TableRow(name, "1", [results])
     matches = {path: SEED.fullmatch(path.name) for path in folder.glob("*/")}
@@ -91,14 +78,10 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def means_of_rows(rows: Sequence[TableRow], patterns: Sequence[str]) -> str:
-    """Returns a Markdown table of means and deviations, and its notes.
-
-    Args:
-      patterns: patterns of the metrics, which are the columns.
-    """
+    """Returns a Markdown table of means and deviations with matching metrics, and its notes."""
     results = [values for row in rows for values in row.results]
     columns, _ = match_metrics(patterns, [*results, *(row.published for row in rows)])
-    _, unknown = match_metrics(patterns, results)
+    _, unmatched = match_metrics(patterns, results)
     body, partial = [], False
     for row in rows:
         cells = [cell(name, [values.get(name) for values in row.results]) for name in columns]
@@ -112,11 +95,11 @@ def means_of_rows(rows: Sequence[TableRow], patterns: Sequence[str]) -> str:
         "accuracies in percent."
     ]
     if any(row.published for row in rows):
-        notes.append("ours / paper: behind the slash stands the paper's own number.")
+        notes.append("ours / paper: the number after the slash is from the paper.")
     if partial:
         notes.append("(k of n): only k of the n finished runs have this metric.")
-    if unknown and results:
-        names = ", ".join(f"`{pattern}`" for pattern in unknown)
+    if unmatched and results:
+        names = ", ".join(f"`{pattern}`" for pattern in unmatched)
         notes.append(f"No finished run has a metric like {names}.")
     heads = ["run", "seeds", *(TYPE.sub("", name) for name in columns)]
     return "\n".join([*markdown(heads, body), "", *notes]) + "\n"
@@ -138,7 +121,7 @@ def cell(name: str, values: Sequence[Any]) -> str:
 
     Args:
       name: the metric; recalls and accuracies are in percent.
-      values: one for each finished run; None if a run lacks the metric.
+      values: one value per finished run; None for a missing metric.
     """
     percent = is_fraction(name)
     numbers = [float(value) * (100 if percent else 1) for value in values if is_number(value)]
@@ -153,10 +136,10 @@ def cell(name: str, values: Sequence[Any]) -> str:
 
 
 def markdown(heads: Sequence[str], body: Sequence[Sequence[str]], right: bool = True) -> list[str]:
-    """Returns the lines of a Markdown table whose columns are aligned as text, too.
+    """Returns the lines of a Markdown table with aligned columns.
 
     Args:
-      right: align all columns but the first to the right.
+      right: aligns all columns except the first to the right.
     """
     rows = [[text.replace("|", "\\|") for text in row] for row in (heads, *body)]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]

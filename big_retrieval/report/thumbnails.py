@@ -18,11 +18,8 @@ MOST_CHARACTERS = 300  # of a text
 UNREADABLE = "cannot be read"
 
 
-def show_item(source: RecordSource, reader: FieldReader, record: int, place: int) -> dict[str, Any]:
-    """Returns one image or text of a record as JSON values.
-
-    Args:
-      place: index of the text in its record.
+def show_item(source: RecordSource, reader: FieldReader, record: int, index: int) -> dict[str, Any]:
+    """Returns one image, or the text with this index, of a record as JSON values.
 
     Returns:
       `record` (its index) and,
@@ -33,7 +30,7 @@ def show_item(source: RecordSource, reader: FieldReader, record: int, place: int
     """
     if reader.field.modality == "text":
         try:
-            value = source_texts(source, record, reader)[place]
+            value = source_texts(source, record, reader)[index]
             text = value if isinstance(value, str) else " · ".join(filter(None, value))
         except UserError:
             text = UNREADABLE
@@ -47,9 +44,9 @@ def show_item(source: RecordSource, reader: FieldReader, record: int, place: int
     except UserError:
         return {"record": record, "picture": data_uri(unreadable())}
     name = row.get("id")
-    own = {"id": name[:MOST_CHARACTERS]} if isinstance(name, str) else {}
+    by_id = {"id": name[:MOST_CHARACTERS]} if isinstance(name, str) else {}
     size = [int(image.shape[1]), int(image.shape[0])]
-    return {"record": record, "picture": data_uri(shrink(image)), "size": size, **own}
+    return {"record": record, "picture": data_uri(shrink(image)), "size": size, **by_id}
 
 
 def shrink(image: np.ndarray) -> Image.Image:
@@ -62,11 +59,9 @@ def shrink(image: np.ndarray) -> Image.Image:
 def unreadable() -> Image.Image:
     """Draws the gray tile of an unreadable image."""
     tile = Image.new("RGB", (SIDE, SIDE), (128, 128, 128))
+    words, font = UNREADABLE.replace(" ", "\n", 1), ImageFont.load_default()
     draw = ImageDraw.Draw(tile)
-    middle = (SIDE / 2, SIDE / 2)
-    words = UNREADABLE.replace(" ", "\n", 1)
-    font = ImageFont.load_default()
-    draw.multiline_text(middle, words, "white", font, anchor="mm", align="center")
+    draw.multiline_text((SIDE / 2, SIDE / 2), words, "white", font, anchor="mm", align="center")
     return tile
 
 
@@ -75,6 +70,6 @@ def data_uri(image: Image.Image) -> str:
     png, jpeg = io.BytesIO(), io.BytesIO()
     image.save(png, "png", optimize=True)
     image.save(jpeg, "jpeg", quality=82, optimize=True)
-    smaller_png = len(png.getvalue()) < len(jpeg.getvalue())
-    kind, data = ("png", png.getvalue()) if smaller_png else ("jpeg", jpeg.getvalue())
+    files = ("jpeg", jpeg.getvalue()), ("png", png.getvalue())
+    kind, data = min(files, key=lambda file: len(file[1]))
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

@@ -1,4 +1,4 @@
-"""Head of a report: what was trained, on what, for how long, and how good it is."""
+"""Head of a report: headline metrics, model, data, length and throughput of the runs."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from big_retrieval.evals.intervals import FEW, wilson_interval
-from big_retrieval.report.curves import way, words
+from big_retrieval.report.curves import direction_words, words
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import NONE, difference, duration, labelled, number
 from big_retrieval.report.read import RunFiles
@@ -29,11 +29,11 @@ def section(runs: Sequence[RunFiles]) -> Html:
 
 
 def status(run: RunFiles) -> str:
-    """Returns a sentence: the run finished, or where it stopped."""
-    total, last = run.total_steps, run.last_step
+    """Returns the state of the run, and the step at which it stopped."""
+    total, last = run.lookup("total_steps"), run.last_step
     if run.results:
         steps, evaluated = run.results["steps"], run.results["evaluated_step"]
-        best = f" The numbers are those of the best checkpoint, step {number(evaluated)}."
+        best = f" The metrics are from the best checkpoint, step {number(evaluated)}."
         return f"Finished {number(steps)} steps.{best if evaluated != steps else ''}"
     of = f" of {number(total)}" if total is not None else ""
     if run.nonfinite:
@@ -65,26 +65,26 @@ def _headlines(runs: Sequence[RunFiles]) -> Html | None:
                 look = f"big{best(name, value, values[1 - i])}"
                 shown.append(tag("span", chip(i), labelled(name, value), class_=look))
             shown.append(tag("span", f"B − A {difference(name, *values)}", class_="note"))
-        label = " · ".join(way(part) for part in name.split("/")[1:-1])
+        label = " · ".join(direction_words(part) for part in name.split("/")[1:-1])
         title = tag("span", tag("bdi", label), class_="label")
         cards.append(tag("li", title, shown, tag("span", words(name), class_="note")))
     return tag("ul", cards, class_="headlines") if cards else None
 
 
 def _is_search(name: str, run: RunFiles) -> bool:
-    """Returns True for a metric of queries that search documents, the direction of a search."""
+    """Returns True for a metric of the direction from queries to documents."""
     evaluator = run.config["evals"].get(name.split("/")[1], {})
     return f"/{evaluator.get('query')}_to_{evaluator.get('document')}/" in name
 
 
 def initial(name: str, run: RunFiles) -> str:
-    """Returns a metric of the initial weights (step 0), or "" if they were not evaluated."""
+    """Returns a metric of the initial weights (step 0); "" if it was not measured."""
     step, value = next(iter(run.series.get(name, [])), (None, None))
     return f"before training {labelled(name, value)}" if step == 0 and run.last_step > 0 else ""
 
 
 def _interval(name: str, run: RunFiles) -> str:
-    """Returns the 95% interval of a share of fewer than 1,000 queries or images, else ""."""
+    """Returns the 95% interval of a share of fewer than 1,000 queries or images; "" for others."""
     examples = run.examples.get("/".join(name.split("/")[:2]), {})
     sides = [x for x in examples.get("directions", ()) if f"/{x['name']}/" in name]
     count = sides[0]["queries"] if sides else examples.get("images", 0)
@@ -95,7 +95,7 @@ def _interval(name: str, run: RunFiles) -> str:
 
 
 def _facts(run: RunFiles) -> list[tuple[str, str]]:
-    """Returns (name, value) of the facts of a run; a value is "" if it is unknown."""
+    """Returns (name, value) of the facts of a run; "" for an unknown value."""
     return [
         ("trained", _model(run)),
         ("on", described(run.config["data"])),
@@ -139,7 +139,6 @@ def _loss(run: RunFiles) -> str:
 
 
 def _best(run: RunFiles) -> str:
-    """Returns the best value of config.best_metric, and its step."""
     name = run.config["best_metric"]
     if not name:
         return ""
@@ -153,7 +152,7 @@ def _best(run: RunFiles) -> str:
 
 
 def _throughput(run: RunFiles) -> str:
-    """Returns medians, as the first step's value includes the compilation of other steps."""
+    """Returns medians: the value of the first step includes compilation."""
     rate, wait = (
         [value for _, value in run.series.get(name, []) if math.isfinite(value)]
         for name in ("examples_per_second", "data_wait")

@@ -20,25 +20,21 @@ from big_retrieval.sparse.sharded import by_rows
 
 @flax.struct.dataclass
 class SparseRows:
-    """Padded sparse form of rows [n, V].
+    """Padded sparse form of rows [n, V]."""
 
-    Attributes:
-      values: [n, K]; 0 for padding.
-      terms: int32 [n, K], different in each row; -1 for padding.
-    """
-
-    values: jax.Array
-    terms: jax.Array
+    values: jax.Array  # [n, K]; 0 for padding
+    terms: jax.Array  # int32 [n, K], without duplicates in a row; -1 for padding
 
 
 def sparsify(embeddings: jax.Array, top_k: int, bow: jax.Array | None = None) -> SparseRows:
-    """Computes the gated representations E(x) of dense ones V(x).
+    """Computes the gated representations E(x) of dense representations V(x).
 
     Args:
       embeddings: V(x), [n, V].
-      top_k: k, the number of largest terms to keep (the first of equal ones); V or more keeps all.
-      bow: terms of the input to keep, too, int32 [n, L], padded with -1; a term may occur twice.
-        None for inputs without terms (images).
+      top_k: k, the number of largest terms to keep (the lower of equal terms); at least V keeps
+        all.
+      bow: terms of the input, which are also kept, int32 [n, L], padded with -1; a term may occur
+        twice. None for inputs without terms (images).
 
     Returns:
       K = min(k, V) + L entries per row, starting with the k largest in descending order.
@@ -68,8 +64,7 @@ def _with_bow(terms: jax.Array | None, bow: jax.Array, width: int) -> jax.Array:
 def bag_of_words(bow: jax.Array, normalise: bool = False) -> SparseRows:
     """Builds binary bags of words from terms int32 [n, L], padded with -1.
 
-    Args:
-      normalise: scales rows to norm 1; a row without terms stays 0.
+    `normalise` scales rows to norm 1; a row without terms stays 0.
     """
     terms = jnp.where(by_rows(_repeated, bow), -1, bow)  # [n, L]
     values = (terms >= 0).astype(jnp.float32)
@@ -91,9 +86,9 @@ def dense_mask(bow: jax.Array, width: int) -> jax.Array:
 def _dense_mask(bow: jax.Array, width: int) -> jax.Array:
     if traced_platform() == "tpu":
         return products.dense(jnp.ones(bow.shape, jnp.float32), bow, width) > 0
-    place = jnp.where(bow < 0, width, bow)
-    index = jnp.arange(len(place))[:, None]
-    return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")
+    columns = jnp.where(bow < 0, width, bow)
+    rows = jnp.arange(len(columns))[:, None]
+    return jnp.zeros((len(columns), width), bool).at[rows, columns].set(True, mode="drop")
 
 
 def to_csr(values: np.ndarray, terms: np.ndarray, width: int) -> scipy.sparse.csr_array:

@@ -1,8 +1,8 @@
-"""Lists of words of lexical representations.
+"""Word lists of lexical representations.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
-section 6.2: the strongest terms of E(x) describe the input, and the score of two representations is
-the sum of the products of their terms.
+section 6.2: the strongest terms of E(x) describe the input. The score of two representations is the
+sum of the products of their terms.
 """
 
 from collections.abc import Sequence
@@ -18,26 +18,17 @@ Listed = list[tuple[str, float]]  # words with their values, strongest first
 
 @dataclass(frozen=True)
 class Shared:
-    """Common words of two representations.
+    """Common words of two representations."""
 
-    Attributes:
-      score: inner product over all terms.
-      words: (word, product of the two values, share of the score), largest product first.
-    """
-
-    score: float
-    words: list[tuple[str, float, float]]
+    score: float  # inner product over all terms
+    words: list[tuple[str, float, float]]  # (word, product, share of the score), largest first
 
 
 def terms_of(row: Row, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the strongest terms of a representation without zeros, the first of equal ones first.
+    """Returns the strongest terms other than 0, int64 [n], and their values [n], largest first.
 
     Args:
-      row: [V], or CSR [1, V].
-      count: maximum number of terms; None for all that are not 0.
-
-    Returns:
-      Terms int64 [n] and their values [n], largest first.
+      count: maximum number of terms, the lower of equal terms first; None for all.
     """
     if scipy.sparse.issparse(row):
         entries = row.tocoo()
@@ -59,7 +50,7 @@ def strongest(row: Row, words: Sequence[str], count: int | None = 20) -> Listed:
 
 
 def named(words: Sequence[str], terms: np.ndarray, values: np.ndarray) -> Listed:
-    """Returns (word, value) of terms int [n] and values [n], in their order."""
+    """Returns (word, value) of terms int [n] and values [n], in this order."""
     pairs = zip(terms.tolist(), values.tolist(), strict=True)
     return [(words[int(term)], float(value)) for term, value in pairs]
 
@@ -68,11 +59,9 @@ def shared(query: Row, document: Row, words: Sequence[str], count: int | None = 
     """Returns the common words of two representations, and their contributions to the score.
 
     Args:
-      query: [V], or CSR [1, V].
-      document: [V], or CSR [1, V].
       words: names of the V terms.
-      count: number of strongest terms of each to compare, as in the authors' code; the score uses
-        all terms. None for all that are not 0.
+      count: number of strongest terms of each representation to compare, as in the authors' code;
+        the score uses all terms. None for all.
     """
     (query_terms, query_values), (terms, values) = terms_of(query), terms_of(document)
     common, i, j = np.intersect1d(query_terms, terms, assume_unique=True, return_indices=True)

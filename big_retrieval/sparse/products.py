@@ -5,9 +5,9 @@ their indices (static bundles of the compiled loop). For 4,096 gated queries of 
 58 million cycles. The product below takes 11 million, and its one-hot operands are never stored.
 CPUs and GPUs scatter at memory speed.
 
-A term is 128 * chunk + lane. A row [V] is a matrix [V / 128, 128] of chunks and lanes: the sum over
-its K terms of the outer product of their one-hot chunks and their values at one-hot lanes. With the
-highest precision, the values are exact, as every sum has at most one addend other than 0.
+A term is 128 * chunk + lane. A row [V] is a matrix [V / 128, 128] of chunks and lanes. The matrix
+sums, over the K terms of the row, outer products of a one-hot chunk and a value at a one-hot lane.
+With the highest precision, the values are exact: every sum has at most one addend other than 0.
 """
 
 import jax

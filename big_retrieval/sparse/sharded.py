@@ -1,8 +1,8 @@
 """Functions of lexical representations [n, V] that are sharded over the devices of a mesh.
 
 Rows are sharded over the axes data and fsdp, terms over tensor. XLA would gather all rows to select
-terms, as it does not know that rows are independent, and that the largest terms of a row are among
-the largest of its parts. These functions therefore define the work of each device. Gradients are
+terms: it does not know that rows are independent, or that the largest terms of a row are among the
+largest terms of its shards. These functions therefore define the work of each device. Gradients are
 defined outside `shard_map`, which thus never transposes a collective.
 """
 
@@ -22,7 +22,7 @@ TERM_AXIS = "tensor"
 
 
 def term_axis() -> str | None:
-    """Returns the axis of the current mesh that terms are sharded over; None if there is none."""
+    """Returns the axis of the current mesh that terms are sharded over, or None."""
     mesh = jax.sharding.get_abstract_mesh().shape
     return TERM_AXIS if mesh.get(TERM_AXIS, 1) > 1 else None
 
@@ -36,12 +36,9 @@ def pad_terms(x: jax.Array, axis: str | None, value: float = 0, lanes: int = 1) 
 
 
 def terms_here(terms: jax.Array, width: int, axis: str | None) -> jax.Array:
-    """Converts terms to indices into this device's terms; called inside `shard_map`.
+    """Converts terms to indices into this device's `width` terms; called inside `shard_map`.
 
-    Args:
-      terms: int32, -1 for none; terms of other devices become -1.
-      width: number of terms per device.
-      axis: mesh axis that terms are sharded over; None if every device has all terms.
+    Terms of other devices become -1. `axis` None means that every device has all terms.
     """
     if axis is None:
         return terms
@@ -50,7 +47,7 @@ def terms_here(terms: jax.Array, width: int, axis: str | None) -> jax.Array:
 
 
 def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
-    """Applies a function of independent rows on each device to its own rows.
+    """Applies a function of independent rows on each device to the rows of the device.
 
     Args:
       function: maps arrays [n, ...] or None to arrays [n, ...], without collectives.
@@ -64,7 +61,7 @@ def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
 
 
 def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
-    """Returns the largest terms of each row of [n, V], int32 [n, top_k]; the first of equal ones.
+    """Returns the largest terms of each row of [n, V], int32 [n, top_k]; the lower of equal terms.
 
     If terms are sharded, every device sends only its `top_k` largest terms.
     """
@@ -84,7 +81,7 @@ def _strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
 
 
 def _strongest_of_all(embeddings: jax.Array, top_k: int, axis: str) -> jax.Array:
-    """Gathers the largest terms of all parts, in the order of the parts, and selects from them."""
+    """Gathers the largest terms of all devices, in their order, and selects from them."""
     width = embeddings.shape[-1]
     local = _strongest(embeddings, min(top_k, width))
     values = jnp.take_along_axis(embeddings, local, axis=1)
@@ -103,20 +100,16 @@ def take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def take_locally(rows: jax.Array, terms: jax.Array) -> jax.Array:
-    """As `take`, of one device's rows [n, V]; its gradient is `dense_locally`."""
+    """As `take`, for the rows [n, V] of one device; the gradient is `dense_locally`."""
     values = jnp.take_along_axis(rows, jnp.maximum(terms, 0), axis=1)
     return jnp.where(terms >= 0, values, 0)
 
 
-def _take_locally_forward(
-    rows: jax.Array, terms: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, int]]:
+def _take_locally_forward(rows: jax.Array, terms: jax.Array) -> tuple[jax.Array, Any]:
     return take_locally(rows, terms), (terms, rows.shape[1])
 
 
-def _take_locally_backward(
-    residuals: tuple[jax.Array, int], grads: jax.Array
-) -> tuple[jax.Array, None]:
+def _take_locally_backward(residuals: Any, grads: jax.Array) -> tuple[jax.Array, None]:
     terms, width = residuals
     return dense_locally(grads, terms, width), None
 
@@ -126,7 +119,7 @@ take_locally.defvjp(_take_locally_forward, _take_locally_backward)
 
 @jax.custom_vjp
 def _take_sharded(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
-    """As `take`, of terms that are sharded over the mesh."""
+    """As `take`, for terms that are sharded over the mesh."""
     rows = _row_axes(len(embeddings)) or None
 
     def local(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
@@ -156,11 +149,10 @@ _take_sharded.defvjp(_take_forward, _take_backward)
 
 
 def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> jax.Array:
-    """Converts sparse rows to dense ones [n, width]; each device computes its rows and terms.
+    """Converts sparse rows to dense rows [n, width]; each device computes its rows and terms.
 
     Args:
       function: maps `arrays` and `width` to [n, width], without collectives.
-      width: V.
       *arrays: [n, K]; the last one has terms, int32, -1 for none.
     """
     axis = term_axis()
@@ -179,7 +171,7 @@ def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> 
 def dense_locally(values: jax.Array, terms: jax.Array, width: int) -> jax.Array:
     """Adds up values at terms [n, K] (-1 for none) to rows [n, width].
 
-    On TPUs by a product (see `products`), elsewhere by a scatter.
+    TPUs use a product (see `products`), other platforms a scatter.
     """
     if traced_platform() == "tpu":
         return products.dense(values, terms, width)

@@ -5,7 +5,7 @@
 | `all` | all ids | 30,522 |
 | `words` | all except special and unused tokens (VDR, section 3.1) | 29,523 |
 | `ascii` | `words` in plain ASCII (the VDR authors' image-text models) | 27,623 |
-| `1000-` | ids from 1000, or from another number | 29,522, as in the VDR paper |
+| `1000-` | ids from 1000, or from another first id | 29,522, as in the VDR paper |
 """
 
 import functools
@@ -28,7 +28,7 @@ _BERT_COUNTS = {"words": 29_523, "ascii": 27_623}
 
 
 class Words(Protocol):
-    """Methods of a tokenizer that are needed here."""
+    """Methods of a tokenizer that `Terms` needs."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -41,19 +41,12 @@ class Words(Protocol):
 
 @dataclass(frozen=True)
 class Terms:
-    """Token ids of V terms.
+    """Token ids of V terms."""
 
-    Attributes:
-      ids: V token ids, ascending.
-      vocab_size: number of ids of the tokenizer.
-      words: names of the terms; empty if unknown.
-      special: special ids, which are not words of a text even if they are terms.
-    """
-
-    ids: range | tuple[int, ...]
-    vocab_size: int
-    words: tuple[str, ...] = field(default=(), repr=False)
-    special: tuple[int, ...] = ()
+    ids: range | tuple[int, ...]  # V token ids, ascending
+    vocab_size: int  # number of ids of the tokenizer
+    words: tuple[str, ...] = field(default=(), repr=False)  # names of the terms; empty if unknown
+    special: tuple[int, ...] = ()  # special ids: not words of a text even if they are terms
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -67,16 +60,12 @@ class Terms:
         return table
 
     def bag(self, ids: np.ndarray, mask: np.ndarray, *, normalise: bool = False) -> "csr_array":
-        """Builds binary bags of words, with 1 at each term of a text (VDR, section 3.2).
+        """Builds binary bags of words, float32 [n, V], from token ids [n, L] (VDR, section 3.2).
 
         Args:
-          ids: token ids [n, L].
           mask: bool [n, L]; False for padding.
           normalise: scales bags to norm 1, as heads with `normalise` do (VDR, section 4.3); a bag
             without words stays 0.
-
-        Returns:
-          float32 [n, V].
         """
         from scipy.sparse import csr_array  # not at the top: checks of a config do not need it
 
@@ -114,15 +103,11 @@ def check_rule(rule: str) -> str:
 
 
 def terms_of(rule: str, words: Words) -> Terms:
-    """Selects the terms of a tokenizer by a rule.
-
-    Raises:
-      UserError: the rule is unknown, or selects nothing.
-    """
+    """Selects the terms of a tokenizer by a rule; a UserError if the rule selects nothing."""
     if error := check_rule(rule):
         raise UserError(f"terms is {error}.")
     size = words.vocab_size
-    names = [words.id_to_token(number) for number in range(size)]
+    names = [words.id_to_token(i) for i in range(size)]
     if rule == "all":
         ids = range(size)
     elif match := _FROM.fullmatch(rule):
@@ -142,10 +127,10 @@ def terms_of(rule: str, words: Words) -> Terms:
 
 
 def terms_of_size(rule: str, size: int) -> Terms:
-    """Returns terms of the number that a rule selects, for plans without a tokenizer.
+    """Returns as many terms as a rule selects, with arbitrary ids, for plans without a tokenizer.
 
-    The number is exact for `all`, for first ids and for BERT's uncased vocabulary. Otherwise it
-    includes all ids, which is slightly too many. The ids themselves are arbitrary.
+    The count is exact for `all`, for first ids and for BERT's uncased vocabulary. Otherwise it
+    includes all ids, which is slightly too large.
     """
     match = _FROM.fullmatch(rule)
     first = int(match[1]) if match else 0

@@ -97,5 +97,5 @@ def test_the_command_and_the_report_of_a_dense_model(scenes: SceneRecords, tmp_p
         tmp_path / "report", config=folders.config(), metrics=folders.rows(), shown=[shown]
     )
     text = text_of(page.write(folder))
-    assert "What the score comes from" in text
+    assert "Parts of the score" in text
     assert "record 14" in text

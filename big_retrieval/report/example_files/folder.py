@@ -25,10 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class ExampleFolder:
-    """Folder of examples of a run, which the first process writes.
+    """Folder of examples of a run; the first process writes it.
 
     Args:
-      workdir: the run folder.
       step: step of the evaluated weights.
       extras: turns a file that cannot be written into a warning.
       names: queries to show in addition, named as in rankings/*/queries.csv.
@@ -39,12 +38,7 @@ class ExampleFolder:
         self._unknown = set(names)
 
     def __call__(self, evaluator: str, context: EvaluatorContext, result: Any) -> None:
-        """Writes the examples of an evaluator, on every process.
-
-        Args:
-          evaluator: prefix of the evaluator, such as `retrieval/test`.
-          result: passed to `context.show` by the evaluator.
-        """
+        """Writes the examples of an evaluator such as `retrieval/test`; called on every process."""
         directions = []
         if isinstance(result, RetrievalResult):
             directions = select_queries(result, self._names, context)
@@ -65,8 +59,8 @@ class ExampleFolder:
                     content = result
                 case _:
                     raise UserError(
-                        f"{evaluator} shows a {type(result).__name__}; `context.show` takes a "
-                        "mapping of JSON values."
+                        f"{evaluator} shows a {type(result).__name__}. Pass a mapping of JSON "
+                        "values to `context.show`."
                     )
             self._root.mkdir(parents=True, exist_ok=True)
             head = {"evaluator": evaluator, "type": evaluator.partition("/")[0], "step": self._step}
@@ -76,6 +70,6 @@ class ExampleFolder:
         """Warns of names that no evaluator has; called after all evaluators."""
         if unknown := [name for name in self._names if name in self._unknown]:
             log.warning(
-                f"--show: {len(unknown)} of {len(self._names)} names are no query of a retrieval "
-                f"evaluator, such as {unknown[0]!r}; --rankings writes the names to queries.csv"
+                f"--show: no retrieval evaluator has {len(unknown)} of {len(self._names)} names, "
+                f"such as {unknown[0]!r}; --rankings writes the names to queries.csv"
             )

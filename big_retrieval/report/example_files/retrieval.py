@@ -1,7 +1,7 @@
 """Examples of retrieval in both directions: selected queries and their best documents.
 
-All processes score embeddings; the first one reads texts and pictures. Nothing is encoded again.
-Only the scores of the selected queries are kept in memory.
+All processes score embeddings; the first process reads texts and pictures. Nothing is encoded
+again. Only the scores of the selected queries are kept in memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.groups import FieldItems, positives_of
 from big_retrieval.evals.positives import Positives
@@ -22,10 +21,12 @@ from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report import gradcam
 from big_retrieval.report.example_files.selection import (
     DEEPEST,
-    SPREAD,
     TOP,
+    Group,
     best_first,
-    group_content,
+    direction_content,
+    even_group,
+    groups_content,
     matched_words,
     rounded,
     term_names,
@@ -36,38 +37,22 @@ from big_retrieval.report.thumbnails import show_item
 
 @dataclass(frozen=True)
 class SelectedQueries:
-    """Selected queries of one direction, with their scores of all documents.
+    """Selected queries of one direction, with their scores of all documents."""
 
-    Attributes:
-      first: side of the queries.
-      second: side of the documents.
-      positives: of the queries among the documents.
-      ranks: rank of the best positive of every query, [Q].
-      groups: name, rule and query indices of each group.
-      scores: query index -> scores of all documents, [D].
-      words: names of the V terms of lexical embeddings; empty for dense ones.
-    """
-
-    first: FieldItems
-    second: FieldItems
+    first: FieldItems  # queries
+    second: FieldItems  # documents
     positives: Positives
-    ranks: np.ndarray
-    groups: Sequence[tuple[str, str, np.ndarray]]
-    scores: dict[int, np.ndarray]
-    words: Sequence[str]
+    ranks: np.ndarray  # rank of the best positive of every query, [Q]
+    groups: Sequence[Group]
+    scores: dict[int, np.ndarray]  # scores of all documents, [D], by query index
+    words: Sequence[str]  # names of the V terms of lexical embeddings; empty for dense embeddings
 
     def content(self) -> dict[str, Any]:
         """Returns the content for JSON; reads texts and pictures."""
-        query, answer = self.first.field, self.second.field
-        return {
-            "name": f"{query}_to_{answer}",
-            "query": query,
-            "answer": answer,
-            "queries": len(self.ranks),
-            "answers": len(self.second.owners),
-            "failed": int(np.sum(self.ranks > 1)),
-            "groups": [group_content(*group, self._example) for group in self.groups],
-        }
+        fields = self.first.field, self.second.field
+        counts = len(self.ranks), len(self.second.owners)
+        groups = groups_content(self.groups, self._example)
+        return direction_content(fields, counts, int(np.sum(self.ranks > 1)), groups)
 
     def _example(self, query: int) -> dict[str, Any]:
         scores = self.scores[query]  # [D]
@@ -107,18 +92,12 @@ def retrieval_content(
     result: RetrievalResult, directions: Sequence[SelectedQueries], context: EvaluatorContext
 ) -> dict[str, Any]:
     """Returns the content of the file: examples of each direction, and Grad-CAM of some records."""
-    first, second, _ = result.directions[0]
+    names = [side.field for side in result.directions[0][:2]]
     attributions = gradcam.of_records(
-        context.encoder,
-        result.weights,
-        context.source,
-        context.readers,
-        (first.field, second.field),
+        context.encoder, result.weights, context.source, context.readers, names
     )
-    return {
-        "directions": [direction.content() for direction in directions],
-        **({"attributions": attributions} if attributions else {}),
-    }
+    content = {"directions": [direction.content() for direction in directions]}
+    return content | ({"attributions": attributions} if attributions else {})
 
 
 def select_queries(
@@ -145,28 +124,19 @@ def select_direction(
     """Selects queries of one direction and scores all documents for them.
 
     Args:
-      first: side of the queries.
-      second: side of the documents.
+      first: queries.
+      second: documents.
       ranks: rank of the best positive of each query, [Q].
       names: queries to select in addition, named as in `first.names()`.
-      score: a topology's score on blocks.
-      chunk: maximum number of queries scored at a time.
     """
     scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
     positives = positives_of(first, second)
     deepest = worst(np.where(ranks > 1, ranks, np.nan), first.different, DEEPEST)
-    even = evenly_spaced(len(ranks), SPREAD)
-    groups = [
-        ("spread", f"{len(even)} of {len(ranks):,} queries, evenly spaced in the data.", even),
-        (
-            "deepest",
-            "The queries whose first right answer ranks worst, one of a record or group.",
-            deepest,
-        ),
-    ]
+    rule = "The queries whose first right answer ranks worst, one per record or group."
+    groups = [even_group(len(ranks)), ("deepest", rule, deepest)]
     index_of = {name: index for index, name in enumerate(first.names())} if names else {}
     if chosen := [index_of[name] for name in dict.fromkeys(names) if name in index_of]:
-        groups.insert(0, ("chosen", "Queries that --show names.", np.array(chosen)))
+        groups.insert(0, ("chosen", "Queries of --show.", np.array(chosen)))
     queries = np.unique(np.concatenate([indices for *_, indices in groups]))
     rows = scorer.map(_scores, first.embeddings[queries], queries)
     scores = dict(zip(queries.tolist(), rows, strict=True))  # [D] each

@@ -1,4 +1,4 @@
-"""Rules that select queries, documents and words for examples, and their JSON values."""
+"""Selection of queries, documents and words for examples, and their JSON values."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.sources import evenly_spaced
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.sparse.listing import shared
 
@@ -15,11 +16,38 @@ TOP = 5  # documents per example
 MATCHED = 5  # words per document, of lexical models
 
 
-def group_content(
-    name: str, rule: str, queries: np.ndarray, example: Callable[[int], dict[str, Any]]
+Group = tuple[str, str, np.ndarray]  # name, rule, and indices of the selected queries
+
+
+def even_group(count: int) -> Group:
+    """Selects evenly spaced queries."""
+    even = evenly_spaced(count, SPREAD)
+    return "spread", f"{len(even)} of {count:,} queries, evenly spaced in the data.", even
+
+
+def groups_content(
+    groups: Iterable[Group], example: Callable[[int], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns groups of examples, with `example` of each query index."""
+    return [
+        {"name": name, "how": rule, "examples": list(map(example, queries.tolist()))}
+        for name, rule, queries in groups
+    ]
+
+
+def direction_content(
+    fields: tuple[str, str], counts: tuple[int, int], failed: int, groups: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Returns a group of examples: the rule that selected its queries, and `example` of each."""
-    return {"name": name, "how": rule, "examples": [example(query) for query in queries.tolist()]}
+    """Returns the examples of one direction: names and counts of queries and answers, groups."""
+    return {
+        "name": "_to_".join(fields),
+        "query": fields[0],
+        "answer": fields[1],
+        "queries": counts[0],
+        "answers": counts[1],
+        "failed": failed,
+        "groups": groups,
+    }
 
 
 def rounded(score: float) -> float | None:
@@ -28,10 +56,9 @@ def rounded(score: float) -> float | None:
 
 
 def worst(values: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
-    """Returns the indices of the largest finite values [Q], at most one per owner [Q].
+    """Returns the indices of the `count` largest finite values [Q], at most one per owner [Q].
 
-    Returns:
-      int64 [at most `count`], largest value first; the first one of equal values.
+    The largest value comes first; the lower index of equal values.
     """
     order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
     order = order[np.isfinite(values[order])]
@@ -40,14 +67,9 @@ def worst(values: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
 
 
 def best_first(scores: np.ndarray, is_positive: np.ndarray, count: int) -> np.ndarray:
-    """Returns the indices of the best documents, int64 [min(count, D)].
+    """Returns the indices of the best documents by scores [D], int64 [min(count, D)].
 
     As in ranks, negatives come first among equal scores, and NaN counts against the positives.
-
-    Args:
-      scores: [D].
-      is_positive: bool [D].
-      count: maximum number of documents.
     """
     count = min(count, len(scores))
     keys = -np.where(np.isnan(scores), np.where(is_positive, -np.inf, np.inf), scores)  # [D]
@@ -66,12 +88,6 @@ def term_names(
 
 
 def matched_words(query: Embeddings, document: Embeddings, words: Sequence[str]) -> list[list[Any]]:
-    """Returns the words with the largest shares of a score, [word, share] each, largest first.
-
-    Args:
-      query: CSR [1, V].
-      document: CSR [1, V].
-      words: names of the V terms.
-    """
+    """Returns (word, share of the score) of two CSR rows [1, V], largest first."""
     matched = shared(query, document, words).words[:MATCHED]
     return [[word, round(share, 4)] for word, _, share in matched if np.isfinite(share)]
