@@ -4,9 +4,9 @@ import itertools
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -19,16 +19,15 @@ from big_retrieval.evals.trec import Values, read_qrels, read_run, values_of_run
 from big_retrieval.io.durable import write_bytes
 
 log = logging.getLogger(__name__)
-HEADER = ("evaluator", "metric", "queries", "a", "b", "difference", "p", "wins", "ties", "losses")
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """One metric of two systems over the same queries."""
 
     queries: int
-    means: tuple[float, float]  # of each system
-    difference: float  # mean of the second minus mean of the first
+    a: float  # mean of the first system
+    b: float  # mean of the second system
+    difference: float  # b - a
     p: float  # p-value of the two-sided paired t-test; 1 if no query differs
     wins: int  # number of queries for which the second system is better
     ties: int
@@ -57,8 +56,8 @@ def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
             warnings.simplefilter("ignore", RuntimeWarning)  # if all gains are equal: p = 0
             p = float(stats.ttest_rel(gain, np.zeros(len(gain))).pvalue)  # type: ignore
     counts = [int(np.sum(mask)) for mask in (gain > 0, gain == 0, gain < 0)]
-    means = float(np.mean(first)), float(np.mean(second))
-    return Comparison(len(gain), means, float(np.mean(gain)), p, *counts)
+    means = (float(np.mean(values)) for values in (first, second, gain))
+    return Comparison(len(gain), *means, p, *counts)
 
 
 def compare_systems(
@@ -152,7 +151,6 @@ def values_of_folders(a: Path, b: Path) -> Pairs:
 
 
 def _tables(path: Path) -> dict[str, Path]:
-    """Returns the paths of the tables of values in a folder, by evaluator."""
     files = {file.parent.name: file for file in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
     if not files:
         raise UserError(
@@ -206,8 +204,8 @@ def as_text(a: Path, b: Path, table: ComparisonTable) -> str:
         rows = [*group]
         lines += ["", f"{evaluator or 'run files'}, {rows[0][2].queries:,} queries", head]
         lines += [
-            f"  {metric:<12} {x.means[0]:>8.4f} {x.means[1]:>8.4f} {x.difference:>+9.4f} "
-            f"{x.p:>9.2g} {x.wins:>6} {x.ties:>4} {x.losses:>6}"
+            f"  {metric:<12} {x.a:>8.4f} {x.b:>8.4f} {x.difference:>+9.4f} {x.p:>9.2g} "
+            f"{x.wins:>6} {x.ties:>4} {x.losses:>6}"
             for _, metric, x in rows
         ]
     return "\n".join(lines)
@@ -215,8 +213,5 @@ def as_text(a: Path, b: Path, table: ComparisonTable) -> str:
 
 def write_csv(file: Path, table: ComparisonTable) -> None:
     """Writes comparisons to a CSV file, one row per metric."""
-    rows = (
-        (evaluator, metric, x.queries, *x.means, x.difference, x.p, x.wins, x.ties, x.losses)
-        for evaluator, metric, x in table
-    )
-    write_bytes(file, csv_bytes([HEADER, *rows]))
+    rows = ((evaluator, metric, *x) for evaluator, metric, x in table)
+    write_bytes(file, csv_bytes([("evaluator", "metric", *Comparison._fields), *rows]))

@@ -150,7 +150,9 @@ class LinearProbe(Probe):
         count = len(train.labels)
         width = train.features.shape[1]
         log.info(f"{count:,} images of {len(classes)} classes, {width:,} numbers each")
-        held_out = _share(count, self.validation_share, self.seed)  # bool [n]
+        held_out = np.zeros(count, bool)  # at least one row, and not all
+        size = min(max(1, round(self.validation_share * count)), count - 1)
+        held_out[np.random.default_rng(self.seed).permutation(count)[:size]] = True
         rows = logistic.put(encoder, train.features, train.labels, ~held_out)
         start = logistic.zeros(width, len(classes))
         results = []
@@ -235,14 +237,6 @@ class FewShotProbe(Probe):
             )
         validation = np.concatenate([records[shots : 2 * shots] for records in by_class])
         return [records[:shots] for records in by_class], validation
-
-
-def _share(count: int, share: float, seed: int) -> np.ndarray:
-    """Draws a share of `count` rows, at least one and not all: bool [count]."""
-    size = min(max(1, round(share * count)), count - 1)
-    mask = np.zeros(count, bool)
-    mask[np.random.default_rng(seed).permutation(count)[:size]] = True
-    return mask
 
 
 def _accuracy(scores: np.ndarray, labels: np.ndarray) -> float:

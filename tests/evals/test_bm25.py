@@ -23,12 +23,12 @@ def by_hand(query: str, k1: float, b: float) -> list[float]:
     words = [re.findall(r"\w+", text.lower()) for text in DOCUMENTS]
     mean = sum(map(len, words)) / len(words)
     out = []
-    for each in words:
-        counts, total = Counter(each), 0.0
+    for document in words:
+        counts, total = Counter(document), 0.0
         for word in re.findall(r"\w+", query.lower()):
             n = sum(word in other for other in words)
             idf = math.log(1 + (len(words) - n + 0.5) / (n + 0.5))
-            norm = k1 * (1 - b + b * len(each) / mean)
+            norm = k1 * (1 - b + b * len(document) / mean)
             total += idf * counts[word] / (counts[word] + norm) if counts[word] else 0
         out.append(total)
     return out
@@ -36,15 +36,15 @@ def by_hand(query: str, k1: float, b: float) -> list[float]:
 
 @pytest.mark.parametrize("depth", [1, 2, 20])
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4)])
-def test_the_formula(depth, k1, b) -> None:
+def test_search_equals_the_formula(depth, k1, b) -> None:
     indices, scores, _ = Bm25(DOCUMENTS, k1=k1, b=b).search(QUERIES, depth)
     assert indices.dtype == np.int32
     assert indices.shape == scores.shape == (len(QUERIES), depth)
-    for query, found, values in zip(QUERIES, indices, scores, strict=True):
+    for query, hits, values in zip(QUERIES, indices, scores, strict=True):
         expected = by_hand(query, k1, b)
         order = sorted(range(len(DOCUMENTS)), key=lambda i, e=expected: (-e[i], i))
         order = [i for i in order if expected[i] > 0][:depth]
-        assert found.tolist() == order + [-1] * (depth - len(order))
+        assert hits.tolist() == order + [-1] * (depth - len(order))
         np.testing.assert_allclose(values[: len(order)], [expected[i] for i in order], rtol=1e-5)
         assert np.isneginf(values[len(order) :]).all()
 
@@ -63,22 +63,22 @@ def test_scores_are_word_counts_times_word_weights() -> None:
     assert (word_counts(empty, ["red"]) @ word_weights(empty, 2).T).toarray().tolist() == [[0, 0]]
 
 
-def test_parts_of_a_score() -> None:
-    """They are by word, largest first, and sum up to the score; of a word alone they are it."""
+def test_parts_add_up_to_the_score() -> None:
     index = Bm25(DOCUMENTS)
     for query in QUERIES:
-        for number, score in enumerate(by_hand(query, 1.2, 0.75)):
-            found = index.parts(query, number)
-            np.testing.assert_allclose(sum(value for _, value in found), score, rtol=1e-5)
-            assert [value for _, value in found] == sorted((x for _, x in found), reverse=True)
-            for word, value in found:
-                times = query.lower().split().count(word)
-                alone = times * by_hand(word, 1.2, 0.75)[number]
-                np.testing.assert_allclose(value, alone, rtol=1e-5)
+        for document, score in enumerate(by_hand(query, 1.2, 0.75)):
+            parts = index.parts(query, document)
+            values = [value for _, value in parts]
+            np.testing.assert_allclose(sum(values), score, rtol=1e-5)
+            assert values == sorted(values, reverse=True)
+            for word, value in parts:
+                count = query.lower().split().count(word)
+                expected = count * by_hand(word, 1.2, 0.75)[document]
+                np.testing.assert_allclose(value, expected, rtol=1e-5)
     assert Bm25(["", "..."]).parts("red", 0) == []
 
 
-def test_nothing_to_find() -> None:
+def test_search_without_documents_or_queries() -> None:
     for documents in ([], ["", "..."]):
         indices, scores, _ = Bm25(documents).search(["red"], 3)
         assert indices.tolist() == [[-1, -1, -1]]

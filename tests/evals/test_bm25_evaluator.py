@@ -1,4 +1,4 @@
-"""Ranking evaluators answered by BM25, against metrics worked out by hand."""
+"""Ranking evaluators with BM25, against metrics by hand."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ BRAND = TextField(side="document", column="brand", prefix="circle red ")
 
 
 def judged(folder: Path) -> configs.Graded:
-    """The files of these qrels."""
+    """Writes the files of these pairs."""
     tables = {
         "queries": [{"query_id": key, "query": text} for key, text in QUERIES.items()],
         "documents": [{"document_id": key, **row} for key, row in DOCUMENTS.items()],
@@ -53,25 +53,19 @@ def judged(folder: Path) -> configs.Graded:
     for name, rows in tables.items():
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(text)
-    places = {name: str(folder / f"{name}.jsonl") for name in tables}
-    return configs.Graded(
-        path=places["pairs"],
-        queries=places["queries"],
-        documents=places["documents"],
-        text=("query", "title", "brand"),
-    )
+    paths = {name: str(folder / f"{name}.jsonl") for name in tables}
+    return configs.Graded(path=paths.pop("pairs"), **paths, text=("query", "title", "brand"))
 
 
 def config(folder: Path, *titles: TextField, **changes: Any) -> Config:
-    """A config with text fields on the documents' side and one ranking evaluator."""
+    """A config with text fields of documents and one ranking evaluator."""
     fields = {f"text{i}": field for i, field in enumerate(titles)}
     fields |= {"query": TextField(column="query", prefix="red circle ")}
     ranking = replace(Ranking(data=judged(folder), metrics=METRICS), **changes)
     return Config(fields=fields, evals={"test": ranking})
 
 
-def answered(c: Config) -> dict[str, float]:
-    """All metrics."""
+def metrics_of(c: Config) -> dict[str, float]:
     sources = {name: make_source(ev.data) for name, ev in c.evals.items()}
     made, _ = make_bm25_evaluators(c, sources)
     for part, context in made.values():
@@ -80,7 +74,7 @@ def answered(c: Config) -> dict[str, float]:
 
 
 def test_metrics_by_hand(tmp_path: Path, said: list[str]) -> None:
-    found = answered(config(tmp_path, TITLE))
+    found = metrics_of(config(tmp_path, TITLE))
     best = 100 + 80 / math.log2(3) + 50 / 2
     expected = {
         "nDCG@10": (50 + 100 / math.log2(3)) / best / 4,  # d1, d2; q2 to q4 find nothing
@@ -98,8 +92,8 @@ def test_metrics_by_hand(tmp_path: Path, said: list[str]) -> None:
 def test_texts_of_several_columns_are_joined_without_prefixes(
     tmp_path: Path, said: list[str]
 ) -> None:
-    found = answered(config(tmp_path, TITLE, BRAND, TITLE, metrics=("R@10", "MRR")))
-    # q3 finds d1 and d3, the shorter d1 first; d4, whose columns are empty, nobody finds.
+    found = metrics_of(config(tmp_path, TITLE, BRAND, TITLE, metrics=("R@10", "MRR")))
+    # q3 finds d1 and d3, the shorter d1 first; no query finds d4, whose columns are empty.
     assert found["ranking/test/R@10"] == pytest.approx((2 / 3 + 1 / 2) / 4)
     assert found["ranking/test/MRR"] == pytest.approx((1 + 1 / 2) / 4)
     assert "1 documents without text" in said[0]
@@ -111,16 +105,16 @@ def test_texts_of_several_columns_are_joined_without_prefixes(
     assert side_texts(documents, ("brand",), np.array([2, 1])) == ["acme star", ""]
 
 
-def test_depth_and_queries_are_those_of_the_config(tmp_path: Path) -> None:
-    found = answered(config(tmp_path, TITLE, depth=1, metrics=("R@10",)))
+def test_depth_and_queries(tmp_path: Path) -> None:
+    found = metrics_of(config(tmp_path, TITLE, depth=1, metrics=("R@10",)))
     assert found["ranking/test/R@10"] == pytest.approx(1 / 3 / 4)
     values = {}
     for queries in ("dev", "test"):
         changes = {"queries": queries, "dev_share": 0.5, "dev_seed": 3, "metrics": ("P@1",)}
         c = config(tmp_path, TITLE, **changes)
-        asked = select_queries(c.evals["test"], 4)  # type: ignore
-        values[queries] = answered(c)["ranking/test/P@1"]
-        assert values[queries] == pytest.approx(float(0 in asked) / 2)
+        indices = select_queries(c.evals["test"], 4)  # type: ignore
+        values[queries] = metrics_of(c)["ranking/test/P@1"]
+        assert values[queries] == pytest.approx(float(0 in indices) / 2)
     assert sorted(values.values()) == [0.0, 0.5]
 
 
@@ -128,20 +122,18 @@ def test_traffic_is_averaged(tmp_path: Path) -> None:
     c = config(tmp_path, TITLE, metrics=("P@1",), traffic=1.0)
     other = replace(c.evals["test"], queries="dev", dev_share=0.25, traffic=3.0)
     evaluators = {"all": c.evals["test"], "dev": other}
-    found = answered(replace(c, evals=evaluators))
+    found = metrics_of(replace(c, evals=evaluators))
     mean = (found["ranking/all/P@1"] + 3 * found["ranking/dev/P@1"]) / 4
     assert found["ranking/traffic/P@1"] == pytest.approx(mean)
 
 
-def test_what_words_cannot_answer(tmp_path: Path) -> None:
+def test_make_bm25_evaluators_needs_rankings_of_texts(tmp_path: Path) -> None:
     c = config(tmp_path, TITLE)
     for evaluators, words in (({}, "has no evaluator"), ({"a": Retrieval()}, "has retrieval/a")):
         with pytest.raises(UserError, match=words):
             make_bm25_evaluators(replace(c, evals=evaluators), {})
-    made, others = make_bm25_evaluators(
-        replace(c, evals={**c.evals, "a": Retrieval()}), {"test": make_source(judged(tmp_path))}
-    )
-    assert (list(made), others) == (["ranking/test"], ["retrieval/a"])
+    made, skipped = make_bm25_evaluators(replace(c, evals={**c.evals, "a": Retrieval()}), {})
+    assert (list(made), skipped) == (["ranking/test"], ["retrieval/a"])
     pictures = {"query": c.fields["query"], "image": ImageField()}
     with pytest.raises(UserError, match="needs a text field on the document side"):
         text_columns(replace(c, fields=pictures))
@@ -149,42 +141,40 @@ def test_what_words_cannot_answer(tmp_path: Path) -> None:
         text_columns(replace(c, fields={"text": TITLE}))
 
 
-def test_columns_that_hold_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"records have no column 'nope'; they have"):
-        answered(config(tmp_path, replace(TITLE, column="nope")))
+def test_columns_without_texts_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no column 'nope'"):
+        metrics_of(config(tmp_path, replace(TITLE, column="nope")))
     c = config(tmp_path, BRAND)
     lines = (tmp_path / "documents.jsonl").read_text().splitlines()
     rows = [{**json.loads(line), "brand": ""} for line in lines]
     (tmp_path / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match="has no text in 'brand', so BM25 has nothing to rank"):
-        answered(c)
+    with pytest.raises(UserError, match="has no text in 'brand'"):
+        metrics_of(c)
 
 
-def test_judged_documents_that_are_missing_count_as_not_found(
-    tmp_path: Path, said: list[str]
-) -> None:
-    """As in trec_eval: q1 misses one of two, q3 the only one, and both stay in the mean."""
+def test_missing_judged_documents_count_as_not_found(tmp_path: Path, said: list[str]) -> None:
+    """As in trec_eval: q1 misses one of two documents, q3 its only document."""
     made = config(tmp_path, TITLE, metrics=("nDCG@10", "MRR", "R@10"))
     rows = [("q1", "d1", 1), ("q1", "gone", 1), ("q3", "lost", 1)]
     names = ("query_id", "document_id", "score")
     lines = [json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows]
     (tmp_path / "pairs.jsonl").write_text("".join(lines))
-    found = answered(made)
+    found = metrics_of(made)
     expected = {"nDCG@10": 1 / (1 + 1 / math.log2(3)) / 2, "MRR": 1 / 2, "R@10": 1 / 4}
     assert found == pytest.approx({f"ranking/test/{name}": x for name, x in expected.items()})
-    assert "2 queries against 5 documents by BM25, 1 qrels and 2 of documents that" in said[-2]
+    assert "2 queries against 5 documents by BM25, 1 qrels and 2 of missing documents" in said[-2]
 
 
-def test_compare_has_the_numbers_of_evaluate(tmp_path: Path) -> None:
-    """For ids of any form and tied scores, of which the wrong document goes first."""
+def test_run_of_bm25_has_the_metrics_of_the_evaluator(tmp_path: Path) -> None:
+    """For ids of any form, and tied scores."""
     ids = ["a b", "a%20b", '"Weird"_Song', '12"_Single', "a\u00a0b", "d'", "50%", "zz"]
     (tmp_path / "qrels").mkdir()
     rows = {
         "corpus": [{"_id": x, "text": f"apple w{i // 4}"} for i, x in enumerate(ids)],
         "queries": [{"_id": f"q {x}", "text": f"apple w{i // 4}"} for i, x in enumerate(ids)],
     }
-    for name, each in rows.items():
-        text = "".join(json.dumps(row) + "\n" for row in each)
+    for name, records in rows.items():
+        text = "".join(json.dumps(row) + "\n" for row in records)
         (tmp_path / f"{name}.jsonl").write_text(text)
     qrels = tmp_path / "qrels" / "test.tsv"
     with qrels.open("w", newline="") as file:
@@ -198,5 +188,5 @@ def test_compare_has_the_numbers_of_evaluate(tmp_path: Path) -> None:
     expected = bound(part, make_source(data), {}, None, None).run({}, rankings=tmp_path)
     run = read_run(tmp_path / "run.trec")
     _, values = values_of_run(run, read_qrels(qrels), metrics)
-    assert {name: each.mean() for name, each in values.items()} == pytest.approx(expected)
+    assert {name: x.mean() for name, x in values.items()} == pytest.approx(expected)
     assert 0 < expected["MRR"] < 1

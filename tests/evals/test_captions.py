@@ -1,6 +1,5 @@
-"""Crisscrossed Captions and nDCG by relevance: what is counted, and what does not fit."""
+"""Crisscrossed Captions and nDCG by relevance: metrics against loops, rejected inputs."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -31,24 +30,17 @@ def crisscrossed(path: str, **keys: Any) -> Bound:
     return evaluator(part, SOURCE, **EMBEDDINGS)
 
 
-def test_pairs_are_right_besides_the_original_ones(tmp_path: Path, said: list[str]) -> None:
-    pairs = [
-        (1002, 2, 3.0),
-        (1003, 1, 4.5),
-        (1000, 1, 2.9),
-        (1001, 0, 1.0),
-        (77, 0, 5),
-        (1000, 9, 5),
-    ]
+def test_pairs_are_additional_positives(tmp_path: Path, said: list[str]) -> None:
+    captions, images = (1002, 1003, 1000, 1001, 77, 1000), (2, 1, 1, 0, 0, 9)
+    pairs = [*zip(captions, images, (3.0, 4.5, 2.9, 1.0, 5, 5), strict=True)]
     built = crisscrossed(write_pairs(tmp_path / "a.csv", pairs))
     built.check()
-    assert "2 of 6 pairs have a score of 3 or more; 2 others name what the data lack" in said[-1]
+    assert "2 of 6 pairs have a score of 3 or more; 2 more are not in the data" in said[-1]
     found, shown = built.examples({})
-    right = OWNERS[:, None] == np.arange(3)  # [6, 3]
-    right[2, 2] = right[3, 1] = True
-    for way, scores, mask in (
-        ("text_to_image", SCORES, right), ("image_to_text", SCORES.T, right.T)
-    ):  # fmt: skip
+    positives = OWNERS[:, None] == np.arange(3)  # [6, 3]
+    positives[2, 2] = positives[3, 1] = True
+    tables = {"text_to_image": (SCORES, positives), "image_to_text": (SCORES.T, positives.T)}
+    for way, (scores, mask) in tables.items():
         order = np.argsort(-scores, axis=1)
         ranked = np.take_along_axis(mask, order, 1)
         for k in (1, 2):
@@ -56,25 +48,24 @@ def test_pairs_are_right_besides_the_original_ones(tmp_path: Path, said: list[st
         precision = [row[: row.sum()].mean() for row in ranked]
         assert found[f"{way}/R-precision"] == pytest.approx(np.mean(precision))
     for direction in shown["directions"]:
-        by = right.T if direction["query"] == "image" else right
-        for example in (each for group in direction["groups"] for each in group["examples"]):
-            assert example["right_answers"] == by[example["place"]].sum()
+        _, mask = tables[direction["name"]]
+        for example in (x for group in direction["groups"] for x in group["examples"]):
+            assert example["right_answers"] == mask[example["place"]].sum()
 
 
 @pytest.mark.parametrize(
     ("content", "keys", "words"),
     [
-        (None, {}, r"the file of pairs .*a\.csv is not on this machine: name those of"),
+        (None, {}, r"No file of pairs .*a\.csv"),
         ("caption1,caption2,agg_score\n", {}, r"a\.csv has the columns caption1, caption2, agg_"),
-        ("", {}, r"a\.csv has the columns none; files of pairs of captions and images have"),
-        ("caption,image,agg_score\nx:1,y.jpg,high\n", {}, "line 2: agg_score is 'high', not a"),
-        ("caption,image,agg_score\nx:1\n", {}, "line 2: agg_score is '', not a number"),
-        ("caption,image,agg_score\nx:1,y.jpg,4\n", {}, "no pair is in coco, such as the captio"),
-        ("caption,image,agg_score\n", {"caption_column": "filename"},
-         "'filename' is 'COCO.*'; it must hold an id for each of the 2 captions: name their"),
+        ("", {}, r"a\.csv has the columns none"),
+        ("caption,image,agg_score\nx:1,y.jpg,high\n", {}, "line 2: agg_score is 'high'"),
+        ("caption,image,agg_score\nx:1\n", {}, "line 2: agg_score is ''"),
+        ("caption,image,agg_score\nx:1,y.jpg,4\n", {}, "no pair is in coco"),
+        ("caption,image,agg_score\n", {"caption_column": "filename"}, "'filename' is 'COCO.*'"),
     ],
-)  # fmt: skip
-def test_pairs_that_do_not_fit(
+)
+def test_check_rejects_pairs(
     tmp_path: Path, content: str | None, keys: dict[str, str], words: str
 ) -> None:
     if content is not None:
@@ -87,11 +78,11 @@ def ndcg(**keys: Any) -> Bound:
     return evaluator(CaptionNdcg(depth=2, **keys), SOURCE, **EMBEDDINGS)
 
 
-def test_relevance_by_rouge_is_that_of_a_plain_loop() -> None:
+def test_ndcg_by_rouge_equals_a_plain_loop() -> None:
     found = ndcg().run({})
-    texts, values = [text for each in CAPTIONS for text in each], []
+    texts, values = [text for captions in CAPTIONS for text in captions], []
     for query, text in enumerate(texts):
-        gains = [2 ** max(plain_rouge(other, text) for other in each) - 1 for each in CAPTIONS]
+        gains = [2 ** max(plain_rouge(other, text) for other in group) - 1 for group in CAPTIONS]
         order = sorted(range(3), key=lambda n: (-SCORES[query, n], gains[n]))
         ideal = sorted(gains, reverse=True)
         dcg = [a + b / np.log2(3) for a, b in ((gains[order[0]], gains[order[1]]), ideal[:2])]
@@ -100,22 +91,22 @@ def test_relevance_by_rouge_is_that_of_a_plain_loop() -> None:
 
 
 def plain_rouge(a: str, b: str) -> float:
-    """By a table of the lengths of the longest common subsequences."""
     rows = [[0] * (len(words(b)) + 1)]
     for left in words(a):
         row = [0]
-        for place, right in enumerate(words(b)):
-            row.append(rows[-1][place] + 1 if left == right else max(row[-1], rows[-1][place + 1]))
+        for column, right in enumerate(words(b)):
+            above = rows[-1][column : column + 2]
+            row.append(above[0] + 1 if left == right else max(row[-1], above[1]))
         rows.append(row)
     return 2 * rows[-1][-1] / max(1, len(words(a)) + len(words(b)))
 
 
 def generated() -> tuple[list[list[str]], list[str]]:
-    """Captions of images and texts, some of more words than a number has bits, some of none."""
-    rng, known = np.random.default_rng(1), ["a", "b", "c", "Dog", "the,", "of", "in-side", "é"]
+    """Captions of images and texts, some with more words than an integer has bits, some empty."""
+    rng, choices = np.random.default_rng(1), ["a", "b", "c", "Dog", "the,", "of", "in-side", "é"]
 
     def text(count: int) -> str:
-        return " ".join(rng.choice(known, count))
+        return " ".join(rng.choice(choices, count))
 
     captions = [[text(n) for n in rng.choice([0, 1, 5, 11, 70], 3)] for _ in range(6)]
     return captions, [text(n) for n in (0, 1, 11, 63, 64, 65, 129)]
@@ -123,19 +114,15 @@ def generated() -> tuple[list[list[str]], list[str]]:
 
 def test_rouge_of_long_and_empty_texts() -> None:
     captions, texts = generated()
-    expected = [[max(plain_rouge(c, text) for c in each) for each in captions] for text in texts]
+    expected = [[max(plain_rouge(c, text) for c in group) for group in captions] for text in texts]
     np.testing.assert_allclose(RougeL(captions).relevance(texts), expected, rtol=1e-6)
 
 
-def test_rouge_is_that_of_its_package() -> None:
-    if importlib.util.find_spec("rouge_score") is None:
-        pytest.skip("the package rouge-score is not installed")
-    from rouge_score.rouge_scorer import RougeScorer
-
+def test_rouge_equals_the_package_rouge_score() -> None:
+    scorer = pytest.importorskip("rouge_score.rouge_scorer").RougeScorer(["rougeL"])
     captions, texts = generated()
-    scorer = RougeScorer(["rougeL"])
     expected = [
-        [scorer.score_multi(each, text)["rougeL"].fmeasure for each in captions] for text in texts
+        [scorer.score_multi(group, text)["rougeL"].fmeasure for group in captions] for text in texts
     ]
     np.testing.assert_allclose(RougeL(captions).relevance(texts), expected, rtol=1e-6)
 
@@ -143,15 +130,15 @@ def test_rouge_is_that_of_its_package() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (None, r"a\.npy cannot be read \(No such file or directory\). Name another in"),
-        (np.zeros((6, 4), np.float32), r"a\.npy holds float32 \[6, 4\], but the data have 6 capti"),
-        (np.zeros((6, 3), int), r"holds int64 \[6, 3\], but the data have 6 captions and 3 images"),
-        (b"x" * 40, r"a\.npy holds float32 \[10\], but the data have 6 captions and 3 im"),
-        (b"\x93NUMPY\x01\x00", r"the file of relevance .*a\.npy is no \.npy file \("),
-        (np.full((6, 3), -1, np.float32), "captions from number 0 on have relevance that is negat"),
+        (None, r"Cannot read the relevance .*a\.npy.*No such file"),
+        (np.zeros((6, 4), np.float32), r"a\.npy is float32 \[6, 4\], but the data have 6 capti"),
+        (np.zeros((6, 3), int), r"is int64 \[6, 3\], but the data have 6 captions and 3 images"),
+        (b"x" * 40, r"a\.npy is float32 \[10\], but the data have 6 captions and 3 images"),
+        (b"\x93NUMPY\x01\x00", r"Cannot read the relevance .*a\.npy"),
+        (np.full((6, 3), -1, np.float32), "captions 0 to 5 is negative or not finite"),
     ],
 )
-def test_relevance_that_does_not_fit(tmp_path: Path, rows: Any, words: str) -> None:
+def test_ndcg_rejects_relevance(tmp_path: Path, rows: Any, words: str) -> None:
     path = tmp_path / "a.npy"
     if isinstance(rows, bytes):
         path.write_bytes(rows)
@@ -171,14 +158,14 @@ def checked_and_run(built: Bound) -> dict[str, float]:
     ("part", "words"),
     [
         (CrisscrossedCaptions(), "config.evals.a.files is empty; name the files of pairs"),
-        (CaptionNdcg(query="image", document="image"), "one of them must read texts, the other"),
+        (CaptionNdcg(query="image", document="image"), "exactly one of them must be a text field"),
         (CaptionNdcg(query="image", document="text"), "'image'; it must be the field of the capt"),
         (CaptionNdcg(relevance=()), "config.evals.a.relevance is (); name at least one"),
         (CaptionNdcg(relevance=("spice",)), "config.evals.a.relevance has 'spice'; write 'rougeL'"),
         (CaptionNdcg(relevance=("rougeL", "rougeL")), "name at least one, and each once"),
     ],
 )
-def test_keys_are_checked(part: Any, words: str) -> None:
+def test_check_rejects_keys(part: Any, words: str) -> None:
     assert any(words in line for line in part.check(tiny(), "config.evals.a"))
 
 

@@ -19,7 +19,7 @@ def write(folder: Path, content: Any) -> str:
     return str(path)
 
 
-def test_a_file_of_several(tmp_path: Path) -> None:
+def test_read_names_of_one_object(tmp_path: Path) -> None:
     path = write(tmp_path, {"imagenet": GOOD, "sets": {"pets": GOOD | {"classes": ["fish"]}}})
     assert read_names(f"{path}#imagenet", KEY)[:2] == (("cat", "dog"), ("a photo of a {}.",))
     assert read_names(f"{path}#sets/pets", KEY)[0] == ("cat", "dog")  # of several the first
@@ -32,17 +32,17 @@ def test_a_file_of_several(tmp_path: Path) -> None:
         ("[", "", "not readable JSON"),
         ({"imagenet": GOOD}, "#birds", "no 'birds'"),
         ({"imagenet": GOOD}, "#imagenet/classes_openai/0", "no 'imagenet/classes_openai/0'"),
-        ([1], "", "no object"),
+        ([1], "", "not an object"),
         ({"classes": ["cat"]}, "", "no list of prompts"),
         ({"classes": [], "prompts": ["{}"]}, "", "no list of classes"),
-        ({"classes": ["cat", ["dog", 2]], "prompts": ["{}"]}, "", "has 2, which is no text"),
-        ({"classes": ["cat", []], "prompts": ["{}"]}, "", "is no text"),
-        ({"classes": [["a"] * 3, ["a"] * 5], "prompts": ["{}"]}, "", "one "),
+        ({"classes": ["cat", ["dog", 2]], "prompts": ["{}"]}, "", "has 2;"),
+        ({"classes": ["cat", []], "prompts": ["{}"]}, "", "has [];"),
+        ({"classes": [["a"] * 3, ["a"] * 5], "prompts": ["{}"]}, "", "numbers of names"),
         ({"classes": ["cat"], "prompts": ["a photo"]}, "", "needs a {}"),
         (GOOD | {"ids": ["n1"]}, "", "ids must be a list of 2 texts"),
     ],
 )
-def test_what_is_wrong(tmp_path: Path, content: Any, place: str, words: str) -> None:
+def test_read_names_rejects(tmp_path: Path, content: Any, place: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
         read_names(write(tmp_path, content) + place, KEY)
     assert words in str(caught.value)
@@ -59,6 +59,6 @@ def test_classes_with_several_names(tmp_path: Path) -> None:
     assert filled(("a", "b"), prompts) == ["a!", "a?", "b!", "b?"]
 
 
-def test_missing_file_is_an_error_with_its_key(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere\.json cannot be read.*config\.evals\.pets\."):
+def test_read_names_of_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^config\.evals\.pets\.file: .*nowhere\.json"):
         read_names(str(tmp_path / "nowhere.json#sets/pets"), "config.evals.pets.file")

@@ -1,4 +1,4 @@
-"""Examples against plain loops: which queries, which answers, what is written and read."""
+"""Examples against plain loops: queries, answers and files."""
 
 import json
 from functools import partial
@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval import config as configs
-from big_retrieval import parallel
 from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged
 from big_retrieval.evals.class_scores import best_others
 from big_retrieval.evals.evaluators import EvaluatorContext
@@ -22,7 +19,6 @@ from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.positives import Positives
 from big_retrieval.evals.ranks import ranks
 from big_retrieval.evals.zeroshot import BEST, ZeroShotResult
-from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.example_files import retrieval, selection
 from big_retrieval.report.example_files.folder import ExampleFolder
 from big_retrieval.report.example_files.selection import best_first, rounded, worst
@@ -37,22 +33,15 @@ from big_retrieval.report.thumbnails import (
 )
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
-from tests.evals.bound import bound
-from tests.evals.preset import PresetEncoder
-from tests.helpers import tiny
-from tests.readers import image_reader, text_reader
+from tests.evals.bound import PresetEncoder
+from tests.evals.test_retrieval import OWNERS, RECORDS, SPECS, TEXTS, evaluator, noisy
 
-RECORDS, TEXTS, N = 9, 5, 4
+N = 4
 VALUES = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 1.0, np.inf, np.nan])
-TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
-SPECS = {
-    "image": image_reader("image", size=16),
-    "text": text_reader("captions", length=8, tokenizer=TOKENIZER),
-}
 
 
 class Counting(SceneRecords):
-    """Scenes that count how often a whole record, with its picture, is read."""
+    """Scenes that count reads of whole records, with their pictures."""
 
     reads = 0
 
@@ -65,176 +54,130 @@ SOURCE = Counting("test", size=16, count=RECORDS)
 CONTEXT = EvaluatorContext("test", SOURCE, SPECS, TOPOLOGIES["euclidean"], None)  # type: ignore
 
 
-class Preset(PresetEncoder):
-    """An encoder whose embeddings are noise around those of their records; reads no batch."""
-
-    def __init__(self, devices: int = 1, noise: float = 0.7) -> None:
-        mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
-        super().__init__(None, mesh, 8)  # type: ignore
-        self.noise, self.asked = noise, 0
-        self.made: dict[str, np.ndarray] = {}
-
-    def gradcam_obstacle(self, text: str, image: str) -> str:
-        return "there is no model"
-
-    def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
-        self.asked += 1
-        each = TEXTS if field == "text" else 1
-        records = np.repeat(np.arange(RECORDS), each)
-        rng = np.random.default_rng(each)
-        embeddings = np.eye(RECORDS)[records] + self.noise * rng.normal(
-            size=(len(records), RECORDS)
-        )
-        self.made[field] = embeddings.astype(np.float32)[:, None]  # [n, 1, N]
-        return self.made[field], records
-
-
-def side(field: str, embeddings: np.ndarray, owners: np.ndarray) -> FieldItems:
-    """A side of which nothing is read."""
-    items = np.stack([owners, np.zeros_like(owners)], axis=1)
-    return FieldItems(field, SPECS[field], SOURCE, embeddings.astype(np.float32), owners, items)
-
-
-# ---- Which queries
-
-
+@settings(deadline=None)
 @given(
     values=st.lists(VALUES, max_size=20),
     owners=st.lists(st.integers(0, 4), min_size=20, max_size=20),
-    number=st.integers(0, 5),
+    count=st.integers(0, 5),
 )
-def test_the_worst_are_the_largest_numbers_one_per_owner(
-    values: list[float], owners: list[int], number: int
+def test_worst_has_the_largest_values_one_per_owner(
+    values: list[float], owners: list[int], count: int
 ) -> None:
-    left = [(-v, i) for i, v in enumerate(values) if np.isfinite(v)]
     expected: list[int] = []
-    for _, place in sorted(left):
-        if owners[place] not in {owners[i] for i in expected} and len(expected) < number:
-            expected.append(place)
-    found = worst(np.array(values), np.array(owners[: len(values)]), number)
-    assert found.tolist() == expected
-
-
-# ---- Which answers
+    for _, index in sorted((-v, i) for i, v in enumerate(values) if np.isfinite(v)):
+        if owners[index] not in {owners[i] for i in expected} and len(expected) < count:
+            expected.append(index)
+    assert worst(np.array(values), np.array(owners[: len(values)]), count).tolist() == expected
 
 
 @settings(deadline=None)
 @given(
     scores=st.lists(VALUES, min_size=1, max_size=12),
-    right=st.lists(st.booleans(), min_size=12, max_size=12),
-    number=st.integers(1, 6),
+    positives=st.lists(st.booleans(), min_size=12, max_size=12),
+    count=st.integers(1, 6),
 )
-def test_answers_stand_in_the_order_that_ranks_count_in(
-    scores: list[float], right: list[bool], number: int
+def test_best_first_has_the_order_of_ranks(
+    scores: list[float], positives: list[bool], count: int
 ) -> None:
-    def key(place: int) -> tuple[float, bool, int]:
-        score = scores[place]
-        shown = (-np.inf if right[place] else np.inf) if np.isnan(score) else score
-        return -shown, right[place], place
+    def key(index: int) -> tuple[float, bool, int]:
+        score, is_positive = scores[index], positives[index]
+        score = (-np.inf if is_positive else np.inf) if np.isnan(score) else score
+        return -score, is_positive, index
 
-    expected = sorted(range(len(scores)), key=key)[:number]
-    marks = np.array(right[: len(scores)])
-    assert best_first(np.array(scores), marks, number).tolist() == expected
+    expected = sorted(range(len(scores)), key=key)[:count]
+    mask = np.array(positives[: len(scores)])
+    assert best_first(np.array(scores), mask, count).tolist() == expected
 
 
 @pytest.mark.parametrize("devices", [1, 8])
-def test_choices_are_those_of_plain_loops(devices: int) -> None:
+def test_select_direction_equals_plain_loops(devices: int) -> None:
+    def side(field: str, embeddings: np.ndarray, owners: np.ndarray) -> FieldItems:
+        items = np.stack([owners, np.zeros_like(owners)], axis=1)
+        return FieldItems(field, SPECS[field], SOURCE, np.float32(embeddings), owners, items)
+
     rng = np.random.default_rng(1)
     q, d = 40, 23
     a, b = rng.normal(size=(q, 1, N)), rng.normal(size=(d, 1, N))
     ids, owners = np.arange(q) % 8, np.arange(d) % 8
     first, second = side("text", a, ids), side("image", b, owners)
-    how: dict[str, Any] = {
-        "score": TOPOLOGIES["euclidean"].score, "encoder": Preset(devices), "chunk": 16
-    }  # fmt: skip
-    found = ranks(first.embeddings, second.embeddings, Positives(ids, owners), **how).best
-    chosen = retrieval.select_direction(first, second, found, names=(), **how)
+    options: dict[str, Any] = {"encoder": PresetEncoder(devices), "chunk": 16}
+    options["score"] = TOPOLOGIES["euclidean"].score
+    best = ranks(first.embeddings, second.embeddings, Positives(ids, owners), **options).best
+    selected = retrieval.select_direction(first, second, best, names=(), **options)
 
     scores = -np.linalg.norm(a[:, None, 0] - b[None, :, 0], axis=-1)  # [Q, D]
     failed = [
         i for i in range(q) if scores[i, owners != ids[i]].max() > scores[i, owners == ids[i]].max()
     ]
     deepest: list[int] = []
-    for i in sorted(failed, key=lambda i: (-found[i], i)):
+    for i in sorted(failed, key=lambda i: (-best[i], i)):
         if len(deepest) < selection.DEEPEST and ids[i] not in {ids[j] for j in deepest}:
             deepest.append(i)
-    groups = {name: queries.tolist() for name, _, queries in chosen.groups}
+    groups = {name: queries.tolist() for name, _, queries in selected.groups}
     assert groups == {"spread": [0, 9, 19, 29, 39], "deepest": deepest}
-    for query, row in chosen.scores.items():
+    for query, row in selected.scores.items():
         np.testing.assert_allclose(row, scores[query], rtol=1e-4)
-    assert sorted(chosen.scores) == sorted({q for group in groups.values() for q in group})
-
-
-# ---- What an evaluator shows
-
-
-def run(encoder: Encoder, **changes: Any) -> tuple[dict[str, float], dict[str, Any]]:
-    """The numbers and examples of a retrieval evaluator."""
-    task = bound(configs.Retrieval(**changes), SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder)
-    return task.examples({})
+    assert sorted(selected.scores) == sorted({q for group in groups.values() for q in group})
 
 
 @pytest.mark.parametrize("devices", [1, 8])
-def test_examples_of_retrieval_agree_with_its_numbers(devices: int) -> None:
-    encoder = Preset(devices)
-    numbers, shown = run(encoder)
-    assert encoder.asked == 2  # each field once
-    plain = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset(devices)).run(
-        {}
-    )
-    assert numbers == plain
-    images, texts = (encoder.made[name][:, 0] for name in ("image", "text"))
+def test_examples_of_retrieval_agree_with_its_metrics(devices: int) -> None:
+    encoder = noisy(0.7, devices)
+    metrics, shown = evaluator(encoder, SOURCE).examples({})
+    assert encoder.encoded == {"image": [RECORDS], "text": [RECORDS * TEXTS]}
+    assert metrics == evaluator(noisy(0.7, devices), SOURCE).run({})
+    images, texts = (encoder.tables[name][:, 0] for name in ("image", "text"))
     table = -np.linalg.norm(images[:, None] - texts[None], axis=-1)  # [9, 45]
-    owners = np.repeat(np.arange(RECORDS), TEXTS)
+    records = np.arange(RECORDS)
     for direction in shown["directions"]:
-        forward = direction["name"] == "image_to_text"
-        scores, ids = (table, np.arange(RECORDS)) if forward else (table.T, owners)
-        theirs = owners if forward else np.arange(RECORDS)
-        size = (RECORDS, RECORDS * TEXTS)
-        assert (direction["queries"], direction["answers"]) == (size if forward else size[::-1])
-        for group in direction["groups"]:
-            assert group["examples"]
-            for example in group["examples"]:
-                row, right = scores[example["place"]], theirs == ids[example["place"]]
-                ranked = np.argsort(-row, kind="stable")
-                assert example["rank"] == 1 + int((row[~right] >= row[right].max()).sum())
-                assert example["right_answers"] == int(right.sum())
-                for answer, place in zip(example["answers"], ranked, strict=False):
-                    assert answer["score"] == pytest.approx(row[place], abs=1e-4)
-                    assert answer["right"] == right[place]
-                    assert answer["record"] == theirs[place]
-                    assert ("text" in answer) == forward
-                    if forward:
-                        assert (
-                            answer["text"] == SOURCE[int(theirs[place])]["captions"][place % TEXTS]
-                        )
-                    else:
-                        assert answer["picture"].startswith("data:image/")
-                assert ("right" in example) == (not right[ranked[:5]].any())
-                if "right" in example:
-                    assert example["right"]["score"] == pytest.approx(row[right].max(), abs=1e-4)
-    assert {d["name"] for d in shown["directions"]} == {"image_to_text", "text_to_image"}
+        to_text = direction["name"] == "image_to_text"
+        scores, ids, owners = (table, records, OWNERS) if to_text else (table.T, OWNERS, records)
+        assert (direction["queries"], direction["answers"]) == scores.shape
+        assert all(group["examples"] for group in direction["groups"])
+        for example in (x for group in direction["groups"] for x in group["examples"]):
+            row, is_positive = scores[example["place"]], owners == ids[example["place"]]
+            order = np.argsort(-row, kind="stable")
+            assert example["rank"] == 1 + (row[~is_positive] >= row[is_positive].max()).sum()
+            assert example["right_answers"] == is_positive.sum()
+            for answer, index in zip(example["answers"], order, strict=False):
+                assert answer["score"] == pytest.approx(row[index], abs=1e-4)
+                assert answer["right"] == is_positive[index]
+                assert answer["record"] == owners[index]
+                assert ("text" in answer) == to_text
+                if to_text:
+                    captions = SOURCE[int(owners[index])]["captions"]
+                    assert answer["text"] == captions[index % TEXTS]
+                else:
+                    assert answer["picture"].startswith("data:image/")
+            assert ("right" in example) == (not is_positive[order[:5]].any())
+            if "right" in example:
+                assert example["right"]["score"] == pytest.approx(row[is_positive].max(), abs=1e-4)
+    assert [d["name"] for d in shown["directions"]] == ["image_to_text", "text_to_image"]
     json.dumps(shown, allow_nan=False)
 
 
-def test_queries_are_shown_by_their_names() -> None:
-    task = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
-    _, shown = task.examples({}, ("7", "4#2", "2", "no"))
+def test_show_selects_queries_by_name(tmp_path: Path, said: list[str]) -> None:
+    task = evaluator(noisy(0.7), SOURCE)
+    folder = ExampleFolder(tmp_path, 1, Extras(), ("7", "4#2", "2", "no"))
+    task.run({}, show=partial(folder, "retrieval/x", task.context))
+    shown = json.loads((tmp_path / "examples" / "retrieval-x.json").read_text())
     groups = {d["name"]: d["groups"] for d in shown["directions"]}
     places = {name: [x["place"] for x in found[0]["examples"]] for name, found in groups.items()}
     assert places == {"image_to_text": [7, 2], "text_to_image": [4 * TEXTS + 2]}
     assert [group["name"] for group in groups["image_to_text"]][:2] == ["chosen", "spread"]
+    folder.warn_of_unknown()
+    assert "1 of 4 names, such as 'no'" in said[-1]
 
 
-def test_a_perfect_model_has_no_hard_queries() -> None:
-    _, shown = run(Preset(noise=0.0))
+def test_perfect_model_has_no_hard_queries() -> None:
+    _, shown = evaluator(noisy(0.0), SOURCE).examples({})
     for direction in shown["directions"]:
         assert direction["failed"] == 0
         assert [len(group["examples"]) for group in direction["groups"]] == [5, 0]
 
 
-def test_scores_without_a_number_are_shown_as_such() -> None:
-    _, shown = run(Preset(noise=np.nan))
+def test_nan_scores_are_shown_as_none() -> None:
+    _, shown = evaluator(noisy(np.nan), SOURCE).examples({})
     for direction in shown["directions"]:
         answers = [a for g in direction["groups"] for e in g["examples"] for a in e["answers"]]
         assert {answer["score"] for answer in answers} == {None}
@@ -242,75 +185,49 @@ def test_scores_without_a_number_are_shown_as_such() -> None:
     json.dumps(shown, allow_nan=False)
 
 
-def test_without_a_taker_no_picture_is_read(
+def test_only_the_first_process_reads_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Counting.reads = 0
-    task = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
-    task.run({})
-    monkeypatch.setattr(jax, "process_index", lambda: 1)
-    folder = ExampleFolder(tmp_path, 1, Extras())
-    task.run({}, show=partial(folder, "retrieval/x", task.context))
-    assert Counting.reads == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-# ---- Files
-
-
-def test_the_first_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = {"text": "\u202e\ud800é"}
+    task = evaluator(noisy(0.7), SOURCE)
     folder = ExampleFolder(tmp_path, 7, Extras())
     monkeypatch.setattr(jax, "process_index", lambda: 1)
-    folder("retrieval/a b", CONTEXT, content)
+    reads = []
+    for show in (None, partial(folder, "retrieval/x", task.context)):
+        Counting.reads = 0
+        task.run({}, show=show)
+        reads.append(Counting.reads)
+    assert reads[0] == reads[1]
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(jax, "process_index", lambda: 0)
+    content = {"text": "\u202e\ud800é"}
     folder("retrieval/a b", CONTEXT, content)
-    found = json.loads((tmp_path / "examples" / "retrieval-a-b.json").read_text())
-    assert found == {"evaluator": "retrieval/a b", "step": 7, "type": "retrieval", **content}
+    written = json.loads((tmp_path / "examples" / "retrieval-a-b.json").read_text())
+    assert written == {"evaluator": "retrieval/a b", "step": 7, "type": "retrieval", **content}
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_ends_nothing(
-    tmp_path: Path, said: list[str]
-) -> None:
+def test_unwritable_folder_is_a_warning(tmp_path: Path, said: list[str]) -> None:
     (tmp_path / "examples").write_text("a file")
     ExampleFolder(tmp_path, 1, Extras())("retrieval/x", CONTEXT, {})
     assert len(said) == 1
     assert "examples/retrieval-x.json is not written" in said[0]
 
 
-def test_unknown_names_of_queries_are_counted(tmp_path: Path, said: list[str]) -> None:
-    task = bound(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
-    folder = ExampleFolder(tmp_path, 1, Extras(), ("7", "no"))
-    task.run({}, show=partial(folder, "retrieval/x", task.context))
-    folder.warn_of_unknown()
-    assert "1 of 2 names" in said[-1]
-    assert "'no'" in said[-1]
+def test_show_item_of_unreadable_records() -> None:
+    class Broken(SceneRecords):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            raise Damaged(f"record {index}", "the image is cut")
 
+        def texts(self, index: int, column: str) -> tuple[str, ...]:
+            raise Damaged(f"record {index}", "the text is missing")
 
-# ---- What is seen of a record
-
-
-class Broken(SceneRecords):
-    """Its pictures and texts cannot be read."""
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        raise Damaged(f"record {index}", "the image is cut")
-
-    def texts(self, index: int, column: str) -> tuple[str, ...]:
-        raise Damaged(f"record {index}", "the text is missing")
-
-
-def test_what_cannot_be_read_is_a_grey_tile_and_a_word() -> None:
     broken = Broken("test", size=16, count=3)
-    seen = show_item(broken, SPECS["image"], 1, 0)
-    assert seen.keys() == {"record", "picture"}
-    assert seen["picture"] == data_uri(unreadable())
+    item = show_item(broken, SPECS["image"], 1, 0)
+    assert item == {"record": 1, "picture": data_uri(unreadable())}
     assert show_item(broken, SPECS["text"], 1, 0) == {"record": 1, "text": "cannot be read"}
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 4000), (4000, 2), (500, 375), (16, 16)])
-def test_thumbnails_are_small_and_whole(shape: tuple[int, int]) -> None:
+def test_thumbnails_are_small_and_uncropped(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
     small = shrink(rng.integers(0, 256, (*shape, 3)).astype(np.uint8))
     assert max(small.size) == min(SIDE, max(shape))
@@ -320,18 +237,15 @@ def test_thumbnails_are_small_and_whole(shape: tuple[int, int]) -> None:
     assert len(data_uri(small)) < 12_000
 
 
-def test_long_texts_are_cut_and_their_length_is_kept() -> None:
+def test_long_texts_are_cut() -> None:
     class Long(SceneRecords):
         def texts(self, index: int, column: str) -> tuple[str, ...]:
             return ("x" * 10_000, "y" * MOST_CHARACTERS)
 
     long = Long("test", size=16, count=1)
-    seen = show_item(long, SPECS["text"], 0, 0)
-    assert seen == {"record": 0, "text": "x" * MOST_CHARACTERS, "characters": 10_000}
+    item = show_item(long, SPECS["text"], 0, 0)
+    assert item == {"record": 0, "text": "x" * MOST_CHARACTERS, "characters": 10_000}
     assert "characters" not in show_item(long, SPECS["text"], 0, 1)
-
-
-# ---- Zero-shot
 
 
 @settings(deadline=None)
@@ -339,35 +253,32 @@ def test_long_texts_are_cut_and_their_length_is_kept() -> None:
     scores=st.lists(st.lists(VALUES, min_size=7, max_size=7), min_size=1, max_size=12),
     labels=st.lists(st.integers(0, 6), min_size=12, max_size=12),
 )
-def test_confusions_are_those_of_a_plain_loop(scores: list[list[float]], labels: list[int]) -> None:
-    table, right = np.array(scores), np.array(labels[: len(scores)])
-    own = np.take_along_axis(table, right[:, None], axis=1)
-    place = np.sum(~(table < own), axis=1)
-    names, records = tuple("abcdefg"), np.arange(len(right)) % RECORDS
-    others, of_others = best_others(table, right, BEST)
-    result = ZeroShotResult("image", names, records, right, place, own[:, 0], others, of_others)
-    taken = predictions(result)
+def test_zeroshot_content_equals_plain_loop(scores: list[list[float]], labels: list[int]) -> None:
+    table, label = np.array(scores), np.array(labels[: len(scores)])
+    label_scores = np.take_along_axis(table, label[:, None], axis=1)
+    rank = np.sum(~(table < label_scores), axis=1)
+    names, records = tuple("abcdefg"), np.arange(len(label)) % RECORDS
+    best = best_others(table, label, BEST)
+    result = ZeroShotResult("image", names, records, label, rank, label_scores[:, 0], *best)
     pairs: dict[tuple[int, int], int] = {}
-    for row, label, rank, answer in zip(scores, right, place, taken, strict=True):
-        others = {i: np.inf if np.isnan(s) else s for i, s in enumerate(row) if i != label}
-        if rank <= 1:
-            assert answer == label
-            continue
-        assert answer != label
-        assert others[int(answer)] == max(others.values())
-        pairs[int(label), int(answer)] = pairs.get((int(label), int(answer)), 0) + 1
-    found = zeroshot_content(result, CONTEXT)
-    assert {(a, b): n for a, b, n in found["confusions"]} == pairs
-    assert [n for *_, n in found["confusions"]] == sorted(pairs.values(), reverse=True)
-    assert found["failed"] == sum(pairs.values()) == len(right) - sum(found["right_of_class"])
-    assert found["images_of_class"] == [int((right == i).sum()) for i in range(7)]
-    shown = [example["place"] for group in found["groups"] for example in group["examples"]]
-    assert len(set(shown)) == len(shown)
-    assert all(place[i] > 1 for i in shown)
-    for example in (x for group in found["groups"] for x in group["examples"]):
-        index = example["place"]
-        top = best_first(table[index], np.arange(7) == right[index], BEST)
-        assert [x["text"] for x in example["answers"]] == [names[i] for i in top]
-        scores = [x["score"] for x in example["answers"]]
-        assert scores == [rounded(float(table[index, i])) for i in top]
-    json.dumps(found, allow_nan=False)
+    rows = zip(scores, label, rank, predictions(result), strict=True)
+    for row, true, place, predicted in rows:
+        others = {i: np.inf if np.isnan(s) else s for i, s in enumerate(row) if i != true}
+        assert (predicted == true) == (place <= 1)
+        if place > 1:
+            assert others[int(predicted)] == max(others.values())
+            pairs[int(true), int(predicted)] = pairs.get((int(true), int(predicted)), 0) + 1
+    content = zeroshot_content(result, CONTEXT)
+    assert {(a, b): n for a, b, n in content["confusions"]} == pairs
+    assert [n for *_, n in content["confusions"]] == sorted(pairs.values(), reverse=True)
+    assert content["failed"] == sum(pairs.values()) == len(label) - sum(content["right_of_class"])
+    assert content["images_of_class"] == [int((label == i).sum()) for i in range(7)]
+    examples = [example for group in content["groups"] for example in group["examples"]]
+    indices = [example["place"] for example in examples]
+    assert len(set(indices)) == len(indices)
+    assert all(rank[i] > 1 for i in indices)
+    for example, index in zip(examples, indices, strict=True):
+        top = best_first(table[index], np.arange(7) == label[index], BEST)
+        answers = [(x["text"], x["score"]) for x in example["answers"]]
+        assert answers == [(names[i], rounded(float(table[index, i]))) for i in top]
+    json.dumps(content, allow_nan=False)

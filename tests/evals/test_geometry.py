@@ -1,6 +1,5 @@
 """Geometry of embeddings against loops."""
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -8,25 +7,21 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import parallel
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.config.checks.evals import metrics_of
-from big_retrieval.data.synthetic.scenes import SceneRecords
-from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.evals.evaluators import EvaluatorContext
 from big_retrieval.evals.geometry import measure
 from big_retrieval.similarity import TOPOLOGIES
-from tests.evals.preset import PresetEncoder
+from tests.evals.bound import PresetEncoder, bound
+from tests.evals.test_retrieval import SOURCE, SPECS
 from tests.helpers import lexical_texts, tiny
-from tests.readers import image_reader, text_reader
 
 COUNT, M, N = 9, 3, 4
 
 
 def drawn(topology: str) -> dict[str, np.ndarray]:
-    """Embeddings of pairs that are near each other."""
+    """Embeddings of similar pairs."""
     rng = np.random.default_rng(2)
     image = rng.normal(size=(COUNT, M, N))
     text = image + 0.3 * rng.normal(size=image.shape)
@@ -36,7 +31,7 @@ def drawn(topology: str) -> dict[str, np.ndarray]:
 
 
 def plain_distance(topology: str, a: np.ndarray, b: np.ndarray) -> float:
-    """Of two embeddings [M, N], as the paper's Table 1 has it."""
+    """Distance of two embeddings [M, N], as in Table 1 of the paper."""
     if topology == "euclidean":
         return float(np.linalg.norm(a - b))
     cosines = [float(u @ v) for u, v in zip(a, b, strict=True)]
@@ -46,7 +41,6 @@ def plain_distance(topology: str, a: np.ndarray, b: np.ndarray) -> float:
 
 
 def plain(topology: str, text: np.ndarray, image: np.ndarray) -> dict[str, float]:
-    """All numbers, by loops."""
     text, image = text.astype(np.float64), image.astype(np.float64)
     d = np.array([[plain_distance(topology, i, t) for t in text] for i in image])
     pairs = [(i, j) for i in range(COUNT) for j in range(COUNT) if i != j]
@@ -92,7 +86,7 @@ def _flat(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
-def test_numbers_are_those_of_loops(topology: str) -> None:
+def test_measure_equals_loops(topology: str) -> None:
     sides = drawn(topology)
     found = measure(sides, TOPOLOGIES[topology])
     expected = plain(topology, **sides)
@@ -101,7 +95,7 @@ def test_numbers_are_those_of_loops(topology: str) -> None:
     assert (found["beyond_bound"] == 0) == metric
 
 
-def test_numbers_of_each_sphere() -> None:
+def test_measure_per_sphere() -> None:
     sides = drawn("oblique")
     found = measure(sides, TOPOLOGIES["oblique"], per_sphere=True)
     for name in ("alignment", "uniformity_text", "uniformity_image"):
@@ -110,31 +104,13 @@ def test_numbers_of_each_sphere() -> None:
         assert len(set(each)) == M
 
 
-class Given(PresetEncoder):
-    """An encoder whose embeddings are given by record."""
-
-    def __init__(self, **sides: np.ndarray) -> None:
-        super().__init__(None, parallel.make_mesh(tiny(batch_size=8), jax.devices()[:1]), 8)  # type: ignore
-        self._sides = sides
-
-    def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
-        records = np.concatenate([batch["record"][batch["valid"]] for batch in batches])
-        return self._sides[field][records], records
-
-
-def test_the_evaluator_takes_the_first_text_of_the_first_records() -> None:
+def test_evaluator_measures_the_first_text_of_the_first_records() -> None:
     sides, part = drawn("oblique"), configs.Geometry(count=6)
-    tokenizer = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
-    readers = {
-        "image": image_reader("image", size=16),
-        "text": text_reader("captions", length=8, tokenizer=tokenizer),
-    }
-    source = SceneRecords("test", size=16, count=COUNT)
     topology = TOPOLOGIES["oblique"]
-    context = EvaluatorContext("g", source, readers, topology, Given(**sides))
-    part.check_data(context)
+    task = bound(part, SOURCE, SPECS, topology, PresetEncoder(**sides))
+    task.check()
     shown: list[Any] = []
-    found = part.run(replace(context, show=shown.append), {})
+    found = task.run({}, show=shown.append)
     assert found == measure({name: x[:6] for name, x in sides.items()}, topology)
     names = metrics_of(tiny(evals={"g": recipe.entry(part)}), "g")
     assert {f"geometry/g/{name}" for name in found} == set(names)
@@ -147,11 +123,14 @@ def test_the_evaluator_takes_the_first_text_of_the_first_records() -> None:
         assert mean == pytest.approx(found[f"{name}_distance"], abs=width / 2)
 
 
-def test_keys_are_checked() -> None:
-    for part, changes, message in (
-        (configs.Geometry(query="image"), {}, "are both 'image'; give it two fields"),
-        (configs.Geometry(count=1), {}, r"count is 1; it must be at least 2"),
+@pytest.mark.parametrize(
+    ("part", "changes", "message"),
+    [
+        (configs.Geometry(query="image"), {}, "evals.g.query and .* both 'image'"),
+        (configs.Geometry(count=1), {}, "evals.g.count is 1"),
         (configs.Geometry(query="query", document="document"), lexical_texts(), "is lexical"),
-    ):
-        with pytest.raises(UserError, match=message):
-            check(tiny(evals={"g": recipe.entry(part)}, **changes))
+    ],
+)
+def test_check_rejects_keys(part: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check(tiny(evals={"g": recipe.entry(part)}, **changes))

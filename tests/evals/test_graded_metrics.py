@@ -1,4 +1,4 @@
-"""Graded ranking metrics: sums written out, trec_eval itself, ties, and what is refused."""
+"""Graded ranking metrics against plain sums and trec_eval; ties, and rejected inputs."""
 
 import json
 import math
@@ -40,9 +40,9 @@ def by_hand(ranked: list[float], judged: list[float]) -> dict[str, float]:
 
     def ap(k: int) -> float:
         hits = [precision(r) for r, g in enumerate(ranked[:k], 1) if g > 0]
-        return sum(hits) / rights if rights else 0.0
+        return sum(hits) / relevant if relevant else 0.0
 
-    best, rights = sorted(judged, reverse=True), sum(g > 0 for g in judged)
+    best, relevant = sorted(judged, reverse=True), sum(g > 0 for g in judged)
     top = max(judged)
     rbp = sum(0.1 * g / top * 0.9**r for r, g in enumerate(ranked)) if top else 0.0
     return {
@@ -55,12 +55,12 @@ def by_hand(ranked: list[float], judged: list[float]) -> dict[str, float]:
         "MRR@1": rr(ranked[:1]),
         "MAP": ap(len(ranked)),
         "MAP@4": ap(4),
-        "R@3": 3 * precision(3) / rights if rights else 0.0,
+        "R@3": 3 * precision(3) / relevant if relevant else 0.0,
         "P@3": precision(3),
     }
 
 
-def test_metrics_are_the_sums_of_their_definitions() -> None:
+def test_graded_metrics_equal_plain_sums() -> None:
     rng = np.random.default_rng(0)
     judged = rng.integers(0, 6, (40, 9)) * (rng.random((40, 9)) < 0.5)
     judged[4] = 0
@@ -71,11 +71,11 @@ def test_metrics_are_the_sums_of_their_definitions() -> None:
     assert set(found) == set(ALL)
     for name, values in found.items():
         assert values.dtype == np.float64
-        np.testing.assert_allclose(values, [each[name] for each in expected], atol=1e-12)
+        np.testing.assert_allclose(values, [row[name] for row in expected], atol=1e-12)
     assert all(values[4] == 0 for values in found.values())
 
 
-def test_linear_err_and_grades_that_overflow() -> None:
+def test_err_with_linear_gain_and_large_relevance() -> None:
     ranked = np.array([[0.0, 80.0, 100.0]])
     stops = [0.0, 80 / 101, 100 / 101]
     expected = stops[1] / 2 + (1 - stops[1]) * stops[2] / 3
@@ -86,7 +86,7 @@ def test_linear_err_and_grades_that_overflow() -> None:
 
 
 def trec(ranked: np.ndarray, scores: np.ndarray, judged: np.ndarray, relevance: np.ndarray) -> list:
-    """What trec_eval says of the same run; document ids are texts of different lengths."""
+    """Metrics of trec_eval; document ids are texts of different lengths."""
     qrel, run = {}, {}
     for query in range(len(judged)):
         pairs = zip(judged[query], relevance[query], strict=True)
@@ -99,7 +99,7 @@ def trec(ranked: np.ndarray, scores: np.ndarray, judged: np.ndarray, relevance: 
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_trec_eval_says_the_same(ties) -> None:
+def test_graded_metrics_equal_trec_eval(ties) -> None:
     rng = np.random.default_rng(int(ties))
     ranked = np.stack([rng.permutation(200)[:40] for _ in range(60)])
     judged = np.stack([rng.permutation(200)[:30] for _ in range(60)])
@@ -112,18 +112,18 @@ def test_trec_eval_says_the_same(ties) -> None:
         "MAP": "map", "MAP@5": "map_cut_5", "R@3": "recall_3", "R@10": "recall_10", "P@3": "P_3",
         "P@10": "P_10",
     }  # fmt: skip
-    theirs = trec(ranked, scores, judged, relevance)
+    rows = trec(ranked, scores, judged, relevance)
     found = relevance_of(ranked, judged, relevance)
     keys = np.array([[f"d{doc}" for doc in row] for row in ranked])
     found = np.take_along_axis(found, order(scores, found, keys), 1)
-    ours = graded_metrics(found, np.where(judged >= 0, relevance, 0), list(names))
+    values = graded_metrics(found, np.where(judged >= 0, relevance, 0), list(names))
     for name, measure in names.items():
-        expected = [each[measure] for each in theirs]
+        expected = [row[measure] for row in rows]
         assert np.ptp(expected) > 0, name
-        np.testing.assert_allclose(ours[name], expected, rtol=1e-9, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(values[name], expected, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-def test_ties_count_against_the_model_unless_asked_otherwise() -> None:
+def test_order_of_ties() -> None:
     scores = np.array([[1.0, 2.0, 2.0, 2.0, 1.0, -np.inf]])
     relevance = np.array([[9.0, 3.0, 0.0, 5.0, 0.0, 0.0]])
     assert order(scores, relevance).tolist() == [[2, 1, 3, 4, 0, 5]]
@@ -138,8 +138,8 @@ def test_ties_count_against_the_model_unless_asked_otherwise() -> None:
     assert order(nan, np.array([[2.0, 1.0, 0.0]])).tolist() == [[2, 1, 0]]
 
 
-def test_sentence_transformers_differs_in_the_order_of_ties_alone() -> None:
-    """Its evaluators, also of sparse models, rank tied documents by ascending id."""
+def test_sentence_transformers_differs_only_in_the_order_of_ties() -> None:
+    """Its evaluators rank tied documents by ascending id."""
     found = json.loads(Path(__file__).with_name("ties.json").read_text())
     scores, expected = np.array(found["scores"]), found["metrics"]
     relevance = np.zeros(scores.shape)
@@ -153,14 +153,14 @@ def test_sentence_transformers_differs_in_the_order_of_ties_alone() -> None:
         assert (means == pytest.approx(expected, abs=1e-9)) == same
 
 
-def test_grades_are_found_by_the_documents_numbers() -> None:
+def test_relevance_of_documents() -> None:
     judged, relevance = np.array([[4, 0, -1], [-1, -1, -1]]), np.array([[3, 1, 7], [0, 0, 0]])
     documents = np.array([[0, 4, -1, 2], [4, 0, 1, -1]])
     assert relevance_of(documents, judged, relevance).tolist() == [[1, 3, 0, 0], [0, 0, 0, 0]]
     assert relevance_of(documents, judged[1:].repeat(2, 0), relevance).tolist() == [[0] * 4] * 2
 
 
-def test_means_count_queries_without_a_ranking() -> None:
+def test_mean_metrics_counts_queries_without_a_ranking() -> None:
     values = {"nDCG": np.array([1.0, 0.5, np.nan]), "MRR": np.array([1.0, 1.0, 0.0])}
     ran = np.array([True, True, False])
     assert mean_metrics(values, ran) == {"nDCG": 0.5, "MRR": 2 / 3}
@@ -170,7 +170,7 @@ def test_means_count_queries_without_a_ranking() -> None:
     assert math.isnan(mean_metrics(values, ran & False, "run")["MRR"])
 
 
-def test_names() -> None:
+def test_parse_metric() -> None:
     assert parse_metric("nDCG@10") == Metric("nDCG", 10)
     assert parse_metric("MAP") == Metric("MAP")
     assert parse_metric("RBP@0.75") == Metric("RBP", None, 0.75)
@@ -187,13 +187,13 @@ def test_names() -> None:
         ("MRR@0", "needs a number of documents: MRR@10"),
         ("P@-1", "needs a number"),
         ("R@1.5", "needs a number"),
-        ("R", "needs the number of documents that count: R@10"),
+        ("R", "needs a number of documents: R@10"),
         ("RBP", "needs a persistence"),
         ("RBP@1", "needs a persistence"),
         ("RBP@nan", "needs a persistence"),
     ],
 )
-def test_unknown_names(name, message) -> None:
+def test_parse_metric_rejects(name, message) -> None:
     with pytest.raises(UserError, match=message):
         parse_metric(name)
 
@@ -201,23 +201,23 @@ def test_unknown_names(name, message) -> None:
 @pytest.mark.parametrize(
     ("relevance", "judged", "message"),
     [
-        (np.zeros((2, 3)), np.zeros((3, 3)), "must be 2-D, a row for each query"),
+        (np.zeros((2, 3)), np.zeros((3, 3)), "must be 2-D"),
         (np.zeros(3), np.zeros(3), "must be 2-D"),
         (np.zeros((1, 3)), -np.ones((1, 3)), "judged must be finite and not negative"),
         (np.full((1, 3), np.nan), np.ones((1, 3)), "relevance must be finite"),
-        (np.full((1, 3), 2.0), np.ones((1, 3)), "query 0 has a ranked document of higher"),
+        (np.full((1, 3), 2.0), np.ones((1, 3)), "query 0: a ranked document has a higher"),
     ],
 )
-def test_what_cannot_be_measured(relevance, judged, message) -> None:
+def test_graded_metrics_rejects(relevance, judged, message) -> None:
     with pytest.raises(UserError, match=message):
         graded_metrics(relevance, judged, ["nDCG"])
 
 
-def test_shapes_of_an_order() -> None:
-    with pytest.raises(UserError, match="must be one 2-D shape"):
+def test_order_rejects_different_shapes() -> None:
+    with pytest.raises(UserError, match="the same 2-D shape"):
         order(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 2)))
 
 
-def test_nothing_ranked_is_nothing_found() -> None:
+def test_empty_ranking_has_zero_metrics() -> None:
     found = graded_metrics(np.zeros((1, 0)), np.ones((1, 2)), ALL)
     assert {name: values.tolist() for name, values in found.items()} == {n: [0.0] for n in ALL}

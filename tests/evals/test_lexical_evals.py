@@ -1,4 +1,4 @@
-"""Evaluation of lexical fields, sparse, against dense products; ways to search by hand."""
+"""Evaluation of sparse lexical fields against dense products; search modes by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,7 @@ from big_retrieval.report.examples import has_matched
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.sparse.terms import Terms, terms_of
 from big_retrieval.train.build import build_model
-from tests.evals.bound import bound
-from tests.evals.preset import PresetEncoder
+from tests.evals.bound import PresetEncoder, bound
 from tests.evals.test_ranks import ENCODERS, plain
 from tests.helpers import drawn, lexical_texts, tiny
 from tests.readers import changed, image_reader, text_reader
@@ -51,27 +50,27 @@ def bags(texts: list[str], binary: bool = True) -> np.ndarray:
     """Bags of words [n, V] from the tokens' names."""
     out = np.zeros((len(texts), len(COLUMNS)), np.float32)
     ids, mask = TOKENIZER.encode(texts, TEXT.field.length)
-    for row, own, present in zip(out, ids, mask, strict=True):
-        for number in own[present].tolist():
-            if (name := TOKENIZER.id_to_token(number)) in COLUMNS.words:
+    for row, tokens, present in zip(out, ids, mask, strict=True):
+        for token in tokens[present].tolist():
+            if (name := TOKENIZER.id_to_token(token)) in COLUMNS.words:
                 row[COLUMNS.words.index(name)] += 1
     return np.minimum(out, 1) if binary else out
 
 
-def gated(dense: np.ndarray, top_k: int | None, own: np.ndarray | None) -> np.ndarray:
+def gated(dense: np.ndarray, top_k: int | None, bow: np.ndarray | None) -> np.ndarray:
     """E(x) by a sort of every row."""
     if top_k is None:
         return dense
     out = np.zeros_like(dense)
     for n, row in enumerate(dense):
         kept = np.argsort(-row, kind="stable")[:top_k].tolist()
-        kept += [] if own is None else np.flatnonzero(own[n]).tolist()
+        kept += [] if bow is None else np.flatnonzero(bow[n]).tolist()
         out[n, kept] = row[kept]
     return out
 
 
 def integers(seed: int, *shape: int) -> np.ndarray:
-    """Not negative, half of them 0, so that products are exact and often alike."""
+    """Integers from 0 to 3, half of them 0: products are exact and often equal."""
     rng = np.random.default_rng(seed)
     return np.where(rng.random(shape) < 0.5, rng.integers(1, 4, shape), 0).astype(np.float32)
 
@@ -88,7 +87,6 @@ def integers(seed: int, *shape: int) -> np.ndarray:
 def test_encoded_embeddings_are_the_gated_dense_ones(
     top_k: int | None, own: bool, devices: int
 ) -> None:
-    """Of more texts than a batch holds, the last batch padded."""
     config = tiny(batch_size=8, **lexical_texts(terms="words", top_k=top_k, keep_input_terms=own))
     mesh = parallel.make_mesh(config, jax.devices()[:devices])
     vocab = TOKENIZER.vocab_size
@@ -111,7 +109,6 @@ def test_encoded_embeddings_are_the_gated_dense_ones(
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([2, 5, 64]), st.sampled_from([1, 8]))
 def test_ranks_of_sparse_embeddings(seed: int, chunk: int, devices: int) -> None:
-    """Ties count against the model, also where nothing is shared."""
     queries, documents = integers(seed, 7, 5), integers(seed + 1, 12, 5)
     queries[2], documents[4] = 0, documents[5]
     rng = np.random.default_rng(seed)
@@ -129,7 +126,6 @@ def test_ranks_of_sparse_embeddings(seed: int, chunk: int, devices: int) -> None
 
 @pytest.mark.parametrize("each", [1, 3])
 def test_class_scores_of_sparse_embeddings(each: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mean over the prompts of a class; classes of the same prompts score exactly alike."""
     images, prompts = integers(0, 6, 8), integers(1, 4 * each, 8)
     prompts[-each:] = prompts[:each]
     how: Any = {"topology": INNER, "encoder": ENCODERS[1]}
@@ -146,7 +142,6 @@ def test_class_scores_of_sparse_embeddings(each: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("ensemble", ["scores", "embeddings"])
 def test_modes_of_zero_shot(ensemble: Any) -> None:
-    """Prompts as bags of words, or both sides with fewer terms; means of norm 1."""
     names, prompts = ("red", "blue", "green"), ("{} square", "a {} big circle")
     texts = [prompt.format(name) for name in names for prompt in prompts]
     own = bags(texts) / np.linalg.norm(bags(texts), axis=1, keepdims=True)
@@ -156,21 +151,22 @@ def test_modes_of_zero_shot(ensemble: Any) -> None:
     task = configs.ZeroShot(
         label="kind", classes=names, prompts=prompts, ensemble=ensemble, modes=("bag", "top_k=2")
     )
-    how: Any = (source, {"image": IMAGE, "text": TEXT}, INNER)
-    found = bound(task, *how, Preset(normed=True, text=text, image=image)).run({})
-    ways = {"": (text, image), "bag/": (own, image)}
-    ways["top_k=2/"] = gated(text, 2, bags(texts)), gated(image, 2, None)
-    for mode, (rows, images) in ways.items():
+    encoder = Preset(text=text, image=image)
+    encoder.normalises = lambda field: True
+    found = bound(task, source, {"image": IMAGE, "text": TEXT}, INNER, encoder).run({})
+    modes = {"": (text, image), "bag/": (own, image)}
+    modes["top_k=2/"] = gated(text, 2, bags(texts)), gated(image, 2, None)
+    for mode, (rows, images) in modes.items():
         means = rows.reshape(3, 2, -1).mean(1)
         norms = np.linalg.norm(means, axis=1) if ensemble == "embeddings" else np.ones(3)
         scores = images @ (means / norms[:, None]).T
-        right = scores[np.arange(9), labels][:, None]
-        assert found[f"{mode}accuracy"] == np.mean((scores >= right - 1e-6).sum(1) == 1)
+        label_scores = scores[np.arange(9), labels][:, None]
+        assert found[f"{mode}accuracy"] == np.mean((scores >= label_scores - 1e-6).sum(1) == 1)
     assert len(set(found.values())) > 1
 
 
 class Labelled(SceneRecords):
-    """The scenes, with a class each."""
+    """The scenes with their classes."""
 
     def __init__(self, labels: np.ndarray) -> None:
         super().__init__("test", size=16, count=len(labels))
@@ -181,24 +177,15 @@ class Labelled(SceneRecords):
 
 
 class Preset(PresetEncoder):
-    """An encoder with lexical embeddings that are known, one row a text or image in their order."""
-
-    def __init__(self, *, normed: bool = False, **table: np.ndarray) -> None:
-        mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:1])
-        super().__init__(None, mesh, 8)  # type: ignore
-        self.table, self.normed = table, normed
+    """An encoder with tables of lexical embeddings [n, V]."""
 
     def normalises(self, field: str) -> bool:
-        del field
-        return self.normed
+        return False
 
-    def embeddings(self, weights: Any, field: str, batches: Any) -> Any:
-        del weights
-        records = np.concatenate([batch["record"][batch["valid"]] for batch in batches])
-        return sparse(self.table[field]), records
+    def take_rows(self, field: str, records: np.ndarray, batches: list[Any]) -> Any:
+        return sparse(super().take_rows(field, records, batches))
 
     def terms(self, field: str) -> Terms:
-        assert field in self.table
         return COLUMNS
 
 
@@ -206,8 +193,8 @@ IMAGE = image_reader("image", size=16)
 MODES = ("bag", "top_k=2", "top_k=0/all", "top_k=all/1")
 
 
-def test_ways_to_search_of_retrieval(tmp_path: Path) -> None:
-    """Every way is the plain evaluation of embeddings that are changed by hand."""
+def test_modes_of_retrieval(tmp_path: Path) -> None:
+    """A mode equals the plain evaluation of embeddings that are changed by hand."""
     text, image = integers(0, 45, len(COLUMNS)), integers(1, 9, len(COLUMNS))
     own = bags(CAPTIONS)
     changed = {
@@ -217,22 +204,24 @@ def test_ways_to_search_of_retrieval(tmp_path: Path) -> None:
         "top_k=all/1": (text, gated(image, 1, None)),
     }
     task = configs.Retrieval(recall_at=(1, 3), modes=MODES)
-    how = SCENES, {"image": IMAGE, "text": TEXT}, INNER
-    asked = bound(task, *how, Preset(text=text, image=image))
-    found = asked.run({}, rankings=tmp_path / "x")
+    setup = SCENES, {"image": IMAGE, "text": TEXT}, INNER
+    evaluator = bound(task, *setup, Preset(text=text, image=image))
+    found = evaluator.run({}, rankings=tmp_path / "x")
     for way in ("image_to_text", "text_to_image"):
-        for metric, each in read_values(tmp_path / f"x-{way}" / "queries.csv")[1].items():
+        for metric, values in read_values(tmp_path / f"x-{way}" / "queries.csv")[1].items():
             mode, _, name = metric.rpartition("/")
-            assert np.mean(each) == pytest.approx(found["/".join(filter(None, (mode, way, name)))])
+            path = "/".join(filter(None, (mode, way, name)))
+            assert np.mean(values) == pytest.approx(found[path])
     plain_task = configs.Retrieval(recall_at=(1, 3))
-    whole = bound(plain_task, *how, Preset(text=text, image=image)).run({})
-    assert found == pytest.approx(found | whole)
+    as_encoded = bound(plain_task, *setup, Preset(text=text, image=image)).run({})
+    assert found == pytest.approx(found | as_encoded)
     for mode, (texts, images) in changed.items():
-        wanted = bound(plain_task, *how, Preset(text=texts, image=images)).run({})
-        del wanted["words@5"]
-        ours = {n.removeprefix(f"{mode}/"): x for n, x in found.items() if n.startswith(f"{mode}/")}
-        assert ours == pytest.approx(wanted)
-        assert ours != {name: whole[name] for name in ours}, mode
+        expected = bound(plain_task, *setup, Preset(text=texts, image=images)).run({})
+        del expected["words@5"]
+        prefix = f"{mode}/"
+        of_mode = {n.removeprefix(prefix): x for n, x in found.items() if n.startswith(prefix)}
+        assert of_mode == pytest.approx(expected)
+        assert of_mode != {name: as_encoded[name] for name in of_mode}, mode
     shares = []
     for n in range(9):
         words = {*np.flatnonzero(own[5 * n : 5 * n + 5].any(0)).tolist()}
@@ -242,14 +231,10 @@ def test_ways_to_search_of_retrieval(tmp_path: Path) -> None:
     assert 0 < found["words@5"] < 1
 
 
-def test_images_that_say_what_their_texts_say() -> None:
+def test_images_with_the_words_of_their_texts() -> None:
     image = np.stack([bags(CAPTIONS[5 * n : 5 * n + 5], False).sum(0) for n in range(9)])
-    text = bags(CAPTIONS)
-    task = bound(
-        configs.Retrieval(modes=("bag",)), SCENES, {"image": IMAGE, "text": TEXT}, INNER,
-        Preset(text=text, image=image),
-    )  # fmt: skip
-    found = task.run({})
+    part, encoder = configs.Retrieval(modes=("bag",)), Preset(text=bags(CAPTIONS), image=image)
+    found = bound(part, SCENES, {"image": IMAGE, "text": TEXT}, INNER, encoder).run({})
     assert found["words@5"] == 1
     for name, value in found.items():
         if name.startswith("bag/"):
@@ -266,8 +251,7 @@ SPECS = {
 }
 
 
-def test_ways_to_search_of_rankings() -> None:
-    """The same of judged pairs, where both sides have words."""
+def test_modes_of_rankings() -> None:
     source = GradedScenes(split="in_domain", size=16, count=40).build()
     queries = [source.queries[n]["query"] for n in range(len(source.queries))]
     titles = [source.documents[n]["title"] for n in range(len(source.documents))]
@@ -289,15 +273,14 @@ def test_ways_to_search_of_rankings() -> None:
     found = run((query, title), *changed)
     assert {n: found[n] for n in ("nDCG@10", "MRR")} == run((query, title))
     for mode, embeddings in changed.items():
-        wanted = run(embeddings)
-        ours = {name: found[f"{mode}/{name}"] for name in wanted}
-        assert ours == pytest.approx(wanted), mode
-        assert ours != {name: found[name] for name in wanted}, mode
+        expected = run(embeddings)
+        of_mode = {name: found[f"{mode}/{name}"] for name in expected}
+        assert of_mode == pytest.approx(expected), mode
+        assert of_mode != {name: found[name] for name in expected}, mode
     assert len(found) == 2 * (1 + len(changed))
 
 
 def test_examples_of_rankings_show_the_words_that_matched() -> None:
-    """Of documents as they are ranked: two fields by their weights, of which one may be missing."""
     source = GradedScenes(split="in_domain", size=16, count=12).build()
     rng, width = np.random.default_rng(5), len(COLUMNS)
     rows = {"query": len(source.queries), "title": 12, "image": 12}
@@ -306,16 +289,14 @@ def test_examples_of_rankings_show_the_words_that_matched() -> None:
     task = configs.Ranking(metrics=("nDCG@10",))
     _, shown = bound(task, source, readers, INNER, Preset(**embeddings)).examples({})
     documents = (embeddings["title"] + 0.5 * embeddings["image"]) / 1.5
-    seen = 0
-    for group in shown["directions"][0]["groups"]:
-        for example in group["examples"]:
-            for answer in example["answers"]:
-                products = embeddings["query"][example["place"]] * documents[answer["record"]]
-                best = np.argsort(-products)[:5]
-                assert [word for word, _ in answer["matched"]] == [COLUMNS.words[b] for b in best]
-                wanted = products[best] / products.sum()
-                assert [x for _, x in answer["matched"]] == pytest.approx(wanted, abs=1e-4)
-                assert answer["score"] == pytest.approx(products.sum(), rel=1e-4)
-                seen += 1
-    assert seen > 20
+    examples = [x for group in shown["directions"][0]["groups"] for x in group["examples"]]
+    answers = [(example["place"], answer) for example in examples for answer in example["answers"]]
+    for query, answer in answers:
+        products = embeddings["query"][query] * documents[answer["record"]]
+        best = np.argsort(-products)[:5]
+        assert [word for word, _ in answer["matched"]] == [COLUMNS.words[b] for b in best]
+        shares = products[best] / products.sum()
+        assert [x for _, x in answer["matched"]] == pytest.approx(shares, abs=1e-4)
+        assert answer["score"] == pytest.approx(products.sum(), rel=1e-4)
+    assert len(answers) > 20
     assert has_matched(shown)

@@ -1,4 +1,4 @@
-"""Ways to search with lexical models: bags of words, narrower gates."""
+"""Search modes of lexical models: bags of words, narrower gates."""
 
 import numpy as np
 import pytest
@@ -18,19 +18,18 @@ def sparse(rows: object) -> scipy.sparse.csr_array:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 8), st.booleans())
-def test_narrowed(seed: int, top_k: int, with_bow: bool) -> None:
-    """Against a sort of every dense row."""
+def test_narrowed_equals_a_plain_sort(seed: int, top_k: int, with_bow: bool) -> None:
     rng = np.random.default_rng(seed)
     dense = np.where(rng.random((5, 7)) < 0.6, rng.integers(1, 4, (5, 7)), 0).astype(np.float32)
     bow = (rng.random((5, 7)) < 0.3).astype(np.float32)
     found = narrowed(sparse(dense), top_k, sparse(bow) if with_bow else None).toarray()
-    for row, out, own in zip(dense, found, bow, strict=True):
+    for row, out, words in zip(dense, found, bow, strict=True):
         strongest = [c for c in np.argsort(-row, kind="stable") if row[c] > 0][:top_k]
-        kept = set(strongest) | ({*np.flatnonzero(own)} if with_bow else set())
+        kept = set(strongest) | ({*np.flatnonzero(words)} if with_bow else set())
         np.testing.assert_array_equal(out, [x if c in kept else 0 for c, x in enumerate(row)])
 
 
-def test_modes() -> None:
+def test_in_mode() -> None:
     embeddings, bow = sparse([[3, 0, 2, 1]]), sparse([[0, 1, 0, 1]])
     expected = {
         "bag": [[0, 1, 0, 1]],
@@ -47,12 +46,12 @@ def test_modes() -> None:
 
 
 @pytest.mark.parametrize("text", ["bags", "top_k", "top_k=-1", "top_k=1/2/3", ""])
-def test_unknown_modes(text: str) -> None:
+def test_parse_mode_rejects(text: str) -> None:
     with pytest.raises(UserError, match="modes has"):
         parse_mode(text, KEY)
 
 
-def test_images_have_no_bags() -> None:
+def test_in_mode_rejects_bags_of_images() -> None:
     with pytest.raises(UserError, match="has images"):
         in_mode(sparse([[1]]), parse_mode("binary", KEY), "document", None)
 

@@ -1,4 +1,4 @@
-"""What an evaluator of a user's own may return."""
+"""Metrics and metric names of custom evaluators."""
 
 import contextlib
 import dataclasses
@@ -19,8 +19,8 @@ from tests.helpers import tiny
 
 
 @dataclass(frozen=True)
-class Gives(Evaluator):
-    """An evaluator that returns one value, with the names that it is said to give."""
+class Custom(Evaluator):
+    """An evaluator that returns one value as `gap`, and lists `names`."""
 
     value: Any = 1.0
     type: str = "own"
@@ -33,19 +33,21 @@ class Gives(Evaluator):
         return {"gap": self.value}
 
 
-def returned(value: Any) -> dict[str, float]:
-    made = {"own/test": bound(Gives(value), None, {}, None, None)}
-    return evaluators.run(made, {"own/test"}, {})
+def run(part: Custom, **keys: Any) -> dict[str, float]:
+    return evaluators.run({"own/test": bound(part, None, {}, None, None)}, {"own/test"}, {}, **keys)
 
 
-def test_numbers_of_numpy_and_jax_are_numbers() -> None:
-    for value in (1.5, np.float32(1.5), np.array(1.5), jnp.float32(1.5)):
-        found = returned(value)
-        assert found == {"own/test/gap": 1.5}
-        assert type(found["own/test/gap"]) is float
-    for value in (np.ones(2), None, "1"):
-        with pytest.raises(UserError, match=r"the evaluator own/test gives 'gap' as .*one number"):
-            returned(value)
+@pytest.mark.parametrize("value", [1.5, np.float32(1.5), np.array(1.5), jnp.float32(1.5)])
+def test_run_converts_numbers_of_numpy_and_jax(value: Any) -> None:
+    metrics = run(Custom(value))
+    assert metrics == {"own/test/gap": 1.5}
+    assert type(metrics["own/test/gap"]) is float
+
+
+@pytest.mark.parametrize("value", [np.ones(2), None, "1"])
+def test_run_rejects_other_values(value: Any) -> None:
+    with pytest.raises(UserError, match="the evaluator own/test returns 'gap' as"):
+        run(Custom(value))
 
 
 @pytest.mark.parametrize(
@@ -57,11 +59,8 @@ def test_numbers_of_numpy_and_jax_are_numbers() -> None:
         (("gap", "other"), "own/test/other", "best_metric is 'own/test/other', but the evaluator"),
     ],
 )
-def test_names_are_those_that_the_part_foretells(
-    names: tuple[str, ...] | None, best: str, words: str
-) -> None:
-    made = {"own/test": bound(Gives(names=names), None, {}, None, None)}
+def test_run_compares_metric_names(names: tuple[str, ...] | None, best: str, words: str) -> None:
     config = dataclasses.replace(tiny(), best_metric=best)
-    refused = pytest.raises(UserError, match=re.escape(words)) if words else None
-    with refused or contextlib.nullcontext():
-        evaluators.run(made, {"own/test"}, {}, config=config)
+    rejects = pytest.raises(UserError, match=re.escape(words)) if words else None
+    with rejects or contextlib.nullcontext():
+        run(Custom(names=names), config=config)

@@ -1,4 +1,4 @@
-"""Probes: logistic regression as scikit-learn's, ridge regression against numpy, the evaluators."""
+"""Probes: logistic regression against scikit-learn, ridge regression against numpy."""
 
 import json
 from pathlib import Path
@@ -10,17 +10,15 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval import parallel
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
 from big_retrieval.evals import logistic
 from big_retrieval.evals.ridge import Ridge
-from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.train.loop import train
-from tests.evals.bound import bound
+from tests.evals.bound import PresetEncoder, bound
 from tests.evals.make_logistic import CLASSES, FEATURES, FILE, PENALTIES, TRAIN, drawn
 from tests.helpers import tiny
 from tests.readers import image_reader
@@ -28,50 +26,50 @@ from tests.readers import image_reader
 NAMES = ("ant", "bee", "cat")
 
 
-class OfPixels(Encoder):
-    """An encoder whose features are the pixels' colours: [n, 2, 3] of two "class tokens"."""
-
-    def __init__(self, devices: int = 1) -> None:
-        mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
-        super().__init__(None, mesh, 8)  # type: ignore
+class PixelEncoder(PresetEncoder):
+    """An encoder whose features are colors of pixels: [n, 2, 3] of two "class tokens"."""
 
     def terms(self, field: str) -> None:
         return None
 
     def features(self, weights: Any, field: str, batches: Any, layer: Any = "final") -> Any:
-        found, records = [], []
+        rows, records = [], []
         for batch in batches:
             pixels = batch[field]["pixels"].astype(np.float32)  # [b, S, S, 3]
-            found.append(np.stack([pixels[:, 0, 0], pixels[:, -1, -1]], axis=1)[batch["valid"]])
+            rows.append(np.stack([pixels[:, 0, 0], pixels[:, -1, -1]], axis=1)[batch["valid"]])
             records.append(batch["record"][batch["valid"]])
-        return np.concatenate(found) / 255, np.concatenate(records)
+        return np.concatenate(rows) / 255, np.concatenate(records)
 
 
 @pytest.mark.parametrize(("devices", "penalties"), [(1, PENALTIES), (2, (1.0,))])
-def test_logistic_regression_is_that_of_scikit_learn(
+def test_logistic_regression_equals_scikit_learn(
     devices: int, penalties: tuple[float, ...]
 ) -> None:
-    encoder, expected = OfPixels(devices), json.loads(FILE.read_text())
+    encoder, expected = PixelEncoder(devices), json.loads(FILE.read_text())
     x, labels = drawn()
-    train = logistic.put(encoder, x[:TRAIN], labels[:TRAIN], np.ones(TRAIN))
-    test = logistic.put(encoder, x[TRAIN:], labels[TRAIN:], np.ones(len(x) - TRAIN))
-    found = logistic.zeros(FEATURES, CLASSES)
+    counts = {"train": TRAIN, "test": len(x) - TRAIN}
+    parts = {"train": slice(TRAIN), "test": slice(TRAIN, None)}
+    rows = {
+        name: logistic.put(encoder, x[part], labels[part], np.ones(counts[name]))
+        for name, part in parts.items()
+    }
+    classifier = logistic.zeros(FEATURES, CLASSES)
     for l2 in sorted(penalties, reverse=True):
-        found = logistic.fit(encoder, train, l2, found, steps=2000)
-        numbers = {}
-        for name, rows, own in (("train", train, labels[:TRAIN]), ("test", test, labels[TRAIN:])):
-            said = logistic.predict(encoder, found, rows, len(own))
-            numbers[f"{name}_accuracy"] = float(np.mean(said.places <= 1))
-            numbers[f"{name}_loss"] = float(np.mean(said.losses))
-        assert numbers == pytest.approx(expected[f"{l2:g}"], abs=1e-4)
+        classifier = logistic.fit(encoder, rows["train"], l2, classifier, steps=2000)
+        metrics = {}
+        for name, count in counts.items():
+            predicted = logistic.predict(encoder, classifier, rows[name], count)
+            metrics[f"{name}_accuracy"] = float(np.mean(predicted.places <= 1))
+            metrics[f"{name}_loss"] = float(np.mean(predicted.losses))
+        assert metrics == pytest.approx(expected[f"{l2:g}"], abs=1e-4)
 
 
 @pytest.mark.parametrize("count", [9, 60])  # fewer and more rows than features
-def test_ridge_regression_is_that_of_numpy(count: int) -> None:
+def test_ridge_regression_equals_numpy(count: int) -> None:
     x, labels = drawn()
     ridge = Ridge(x[:count], labels[:count], CLASSES)
-    own = x[:count].astype(np.float64)
-    whitened = (x - own.mean(axis=0)) / (own.std(axis=0) + 1e-5)
+    training = x[:count].astype(np.float64)
+    whitened = (x - training.mean(axis=0)) / (training.std(axis=0) + 1e-5)
     whitened = np.concatenate([whitened, np.full((len(x), 1), 100.0)], axis=1)
     for l2 in (0.01, 16.0):
         rows = whitened[:count]
@@ -81,7 +79,7 @@ def test_ridge_regression_is_that_of_numpy(count: int) -> None:
 
 
 def labelled(folder: Path, name: str, labels: list[Any]) -> configs.Pairs:
-    """Images of one colour that tells their class, with some noise, and a label column."""
+    """Images with the noisy color of their class, and a label column."""
     rng, lines = np.random.default_rng(len(labels)), []
     for number, label in enumerate(labels):
         colour = rng.integers(60, size=3)
@@ -97,7 +95,7 @@ def evaluator(kind: Any, folder: Path, labels: list[Any], test: list[Any], **key
     part = kind(**sources, label="label", **keys)
     readers = {"image": image_reader("image", size=4)}
     source, topology = make_source(sources["data"]), TOPOLOGIES["sphere"]
-    return bound(part, source, readers, topology, OfPixels(), name="probe")
+    return bound(part, source, readers, topology, PixelEncoder(), name="probe")
 
 
 def test_linear_probe_separates_colours(tmp_path: Path) -> None:
@@ -113,42 +111,48 @@ def test_linear_probe_separates_colours(tmp_path: Path) -> None:
 def test_few_shot_probe_learns_from_few(tmp_path: Path) -> None:
     built = evaluator(configs.FewShotProbe, tmp_path, [*NAMES * 10], [*NAMES * 3], shots=(1, 7))
     built.check()
-    drawn, others = built.part._drawn(built.context)
-    assert [len(each) for each in drawn] == [7, 7, 7]
-    assert len(others) == 9
-    assert not set(np.concatenate(drawn)) & set(others)
+    drawn, validation = built.part._draw(built.context)
+    assert [len(records) for records in drawn] == [7, 7, 7]
+    assert len(validation) == 9
+    assert not set(np.concatenate(drawn)) & set(validation)
     found = built.run({})
     assert found.keys() == {f"{k}_shot_{name}" for k in (1, 7) for name in ("accuracy", "l2")}
     assert found["7_shot_accuracy"] == 1.0
 
 
-def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
-    for labels, test, message in (
-        (["ant", "bee"], ["cow"], r"'cow', which no image of config\.evals\.probe\.train has"),
-        (["ant", "ant"], ["ant"], "has 1 values; a probe needs two classes"),
-        (["ant", 1], ["ant"], "has names and numbers; write either"),
-        (["ant", None], ["ant"], "is None; it must be the name or the number of a class"),
-    ):
-        with pytest.raises(UserError, match=message):
-            evaluator(configs.LinearProbe, tmp_path, labels, test).check()
-    few = evaluator(configs.FewShotProbe, tmp_path, [*NAMES * 2], ["ant"], shots=(2,))
-    with pytest.raises(UserError, match=r"has 2 images of the class 'ant'; .*\.shots 2 needs one"):
-        few.check()
+@pytest.mark.parametrize(
+    ("kind", "labels", "test", "message"),
+    [
+        (configs.LinearProbe, ["ant", "bee"], "cow", r"'cow', .* config\.evals\.probe\.train"),
+        (configs.LinearProbe, ["ant", "ant"], "ant", "has 1 values"),
+        (configs.LinearProbe, ["ant", 1], "ant", "has names and numbers"),
+        (configs.LinearProbe, ["ant", None], "ant", "label column 'label' is None"),
+        (configs.FewShotProbe, [*NAMES * 2], "ant", r"only 2 images\. .*probe\.shots=10 needs 11"),
+    ],
+)
+def test_check_data_rejects(
+    tmp_path: Path, kind: Any, labels: list[Any], test: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        evaluator(kind, tmp_path, labels, [test]).check()
 
 
-def test_keys_are_checked() -> None:
-    for part, changes, message in (
-        (configs.LinearProbe(), {"image": "text"}, "text field; probes classify images"),
-        (configs.LinearProbe(), {"l2": ()}, "l2 is empty"),
-        (configs.FewShotProbe(), {"shots": ()}, "shots is empty"),
-    ):
-        with pytest.raises(UserError, match=message):
-            check(tiny(evals={"probe": recipe.entry(part, **changes)}))
+@pytest.mark.parametrize(
+    ("part", "changes", "message"),
+    [
+        (configs.LinearProbe(), {"image": "text"}, "evals.probe.image is 'text'"),
+        (configs.LinearProbe(), {"l2": ()}, "evals.probe.l2 is empty"),
+        (configs.FewShotProbe(), {"shots": ()}, "evals.probe.shots is empty"),
+    ],
+)
+def test_check_rejects_keys(part: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check(tiny(evals={"probe": recipe.entry(part, **changes)}))
 
 
 @pytest.mark.slow
-def test_a_run_on_two_devices_is_probed_at_its_end(tmp_path: Path) -> None:
-    """Through the loop and the real encoder, of towers with two class tokens of 16 numbers."""
+def test_training_on_two_devices_with_probes(tmp_path: Path) -> None:
+    """Through the loop and the real encoder, of towers with two class tokens of width 16."""
     parts = {
         "line": configs.LinearProbe().runlocal(),
         "few": configs.FewShotProbe(shots=(2, 5), features="embedding").runlocal(),

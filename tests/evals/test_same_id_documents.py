@@ -1,4 +1,4 @@
-"""Queries that are documents, too: what BEIR's evaluator leaves out, we leave out everywhere."""
+"""Queries that are documents, too: the search skips them, as BEIR's evaluator does."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,7 @@ from big_retrieval.evals.bm25 import Bm25Ranking, text_columns
 from big_retrieval.evals.judged import JudgedQueries, same_id_documents, without
 from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
-from tests.evals.bound import Bound, bound
-from tests.evals.test_ranking_evaluator import TOKENIZER, Preset
+from tests.evals.bound import TOKENIZER, Bound, PresetEncoder, bound
 from tests.readers import text_reader
 
 DEPTH = 6
@@ -35,7 +34,7 @@ QRELS = {"d3": {"d4": 2, "d5": 1}, "q1": {"d4": 1}, "d7": {"d7": 1, "d2": 1}, "d
 
 
 def task(folder: Path, **changes: Any) -> Ranking:
-    """An evaluator of a folder in BEIR's form."""
+    """An evaluator of a folder of BEIR's layout."""
     for name, texts in (("corpus", CORPUS), ("queries", QUERIES)):
         rows = [json.dumps({"_id": key, "text": text}) + "\n" for key, text in texts.items()]
         (folder / f"{name}.jsonl").write_text("".join(rows))
@@ -48,24 +47,23 @@ def task(folder: Path, **changes: Any) -> Ranking:
 
 
 def ranking(config: Ranking) -> Bound:
-    """A model that finds every query's own document first."""
-    encoder, source = Preset(), make_source(config.data)
+    """A model that ranks the document with the query's id first."""
     rng, names = np.random.default_rng(0), list(CORPUS)
     documents = rng.normal(size=(len(CORPUS), 1, 6)).astype(np.float32)
     queries = rng.normal(size=(len(QUERIES), 1, 6)).astype(np.float32)
-    for number, query in enumerate(QUERIES):
+    for index, query in enumerate(QUERIES):
         if query in names:
-            queries[number] = 3 * documents[names.index(query)]
-    encoder.table = {"query": queries, "text": documents}
+            queries[index] = 3 * documents[names.index(query)]
+    encoder, source = PresetEncoder(query=queries, text=documents), make_source(config.data)
     return bound(config, source, SPECS, TOPOLOGIES["inner"], encoder, name="test")
 
 
 def trec(run: dict[str, list[tuple[str, float]]]) -> dict[str, float]:
     """trec_eval's means over all judged queries."""
-    kept = {query: dict(found) for query, found in run.items()}
-    rows = pytrec_eval.RelevanceEvaluator(QRELS, {"ndcg_cut.10", "recall.5"}).evaluate(kept)
+    scores = {query: dict(ranking) for query, ranking in run.items()}
+    rows = pytrec_eval.RelevanceEvaluator(QRELS, {"ndcg_cut.10", "recall.5"}).evaluate(scores)
     names = {"nDCG@10": "ndcg_cut_10", "R@5": "recall_5"}
-    return {ours: float(np.mean([rows[q][name] for q in QRELS])) for ours, name in names.items()}
+    return {name: float(np.mean([rows[q][x] for q in QRELS])) for name, x in names.items()}
 
 
 def bm25(config: Ranking) -> Bound:
@@ -75,20 +73,22 @@ def bm25(config: Ranking) -> Bound:
 
 
 @pytest.mark.parametrize("make", [ranking, bm25])
-def test_a_query_does_not_find_itself(make: Any, tmp_path: Path, said: list[str]) -> None:
+def test_ranking_skips_the_document_with_the_query_id(
+    make: Any, tmp_path: Path, said: list[str]
+) -> None:
     found = make(task(tmp_path)).run({}, rankings=tmp_path / "new")
-    assert said[0].endswith("; 3 of the queries are documents, too, which they do not find")
+    assert said[0].endswith("; 3 queries skip the document with their id")
     run = read_run(tmp_path / "new" / "run.trec")
     assert found == pytest.approx(trec(run))
-    make(task(tmp_path, same_id="keep", depth=20)).run({}, rankings=tmp_path / "whole")
-    whole = read_run(tmp_path / "whole" / "run.trec")
+    make(task(tmp_path, same_id="keep", depth=20)).run({}, rankings=tmp_path / "kept")
+    kept = read_run(tmp_path / "kept" / "run.trec")
     for query, documents in run.items():
-        assert [d for d, _ in whole[query]].count(query) == (query in CORPUS)
-        assert documents == [pair for pair in whole[query] if pair[0] != query][:DEPTH]
+        assert [d for d, _ in kept[query]].count(query) == (query in CORPUS)
+        assert documents == [pair for pair in kept[query] if pair[0] != query][:DEPTH]
         assert len(documents) == DEPTH
 
 
-def test_when_they_are_left_out(tmp_path: Path) -> None:
+def test_same_id_keys(tmp_path: Path) -> None:
     beir = task(tmp_path)
     source: Any = make_source(beir.data)
     assert same_id_documents(beir, source).tolist() == [3, -1, 7, 0]
@@ -96,15 +96,15 @@ def test_when_they_are_left_out(tmp_path: Path) -> None:
     other = same_id_documents(Ranking(), source)  # of data in another form
     assert keep.tolist() == other.tolist() == [-1] * 4
     assert same_id_documents(Ranking(same_id="drop"), source).tolist() == [3, -1, 7, 0]
-    told = JudgedQueries(task(tmp_path, same_id="keep"), source).summary("", "")
-    assert told == "4 queries against 12 documents, 6 qrels"
+    summary = JudgedQueries(task(tmp_path, same_id="keep"), source).summary("", "")
+    assert summary == "4 queries against 12 documents, 6 qrels"
 
 
-def test_rankings_close_up() -> None:
-    found, scores = np.array([[4, 2, 1], [0, 4, -1]]), np.array([[3.0, 2, 1], [2, 1, -np.inf]])
-    kept, values = without(found, scores, np.array([2, -1]), 2)
+def test_without_closes_the_gap() -> None:
+    hits, scores = np.array([[4, 2, 1], [0, 4, -1]]), np.array([[3.0, 2, 1], [2, 1, -np.inf]])
+    kept, values = without(hits, scores, np.array([2, -1]), 2)
     assert kept.tolist() == [[4, 1], [0, 4]]
     assert values.tolist() == [[3, 1], [2, 1]]
-    kept, values = without(found, scores, np.array([2, -1]), 3)
+    kept, values = without(hits, scores, np.array([2, -1]), 3)
     assert kept.tolist() == [[4, 1, -1], [0, 4, -1]]
     assert values.tolist() == [[3, 1, -np.inf], [2, 1, -np.inf]]

@@ -1,21 +1,15 @@
-"""Run folders made of nothing but files, ordinary ones and ugly ones."""
+"""Ordinary and unusual run folders, written without training."""
 
-import base64
 import json
 import math
 from pathlib import Path
 from typing import Any
 
-# One grey pixel.
-PICTURE = (
-    "data:image/png;base64,"
-    + base64.b64encode(
-        bytes.fromhex(
-            "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154"
-            "789c6368000000820081dd436af40000000049454e44ae426082"
-        )
-    ).decode()
-)
+from PIL import Image
+
+from big_retrieval.report.thumbnails import data_uri
+
+PICTURE = data_uri(Image.new("L", (1, 1), 128))
 ATTACK = '<script>alert("x")</script>&amp;\u202e\x00\ud800'
 WAYS = ("image_to_text", "text_to_image")
 FIRST_START = {
@@ -32,7 +26,7 @@ ENVIRONMENT = {"starts": [FIRST_START, LAST_START]}
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    """A config.json, as far as the report reads it."""
+    """The keys of a config.json that the report reads."""
     return {
         "batch_size": 16,
         "best_metric": "retrieval/test/image_to_text/R@1",
@@ -60,31 +54,32 @@ def rows(steps: int = 40, shift: float = 0.0) -> list[dict[str, Any]]:
 
 def recalls(value: float) -> dict[str, float]:
     """Metrics of one retrieval evaluator."""
-    found = {}
+    metrics = {}
     for way in WAYS:
         path = f"retrieval/test/{way}"
-        found |= {f"{path}/R@{k}": min(1.0, value * (1 + k / 20)) for k in (1, 5, 10)}
-        found |= {f"{path}/mean_rank": 5 - value, f"{path}/median_rank": 2.0}
-    return found
+        metrics |= {f"{path}/R@{k}": min(1.0, value * (1 + k / 20)) for k in (1, 5, 10)}
+        metrics |= {f"{path}/mean_rank": 5 - value, f"{path}/median_rank": 2.0}
+    return metrics
 
 
 def answer(text: str | None, score: float | None, right: bool, record: int = 0) -> dict[str, Any]:
-    """An answer: a text, or the picture where there is none."""
+    """An answer with a text, or with a picture if the text is None."""
     shown = {"picture": PICTURE, "size": [1, 1]} if text is None else {"text": text}
     return {"record": record, "score": score, "right": right, **shown}
 
 
 def examples(text: str = "a red circle", *, other: str = "a blue square") -> dict[str, Any]:
-    """An examples file of one evaluator, both ways."""
+    """An examples file of one evaluator, in both directions."""
 
-    def example(place: int, query: dict[str, Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
+    def example(query: dict[str, Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
         right = {} if answers[0]["right"] else {"right": {**answers[0], "right": True}}
         rank = 1 if answers[0]["right"] else 7
-        asked = {"place": place, "query": query, "rank": rank, "right_answers": 2}
-        return {**asked, "answers": answers, **right}
+        numbers = {"place": 5, "rank": rank, "right_answers": 2}
+        return {**numbers, "query": query, "answers": answers, **right}
 
-    seen = {"record": 3, "picture": PICTURE, "id": text}
-    asked = {"record": 3, "text": text, "characters": 10_000}
+    image_query = {"record": 3, "picture": PICTURE, "id": text}
+    text_query = {"record": 3, "text": text, "characters": 10_000}
+    queries = image_query, text_query
     to_text = [answer(other, 0.9, False), answer(text, 0.5, True)]
     to_image = [answer(None, None, True), answer(None, -1.25, False)]
     return {
@@ -96,11 +91,11 @@ def examples(text: str = "a red circle", *, other: str = "a blue square") -> dic
                 "name": way, "query": "q", "answer": "a", "queries": 50, "answers": 250,
                 "failed": 20,
                 "groups": [
-                    {"name": "spread", "how": "evenly.", "examples": [example(5, query, answers)]},
+                    {"name": "spread", "how": "evenly.", "examples": [example(query, answers)]},
                     {"name": "deepest", "how": "worst.", "examples": []},
                 ],
             }
-            for way, query, answers in zip(WAYS, (seen, asked), (to_text, to_image), strict=True)
+            for way, query, answers in zip(WAYS, queries, (to_text, to_image), strict=True)
         ],
     }  # fmt: skip
 
@@ -117,7 +112,7 @@ def confusions(classes: int = 3, name: str = "class") -> dict[str, Any]:
 
 
 def geometry() -> dict[str, Any]:
-    """An examples file of `Geometry`: 30 pairs, near each other, and 870 others."""
+    """An examples file of `Geometry`: 30 pairs with small distances, and 870 others."""
     counts = {"positives": [20, 10, 0], "negatives": [70, 300, 500]}
     edges = [-4.0, -1.5, 1.0, 3.5]
     return {"evaluator": "geometry/near", "step": 40, "distances": {"edges": edges, **counts}}
@@ -132,25 +127,20 @@ def write(
     shown: list[dict[str, Any]] | None = None,
     **files: Any,
 ) -> Path:
-    """Writes a run folder; what is None is left out.
-
-    Args:
-      folder: of the run.
-      config: content of config.json.
-      metrics: rows of metrics.jsonl.
-      results: content of results.json.
-      shown: example files.
-      **files: name without .json -> content.
-    """
+    """Writes a run folder: rows of metrics.jsonl, example files (`shown`), and <name>.json."""
     (folder / "examples").mkdir(parents=True)
     for name, content in {"config": config, "results": results, **files}.items():
         if content is not None:
             (folder / f"{name}.json").write_text(json.dumps(content))
     if metrics is not None:
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
-    for number, content in enumerate(shown or []):
-        (folder / "examples" / f"{number}.json").write_text(json.dumps(content))
+        write_rows(folder / "metrics.jsonl", metrics)
+    for index, content in enumerate(shown or []):
+        (folder / "examples" / f"{index}.json").write_text(json.dumps(content))
     return folder
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def ordinary(folder: Path, shift: float = 0.0, **changes: Any) -> Path:
@@ -170,7 +160,7 @@ def ordinary(folder: Path, shift: float = 0.0, **changes: Any) -> Path:
 
 
 def ugly(folder: Path) -> Path:
-    """Names, texts and numbers at their worst."""
+    """A run with unusual names, texts and numbers."""
     logged: list[dict[str, Any]] = [
         {
             "step": step,

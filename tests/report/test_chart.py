@@ -1,4 +1,4 @@
-"""Charts: what is drawn lies inside the drawing, in the right place, whatever the numbers."""
+"""Charts: positions of lines and labels for all values; formats of numbers."""
 
 import itertools
 import math
@@ -21,12 +21,12 @@ POINTS = st.dictionaries(
 
 
 def places(drawing: str, look: str = "") -> list[tuple[float, float]]:
-    """All points of the paths, or of those of one look."""
-    found = []
+    """All points of the paths with a style class."""
+    points = []
     for path, kind in re.findall(r'<path[^>]*? d="([^"]*)" class="([^"]*)"', drawing):
         if look in kind:
-            found += [(float(x), float(y)) for x, y in re.findall(r"[ML](\S+?) ([-\d.]+)", path)]
-    return found
+            points += [(float(x), float(y)) for x, y in re.findall(r"[ML](\S+?) ([-\d.]+)", path)]
+    return points
 
 
 def paths(points: list[tuple[int, float]], **changes: object) -> str:
@@ -38,7 +38,7 @@ def paths(points: list[tuple[int, float]], **changes: object) -> str:
 @given(lines=st.lists(POINTS, min_size=1, max_size=6), zero=st.booleans())
 @example(lines=[[(0, -2e300)]], zero=False)
 @example(lines=[[(0, 1.0), (1, 1.7e308)], [(3, -1.7e308)]], zero=True)
-def test_everything_lies_inside_the_drawing(
+def test_points_and_labels_are_inside_the_drawing(
     lines: list[list[tuple[int, float]]], zero: bool
 ) -> None:
     series = [Series(f"line {i}", line, i) for i, line in enumerate(lines)]
@@ -55,7 +55,7 @@ def test_everything_lies_inside_the_drawing(
     assert all(b - a >= chart.LINE - 0.2 for a, b in itertools.pairwise(heights))
 
 
-def test_a_line_goes_through_its_points() -> None:
+def test_line_goes_through_its_points() -> None:
     drawing = paths([(0, 0.0), (50, 5.0), (100, 10.0)])
     left, right = chart.LEFT, chart.WIDTH - chart.RIGHT
     low, high = chart.HEIGHT - chart.BOTTOM, chart.TOP
@@ -65,7 +65,7 @@ def test_a_line_goes_through_its_points() -> None:
     assert "line, step 50: 5.000" in drawing  # beside a point
 
 
-def test_a_line_breaks_where_a_number_is_missing() -> None:
+def test_line_breaks_at_nonfinite_values() -> None:
     drawing = paths([(1, 1.0), (2, math.nan), (3, 2.0), (4, 3.0), (5, math.inf)])
     path = re.findall(r' d="([^"]*)"', drawing)[0]
     assert path.count("M") == 2
@@ -75,7 +75,7 @@ def test_a_line_breaks_where_a_number_is_missing() -> None:
 
 @given(values=st.lists(st.floats(-5, 5), min_size=301, max_size=3000), most=st.integers(24, 300))
 @settings(max_examples=25, deadline=None)
-def test_long_lines_keep_their_extremes_and_their_end(values: list[float], most: int) -> None:
+def test_thin_keeps_extremes_and_the_end(values: list[float], most: int) -> None:
     points = list(enumerate(values))
     kept = chart._thin(points, most)
     assert len(kept) <= most + 2
@@ -85,7 +85,7 @@ def test_long_lines_keep_their_extremes_and_their_end(values: list[float], most:
     assert {min(v for _, v in kept), max(v for _, v in kept)} == {min(values), max(values)}
 
 
-def test_the_running_mean_is_a_mean() -> None:
+def test_running_mean_equals_numpy() -> None:
     values = np.random.default_rng(0).normal(size=400)
     found = dict(chart._mean(list(enumerate(values.tolist())), 500))
     assert len(found) == 400
@@ -98,7 +98,7 @@ def test_the_running_mean_is_a_mean() -> None:
 
 
 def schedules() -> dict[str, np.ndarray]:
-    """Values of 200 logged steps that follow from the step alone."""
+    """Values of 200 logged steps that depend only on the step."""
     x = np.arange(200) / 199
     warm = np.minimum(1, x / 0.07)
     restarts = np.concatenate([np.linspace(1, 0, 40) for _ in range(5)])
@@ -112,7 +112,7 @@ def schedules() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", schedules())
-def test_a_schedule_is_drawn_as_it_is(name: str) -> None:
+def test_schedule_is_not_smoothed(name: str) -> None:
     values = schedules()[name].tolist()
     drawing = paths(list(enumerate(values)))
     assert drawing.count("<path") == 1
@@ -120,7 +120,7 @@ def test_a_schedule_is_drawn_as_it_is(name: str) -> None:
     assert f'class="last c0">{numbers.number(values[-1])}</text>' in drawing
 
 
-def test_the_number_at_the_end_of_a_noisy_line_is_where_its_mean_ends() -> None:
+def test_label_of_a_noisy_line_is_the_end_of_its_mean() -> None:
     noise = np.random.default_rng(0).normal(size=400)
     values = (3 * np.exp(-np.arange(400) / 20) + 3 + 0.1 * noise).tolist()  # as a loss falls
     values[-1] = 9.0  # the last logged value is far from the mean
@@ -131,9 +131,6 @@ def test_the_number_at_the_end_of_a_noisy_line_is_where_its_mean_ends() -> None:
     assert ">9.000</text>" not in drawing
     height = float(re.findall(r' y="([^"]*)"[^>]*class="last', drawing)[0]) - 3.5
     assert height == pytest.approx(places(drawing, "c0 d0")[-1][1], abs=0.2)
-
-
-# ---- Axes and numbers
 
 
 @given(

@@ -18,7 +18,7 @@ LONE = {"meta", "img", "br"}
 
 
 class Checker(HTMLParser):
-    """Every element closed in order; no script, no outside address, no attribute that runs."""
+    """Checks that elements are closed in order, without scripts and external addresses."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -43,7 +43,7 @@ class Checker(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        pass  # <path .../> and the like of SVG
+        pass  # elements of SVG, such as <path .../>
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -54,7 +54,7 @@ class Checker(HTMLParser):
 
 
 def check(path: Path) -> Checker:
-    """Parses a page; its text is in `words`."""
+    """Checks and parses a page; the text is in `words`."""
     raw = path.read_bytes()
     text = raw.decode("utf-8")
     assert len(raw) <= page.MOST_BYTES
@@ -71,11 +71,11 @@ def check(path: Path) -> Checker:
 
 
 def text_of(path: Path) -> str:
-    """All words of a page, each piece once apart."""
+    """All words of a page."""
     return " ".join(" ".join(check(path).words).split())
 
 
-def test_an_ordinary_run_has_every_part(tmp_path: Path) -> None:
+def test_page_of_an_ordinary_run(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run")
     found = page.write(run)
     assert found == run / "report.html"
@@ -97,9 +97,13 @@ def test_an_ordinary_run_has_every_part(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert words in text, words
     assert found.read_text().count("<svg") >= 8
+    once = found.read_bytes()  # a pure function of the files
+    assert page.write(run).read_bytes() == once
+    assert page.write(run, out=tmp_path / "elsewhere.html").read_bytes() == once
+    assert [path.name for path in run.iterdir() if "partial" in path.name] == []
 
 
-def test_long_parts_are_folded_and_wide_tables_become_lists_on_a_phone(tmp_path: Path) -> None:
+def test_page_folds_long_parts_and_stacks_wide_tables(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run", **{f"key_{i}": i for i in range(30)})
     second = {**folders.examples(), "evaluator": "retrieval/zweite"}
     (run / "examples" / "2.json").write_text(json.dumps(second))
@@ -108,37 +112,27 @@ def test_long_parts_are_folded_and_wide_tables_become_lists_on_a_phone(tmp_path:
     for folded in ("<bdi>retrieval/zweite</bdi>", "Hardest queries (0)"):
         assert f"<summary>{folded}</summary>" in written, folded
     assert "<h5>A sample</h5>" in written
-    assert re.search(r"<h3>What differs from the defaults</h3><details><summary>\d+ keys", written)
+    assert re.search(r"<h3>Differences from the defaults</h3><details><summary>\d+ keys", written)
     wide, narrow = written.split("<h3><bdi>retrieval/test</bdi></h3>")[1].split("</table>")[:2]
     assert '<td class="n" data-head="R@1, %">84.0</td>' in wide
     assert "data-head" not in narrow
 
 
-def test_cards_begin_with_the_search_and_show_start_and_interval(tmp_path: Path) -> None:
-    fields = {"query": "text", "document": "image"}
+def test_headlines_start_with_the_search(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run")
     config = folders.config(best_metric="retrieval/test/text_to_image/R@1")
-    config["evals"]["test"] |= fields
+    config["evals"]["test"] |= {"query": "text", "document": "image"}
     (run / "config.json").write_text(json.dumps(config))
-    start = {"step": 0, **folders.recalls(0.9)}  # better than all that training gave
-    rows = [start, *folders.rows(40)]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    cards = text_of(page.write(run)).split("Results")[1].split("Finished")[0]
+    initial = {"step": 0, **folders.recalls(0.9)}  # better than the trained weights
+    folders.write_rows(run / "metrics.jsonl", [initial, *folders.rows(40)])
+    text = text_of(page.write(run))
+    cards = text.split("Results")[1].split("Finished")[0]
     assert cards.index("text → image") < cards.index("image → text")
     assert "before training 94.5% 95% interval 71.5% to 91.7% (50 queries)" in cards
-    text = text_of(page.write(run))
     assert "best retrieval/test/text_to_image/R@1 84.0% at step 40" in text
 
 
-def test_the_page_is_a_pure_function_of_the_files(tmp_path: Path) -> None:
-    run = folders.ordinary(tmp_path / "run")
-    once = page.write(run).read_bytes()
-    assert page.write(run).read_bytes() == once
-    assert page.write(run, out=tmp_path / "elsewhere.html").read_bytes() == once
-    assert [path.name for path in run.iterdir() if "partial" in path.name] == []
-
-
-def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
+def test_page_of_two_runs(tmp_path: Path) -> None:
     first = folders.ordinary(tmp_path / "first")
     second = folders.ordinary(tmp_path / "second", shift=-0.02, batch_size=32)
     found = page.write(first, second)
@@ -146,30 +140,25 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
     text = text_of(found)
     for words in (
         "A first B second", "B − A −2.1", "batch_size 16 32 256", "A R@1", "B R@1",
-        "What differs between A and B", "Starts of second",
-        # The sample's query stands once with the answers of both.
+        "Differences between A and B", "Starts of second",
+        # The query is shown once with the answers of both runs.
         "A first right answer at rank 7", "B first right answer at rank 7",
     ):  # fmt: skip
         assert words in text, words
     assert "not among the examples" not in text
-    difference = text.split("What differs between A and B")[1].split("What differs from")[0]
+    difference = text.split("Differences between A and B")[1].split("Differences from")[0]
     assert difference.split() == ["key", "A", "B", "batch_size", "16", "32"]
 
 
-def test_a_query_that_only_one_run_shows_is_said_so(tmp_path: Path) -> None:
-    first = folders.ordinary(tmp_path / "first")
-    second = folders.ordinary(tmp_path / "second")
+def test_page_of_runs_with_the_same_name_and_different_queries(tmp_path: Path) -> None:
+    first = folders.ordinary(tmp_path / "a" / "run")
+    second = folders.ordinary(tmp_path / "b" / "run")
     path = second / "examples" / "0.json"
     path.write_text(json.dumps(folders.examples("a green star")))
     text = text_of(page.write(first, second))
+    assert "A a/run B b/run" in text
     assert text.count("not among the examples of this run") == 2
     assert "a green star" in text
-
-
-def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    first = folders.ordinary(tmp_path / "a" / "run")
-    second = folders.ordinary(tmp_path / "b" / "run")
-    assert "A a/run B b/run" in text_of(page.write(first, second))
 
 
 @pytest.mark.parametrize(
@@ -181,10 +170,6 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
             ["Not finished: step 17 of 40 is the last one logged.", "21.0", "last logged values"],
         ),
         (
-            {"metrics": [{"step": 1, "loss": 2.5}]},
-            ["Not finished: step 1 is the last one logged.", "2.5"],
-        ),
-        (
             {"metrics": [{"step": 3, "loss": math.nan}]},
             ["no finite value", "not finite at 1 step(s), first at 3", "NaN"],
         ),
@@ -194,36 +179,33 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_partial_runs_say_what_is_missing(
-    tmp_path: Path, files: dict[str, Any], words: list[str]
-) -> None:
+def test_page_of_partial_runs(tmp_path: Path, files: dict[str, Any], words: list[str]) -> None:
     run = folders.write(tmp_path / "run", config=folders.config(), **files)
     text = text_of(page.write(run))
     for word in words:
         assert word in text, word
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_read_run_rejects_damaged_files(tmp_path: Path) -> None:
     for name in ("results.json", "environment.json", "examples/0.json"):
         run = folders.ordinary(tmp_path / name)
         (run / name).write_bytes(b'{"a": [' * 100_000)
         with pytest.raises(UserError, match=rf"Cannot read \S*{name}"):
             page.write(run)
     run = folders.ordinary(tmp_path / "run")
-    whole = (run / "metrics.jsonl").read_bytes()
-    (run / "metrics.jsonl").write_bytes(whole[:-30])  # a kill cut the last line
+    content = (run / "metrics.jsonl").read_bytes()
+    (run / "metrics.jsonl").write_bytes(content[:-30])  # a kill cut the last line
     assert "Finished 40 steps" in text_of(page.write(run))
-    (run / "metrics.jsonl").write_bytes(whole[10:])
+    (run / "metrics.jsonl").write_bytes(content[10:])
     with pytest.raises(UserError, match=r"Cannot read \S*metrics\.jsonl"):
         page.write(run)
 
 
-def test_damaged_records_are_counted_and_the_first_ones_named(tmp_path: Path) -> None:
+def test_damaged_records_are_counted_and_listed(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run")
-    for number, count in ((0, 15), (1, 18)):
-        name = "damaged.jsonl" if number == 0 else f"damaged_{number}.jsonl"
-        lines = [{"record": i, "place": f"{number}-{i}.jpg", "why": "cut"} for i in range(count)]
-        (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for index, (name, count) in enumerate((("damaged", 15), ("damaged_1", 18))):
+        rows = [{"record": i, "place": f"{index}-{i}.jpg", "why": "cut"} for i in range(count)]
+        folders.write_rows(run / f"{name}.jsonl", rows)
     text = text_of(page.write(run))
     assert "damaged records 33" in text
     assert "Damaged records of run , the first 20" in text.replace("run,", "run ,")
@@ -235,48 +217,39 @@ def test_ugly_names_texts_and_numbers(tmp_path: Path) -> None:
     ugly = folders.ugly(tmp_path / folders.ATTACK.replace("/", "|").replace("\x00", "")[:30])
     found = page.write(ugly)
     text = text_of(found)
-    assert '<script>alert("x")</script>&amp;' in text  # as words
+    assert '<script>alert("x")</script>&amp;' in text  # escaped
     assert "\ud800" not in text
-    for words in (
-        "more charts",
-        "1,988 more classes",
-        "metric 249",
-        "שלום",
-        "👩‍👩‍👧‍👦",
-    ):
+    for words in ("more charts", "1,988 more classes", "metric 249", "שלום", "👩‍👩‍👧‍👦"):
         assert words in text, words
-    both = page.write(ugly, folders.ordinary(tmp_path / "run"), tmp_path / "both.html")
-    check(both)
+    check(page.write(ugly, folders.ordinary(tmp_path / "run"), tmp_path / "both.html"))
 
 
-def test_answers_of_several_records_with_one_text_are_shown_once(tmp_path: Path) -> None:
+def test_equal_answers_are_shown_once(tmp_path: Path) -> None:
     run, shown = folders.ordinary(tmp_path / "run"), folders.examples()
     answers = shown["directions"][0]["groups"][0]["examples"][0]["answers"]
-    answers[:0] = [answers[0]] * 2  # a wrong one three times, then the right one
+    answers[:0] = [answers[0]] * 2  # a negative three times, then a positive
     (run / "examples" / "0.json").write_text(json.dumps(shown))
     places = re.findall(r'class="place">([^<]+)<', page.write(run).read_text())
     assert places[:3] == ["1–3", "4", "7"]
 
 
-def test_a_page_with_too_many_examples_shows_fewer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_page_shows_fewer_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = folders.ordinary(tmp_path / "run")
     shown = folders.examples()
     for direction in shown["directions"]:
         group = direction["groups"][0]
         group["examples"] = [{**group["examples"][0], "place": i} for i in range(40)]
     (run / "examples" / "0.json").write_text(json.dumps(shown))
-    whole = check(page.write(run)).pictures
+    pictures = check(page.write(run)).pictures
     monkeypatch.setattr(page, "MOST_BYTES", (run / "report.html").stat().st_size - 1)
     found = page.write(run)
-    assert check(found).pictures == 3 * 3 < whole
+    assert check(found).pictures == 3 * 3 < pictures
     assert "At most 3 of each kind" in text_of(found)
     monkeypatch.setattr(page, "MOST_BYTES", 1)
     assert "would make the page too large" in page.write(run).read_text()
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_write_rejects_other_folders(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     for name in ("nowhere", "file", "empty"):
@@ -285,7 +258,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "empty").iterdir()) == []
 
 
-def test_the_last_value_of_a_metric_counts(tmp_path: Path) -> None:
+def test_last_value_of_a_step_counts(tmp_path: Path) -> None:
     run = folders.write(
         tmp_path / "run",
         config=folders.config(),
@@ -297,7 +270,7 @@ def test_the_last_value_of_a_metric_counts(tmp_path: Path) -> None:
 
 
 def graded(best: float) -> dict[str, Any]:
-    """Examples of one query, whose documents have relevance."""
+    """Examples of one query; the documents have relevance."""
     answers = [
         {**folders.answer("wine glass", 0.9, True), "relevance": best, "picture": folders.PICTURE},
         {**folders.answer("ox", 0.8, False), "relevance": 0.0},
@@ -315,12 +288,10 @@ def graded(best: float) -> dict[str, Any]:
     return {"evaluator": "ranking/dev", "step": 40, "type": "ranking", "directions": [way]}
 
 
-def test_documents_with_grades_side_by_side(tmp_path: Path) -> None:
-    runs = []
-    for name, best in (("first", 92.0), ("second", 45.5)):
-        runs.append(folders.ordinary(tmp_path / name))
-        path = runs[-1] / "examples" / "0.json"
-        path.write_text(json.dumps(graded(best)))
+def test_examples_with_relevance_of_two_runs(tmp_path: Path) -> None:
+    runs = [folders.ordinary(tmp_path / name) for name in ("first", "second")]
+    for run, best in zip(runs, (92.0, 45.5), strict=True):
+        (run / "examples" / "0.json").write_text(json.dumps(graded(best)))
     found = page.write(*runs)
     checker, text = check(found), text_of(found)
     for words in (
@@ -331,4 +302,4 @@ def test_documents_with_grades_side_by_side(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert words in text, words
     assert checker.pictures >= 2
-    assert text.count("booze glass") == 1  # the query stands once
+    assert text.count("booze glass") == 1  # the query is shown once

@@ -27,7 +27,7 @@ def report(*args: object) -> tuple[int, str]:
     return done.returncode, text
 
 
-def test_the_command_writes_and_says_where(tmp_path: Path) -> None:
+def test_command_writes_pages(tmp_path: Path) -> None:
     first, second = folders.ordinary(tmp_path / "a"), folders.ordinary(tmp_path / "b")
     done = subprocess.run(
         command("report", str(first)), cwd=ROOT, env=environment(), text=True,
@@ -53,7 +53,7 @@ def test_the_command_writes_and_says_where(tmp_path: Path) -> None:
         (["{}/run", "--uot=x"], "did you mean --out?"),
     ],
 )
-def test_mistakes_are_one_sentence(tmp_path: Path, args: list[str], words: str) -> None:
+def test_command_rejects(tmp_path: Path, args: list[str], words: str) -> None:
     folders.ordinary(tmp_path / "run")
     status, text = report(*(arg.format(tmp_path) for arg in args))
     assert status == 2
@@ -64,17 +64,17 @@ def test_mistakes_are_one_sentence(tmp_path: Path, args: list[str], words: str) 
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_its_report(tmp_path: Path) -> None:
+def test_training_and_evaluate_write_reports(tmp_path: Path) -> None:
     evals = {
         "test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12)),
         "colours": recipe.entry(ZeroShot(), data=Scenes(split="colours", count=8)),
     }
-    run = tmp_path / "run"
-    train(tiny(evals=evals, total_steps=3, stop_after=2, eval_every=1), run)
-    assert not (run / "examples").exists()  # not at its end yet
+    run, keys = tmp_path / "run", {"total_steps": 3, "eval_every": 1, "checkpoint_every": 2}
+    train(tiny(evals=evals, stop_after=2, **keys), run)
+    assert not (run / "examples").exists()  # not at the end yet
     assert not (run / "report.html").exists()
     assert "Not finished: step 2 of 3" in page.write(run).read_text()
-    train(tiny(evals=evals, total_steps=3, eval_every=1), run)
+    train(tiny(evals=evals, **keys), run)
     assert {path.name for path in (run / "examples").iterdir()} == FILES
     written = (run / "report.html").read_text()
     assert "Finished 3 steps." in written
@@ -91,15 +91,6 @@ def test_a_run_ends_with_its_report(tmp_path: Path) -> None:
     copy = page.write(tmp_path / "copy" / "run").read_text()
     assert copy.replace(str(tmp_path / "copy"), str(tmp_path)) == written
 
-
-@pytest.mark.slow
-def test_evaluate_refreshes_the_examples(tmp_path: Path) -> None:
-    evals = {
-        "test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12)),
-        "colours": recipe.entry(ZeroShot(), data=Scenes(split="colours", count=8)),
-    }
-    run = tmp_path / "run"
-    train(tiny(evals=evals, total_steps=3, checkpoint_every=2), run)
     before = {name: json.loads((run / "examples" / name).read_text()) for name in FILES}
     shutil.rmtree(run / "examples")
     for step in (None, 2):

@@ -1,4 +1,4 @@
-"""The table of several folders: seeds, evaluations, patterns, names, and what is refused."""
+"""The table of several folders: seeds, evaluations, patterns, names, rejected folders."""
 
 import json
 from pathlib import Path
@@ -13,11 +13,9 @@ from tests.report.test_report_command import report
 NDCG, RECALL = "ranking/a/nDCG@10", "ranking/a/R@10"
 
 
-def write(folder: Path, name: str = "results.json", **numbers: Any) -> Path:
-    """A folder with one file of numbers."""
+def write(folder: Path, name: str = "results.json", **metrics: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    found = {NDCG: 0.5, RECALL: 0.25, "loss": 1.5, **numbers}
-    (folder / name).write_text(json.dumps(found))
+    (folder / name).write_text(json.dumps({NDCG: 0.5, RECALL: 0.25, "loss": 1.5, **metrics}))
     return folder
 
 
@@ -28,7 +26,7 @@ def cells(text: str) -> list[list[str]]:
     return [row for i, row in enumerate(rows) if i != 1]
 
 
-def test_trained_untrained_and_words_are_rows(tmp_path: Path) -> None:
+def test_table_of_seeds_runs_and_evaluations(tmp_path: Path) -> None:
     sweep = tmp_path / "sweep" / "multi-inverse"
     for seed, value in ((2, 0.6), (0, 0.5), (10, 0.7)):
         write(sweep / f"seed_{seed}", **{NDCG: value})
@@ -47,7 +45,7 @@ def test_trained_untrained_and_words_are_rows(tmp_path: Path) -> None:
     assert "Mean ± sample standard deviation" in text
 
 
-def test_metrics_that_some_lack(tmp_path: Path) -> None:
+def test_table_of_missing_metrics(tmp_path: Path) -> None:
     first = write(tmp_path / "first", **{"retrieval/b/image_to_text/R@1": 0.5})
     second = write(tmp_path / "second", step=3)
     text = table([first, second])
@@ -58,11 +56,11 @@ def test_metrics_that_some_lack(tmp_path: Path) -> None:
     ]
     assert "has a metric like" not in text
     assert "has a metric like `x/*`" in table([first], ["loss", "x/*"])
-    with pytest.raises(UserError, match=r"metric like x/\*.*they have loss, ranking/a/R@10"):
+    with pytest.raises(UserError, match=r"metric like x/\*.* have loss, ranking/a/R@10"):
         table([first], ["x/*"])
 
 
-def test_names_tell_folders_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_rows_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [write(tmp_path / parent / "run") for parent in ("a", "b|c")]
     assert [row[0] for row in cells(table(folders, ["loss"]).replace("\\|", "/"))] == [
         "run", "a/run", "b/c/run",
@@ -71,7 +69,7 @@ def test_names_tell_folders_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert cells(table([Path()], ["loss"]))[1][0] == "run"
 
 
-def test_folders_without_metrics_and_damaged_files_are_named(tmp_path: Path) -> None:
+def test_row_of_rejects_missing_metrics_and_damaged_files(tmp_path: Path) -> None:
     (tmp_path / "seed_0").mkdir()
     for folder in (tmp_path, tmp_path / "nope"):
         with pytest.raises(UserError, match=f"No metrics in {folder}"):

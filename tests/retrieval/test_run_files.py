@@ -78,10 +78,10 @@ def test_equal_scores_keep_their_order(tmp_path: Path) -> None:
     [
         ("q Q0 d 1 2.0", "line 2 has 5 columns instead of 6"),
         ("q Q0 d 1 2.0 my run", "line 2 has 7 columns"),
-        ("q Q0 d one 2.0 t", "rank 'one' and score '2.0' must be"),
-        ("q Q0 d 1 high t", "score 'high' must be"),
-        ("q Q0 d 1 nan t", "line 2: the score is not a number"),
-        ("q Q0 first 9 0.5 t", "line 2: query 'q' has document 'first' already"),
+        ("q Q0 d one 2.0 t", "line 2: the rank is 'one'"),
+        ("q Q0 d 1 high t", "line 2: .* the score 'high'"),
+        ("q Q0 d 1 nan t", "line 2: .* the score 'nan'"),
+        ("q Q0 first 9 0.5 t", "line 2: duplicate document 'first' for query 'q'"),
     ],
 )
 def test_lines_that_are_wrong(tmp_path: Path, line: str, words: str) -> None:
@@ -94,7 +94,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
         read_run(tmp_path / "nothing")
     (tmp_path / "run").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="no text in UTF-8"):
+    with pytest.raises(UserError, match="Cannot read the run file .*run: .*utf-8"):
         read_run(tmp_path / "run")
 
 
@@ -105,7 +105,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         (["q"], [["d\te"]], "t", "a document id of query 'q' is"),
         (["q"], [["d\n"]], "t", "a document id of query 'q' is"),
         (["q"], [[""]], "t", "a document id of query 'q' is ''"),
-        (["q", "q"], [["d"], ["d"]], "t", "query 'q' is there twice"),
+        (["q", "q"], [["d"], ["d"]], "t", "Duplicate query 'q'"),
         (["q"], [["d"]], "my run", "the tag of a run is 'my run'"),
     ],
 )

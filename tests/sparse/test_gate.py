@@ -20,7 +20,7 @@ sparsify = jax.jit(gate.sparsify, static_argnums=1)
 
 
 def arrays(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings with ties and zeros; words with -1 anywhere, repeated, none in the last row."""
+    """Embeddings with ties and zeros; terms with -1 and duplicates, none in the last row."""
     rng = np.random.default_rng(seed)
     embeddings = rng.integers(0, 4, (rows, WIDTH)).astype(np.float32)
     bow = rng.integers(-1, WIDTH, (rows, WORDS)).astype(np.int32)
@@ -29,38 +29,38 @@ def arrays(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
 
 
 def kept(row: np.ndarray, top_k: int, bow: np.ndarray) -> tuple[list[int], set[int]]:
-    """The strongest columns of a row in order, of equal ones the first, and its words."""
+    """The strongest columns of a row in order, the lower of equal ones first, and its words."""
     order = sorted(range(len(row)), key=lambda column: (-row[column], column))
     return order[:top_k], {word for word in bow.tolist() if word >= 0}
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), TOPS, st.booleans())
-def test_against_sets(seed: int, top_k: int, with_bow: bool) -> None:
+def test_sparsify_equals_sets(seed: int, top_k: int, with_bow: bool) -> None:
     embeddings, bow = arrays(seed)
     found = sparsify(jnp.asarray(embeddings), top_k, jnp.asarray(bow) if with_bow else None)
     first = min(top_k, WIDTH)
     assert found.terms.shape == found.values.shape == (ROWS, first + WORDS * with_bow)
     assert found.terms.dtype == jnp.int32
-    for n, (row, own) in enumerate(zip(embeddings, bow, strict=True)):
-        strongest, mine = kept(row, top_k, own if with_bow else own[:0])
+    for n, row in enumerate(embeddings):
+        strongest, words = kept(row, top_k, bow[n] if with_bow else bow[n, :0])
         terms, values = np.asarray(found.terms[n]), np.asarray(found.values[n])
         assert terms[:first].tolist() == strongest  # exactly k, strongest first
         present = terms[terms >= 0]
-        assert sorted(present.tolist()) == sorted({*strongest} | mine)  # each once
+        assert sorted(present.tolist()) == sorted({*strongest} | words)  # without duplicates
         np.testing.assert_array_equal(values[terms >= 0], row[present])
         assert not values[terms < 0].any()
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), TOPS)
-def test_dense_again_and_csr(seed: int, top_k: int) -> None:
+def test_to_dense_and_to_csr(seed: int, top_k: int) -> None:
     embeddings, bow = arrays(seed)
     found = jax.device_get(sparsify(jnp.asarray(embeddings), top_k, jnp.asarray(bow)))
     expected = np.zeros_like(embeddings)
-    for n, (row, own) in enumerate(zip(embeddings, bow, strict=True)):
-        strongest, mine = kept(row, top_k, own)
-        terms = [*strongest, *mine]
+    for n, row in enumerate(embeddings):
+        strongest, words = kept(row, top_k, bow[n])
+        terms = [*strongest, *words]
         expected[n, terms] = row[terms]
     np.testing.assert_array_equal(gate.to_dense(found, WIDTH), expected)
     sparse = gate.to_csr(found.values, found.terms, WIDTH)
@@ -72,11 +72,11 @@ def test_dense_again_and_csr(seed: int, top_k: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.booleans())
-def test_bags_and_words(seed: int, normalise: bool) -> None:
+def test_bag_of_words_and_dense_mask(seed: int, normalise: bool) -> None:
     _, bow = arrays(seed)
     expected = np.zeros((ROWS, WIDTH), np.float32)
-    for row, own in zip(expected, bow, strict=True):
-        row[[word for word in own.tolist() if word >= 0]] = 1
+    for row, words in zip(expected, bow, strict=True):
+        row[words[words >= 0]] = 1
     np.testing.assert_array_equal(gate.dense_mask(jnp.asarray(bow), WIDTH), expected > 0)
     if normalise:
         expected /= np.sqrt(np.maximum(expected.sum(1, keepdims=True), 1))
@@ -87,7 +87,7 @@ def test_bags_and_words(seed: int, normalise: bool) -> None:
         assert len(present) == len({*present})
 
 
-def test_the_gate_has_no_gradient_but_its_values_have() -> None:
+def test_gate_has_no_gradient() -> None:
     """d/dV sum E(x)^2 = 2 V(x) G(x)."""
     embeddings, bow = arrays(3)
 
@@ -99,15 +99,15 @@ def test_the_gate_has_no_gradient_but_its_values_have() -> None:
     np.testing.assert_allclose(jax.grad(total)(jnp.asarray(embeddings)), 2 * embeddings * opened)
 
 
-SHAPES = {"data": (8, 1, 1), "both": (2, 4, 1)}
+def make_mesh(*shape: int) -> jax.sharding.Mesh:
+    axes = ("data", "fsdp", "tensor")[: len(shape)]
+    return jax.make_mesh(shape, axes, axis_types=(AxisType.Auto,) * len(shape))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_device_treats_its_own_rows(shape: str) -> None:
-    """The same as without a mesh, sharded alike, and nothing is sent."""
+@pytest.mark.parametrize("shape", [(8, 1, 1), (2, 4, 1)])
+def test_gate_on_a_mesh_sends_nothing(shape: tuple[int, ...]) -> None:
     embeddings, bow = arrays(5, rows=16)
-    axes = ("data", "fsdp", "tensor")
-    mesh = jax.make_mesh(SHAPES[shape], axes, axis_types=(AxisType.Auto,) * 3)
+    mesh = make_mesh(*shape)
     sharded = NamedSharding(mesh, P(("data", "fsdp")))
 
     def both(x: Any, bow: Any) -> Any:
@@ -119,9 +119,8 @@ def test_every_device_treats_its_own_rows(shape: str) -> None:
         inputs = jax.device_put((embeddings, bow), sharded)
         program = jax.jit(both).lower(*inputs).compile()
         found = program(*inputs)
-    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-        assert ours.sharding.is_equivalent_to(sharded, ours.ndim)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert all(x.sharding.is_equivalent_to(sharded, x.ndim) for x in jax.tree.leaves(found))
     text = program.as_text() or ""
     for word in ("all-gather", "all-to-all", "all-reduce", "collective-permute"):
         assert word not in text
@@ -129,12 +128,12 @@ def test_every_device_treats_its_own_rows(shape: str) -> None:
 
 @pytest.mark.parametrize("top_k", [0, 3, 5, 9])
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 2, 4)])
-def test_spread_columns(shape: tuple[int, ...], top_k: int) -> None:
-    """The same, ties included, from 9 columns that no mesh divides; gradients, too."""
+def test_sharded_terms_equal_one_device(shape: tuple[int, ...], top_k: int) -> None:
+    """Values, ties and gradients of 9 terms, which no mesh divides."""
     embeddings, bow = arrays(7, rows=16)
-    mesh = jax.make_mesh(shape, ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    mesh = make_mesh(*shape)
 
-    def all_of_it(x: Any, bow: Any) -> Any:
+    def outputs(x: Any, bow: Any) -> Any:
         def total(x: Any) -> Any:
             found = gate.sparsify(x, top_k, bow)
             dense = gate.to_dense(found, WIDTH)
@@ -142,17 +141,16 @@ def test_spread_columns(shape: tuple[int, ...], top_k: int) -> None:
 
         return jax.value_and_grad(total, has_aux=True)(x)
 
-    expected = jax.jit(all_of_it)(embeddings, bow)
+    expected = jax.jit(outputs)(embeddings, bow)
     with jax.set_mesh(mesh):
-        found = jax.jit(all_of_it)(embeddings, bow)
-    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+        found = jax.jit(outputs)(embeddings, bow)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-def test_devices_send_their_largest_columns_only() -> None:
-    """Of 512 columns on 4 devices, each sends k values and their numbers, and adds K values up."""
+def test_devices_send_only_their_largest_terms() -> None:
+    """Each of 4 devices sends k of 512 values with their indices, and adds K values up."""
     rows, width, top_k, length = 8, 512, 6, 3
-    mesh = jax.make_mesh((2, 1, 4), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    mesh = make_mesh(2, 1, 4)
     rows_on, all_on = (NamedSharding(mesh, spec) for spec in (P("data"), P("data", "tensor")))
     embeddings = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=all_on)
     bow = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_on)
@@ -163,12 +161,9 @@ def test_devices_send_their_largest_columns_only() -> None:
     assert found == [gathered, gathered, ("all-reduce", rows // 2 * (top_k + length) * 4)]
 
 
-def test_rows_that_do_not_divide_over_the_devices() -> None:
-    """Such as a mesh's own count of evaluation rows: the result is the same."""
+def test_rows_that_devices_do_not_divide() -> None:
     embeddings, bow = arrays(6, rows=6)
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     expected = sparsify(embeddings, 3, bow)
-    with jax.set_mesh(mesh):
+    with jax.set_mesh(make_mesh(8)):
         found = sparsify(embeddings, 3, bow)
-    np.testing.assert_array_equal(found.terms, expected.terms)
-    np.testing.assert_array_equal(found.values, expected.values)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)

@@ -23,15 +23,13 @@ def expected(row: list[float], count: int | None) -> list[tuple[str, float]]:
 
 
 @given(row=ROWS, count=COUNTS)
-def test_the_strongest_come_first_and_of_equal_ones_the_first(
-    row: list[float], count: int | None
-) -> None:
+def test_strongest_equals_a_plain_sort(row: list[float], count: int | None) -> None:
     assert listing.strongest(np.array(row), WORDS, count) == expected(row, count)
     sparse = scipy.sparse.csr_array(np.array([row]))
     assert listing.strongest(sparse, WORDS, count) == expected(row, count)
 
 
-def test_unsorted_columns_of_a_sparse_row_make_no_difference() -> None:
+def test_strongest_of_unsorted_sparse_row() -> None:
     values, terms = np.array([1.0, 2.0, 1.0]), np.array([5, 7, 2])
     row = scipy.sparse.csr_array((values, terms, np.array([0, 3])), shape=(1, V))
     assert listing.strongest(row, WORDS) == [("w7", 2.0), ("w2", 1.0), ("w5", 1.0)]
@@ -39,7 +37,7 @@ def test_unsorted_columns_of_a_sparse_row_make_no_difference() -> None:
 
 @settings(deadline=None)
 @given(query=ROWS, document=ROWS, count=COUNTS)
-def test_shared_words_are_the_products_of_the_strongest(
+def test_shared_equals_plain_products(
     query: list[float], document: list[float], count: int | None
 ) -> None:
     score = float(np.dot(query, document))
@@ -59,17 +57,13 @@ def test_shared_words_are_the_products_of_the_strongest(
             assert sum(share for *_, share in found.words) == pytest.approx(1)
 
 
-# ---- Averages of a set
-
-
 @pytest.mark.parametrize("sparse", [False, True])
-def test_averages_do_not_depend_on_how_the_set_is_cut(sparse: bool) -> None:
+def test_usage_of_blocks(sparse: bool) -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((10, V)) * (rng.random((10, V)) < 0.4)
     rows[:, 3] = 0
-    parts = [rows[:4], rows[4:5], rows[5:]]
-    made = [scipy.sparse.csr_array(part) if sparse else part for part in parts]
-    found = usage_of(made)
+    blocks = [rows[:4], rows[4:5], rows[5:]]
+    found = usage_of([scipy.sparse.csr_array(block) if sparse else block for block in blocks])
     assert found.rows == 10
     np.testing.assert_allclose(found.means, rows.mean(axis=0))
     np.testing.assert_allclose(found.shares, (rows > 0).mean(axis=0))
@@ -80,8 +74,8 @@ def test_averages_do_not_depend_on_how_the_set_is_cut(sparse: bool) -> None:
         usage_of([])
 
 
-def test_a_box_plot_by_hand() -> None:
-    means = np.array([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 50])  # the 0 is no word in use
+def test_box_by_hand() -> None:
+    means = np.array([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 50])  # 0 is an unused word
     found = box(means)
     assert (found.first, found.median, found.third) == (3, 5, 7)  # of 1 to 8 and 50
     assert (found.low, found.high, found.mean) == (1, 8, pytest.approx(86 / 9))
@@ -94,10 +88,10 @@ def test_a_box_plot_by_hand() -> None:
 
 @settings(deadline=None)  # the first call imports matplotlib
 @given(values=st.lists(st.floats(0.001, 10), min_size=1, max_size=30))
-def test_a_box_is_that_of_matplotlib(values: list[float]) -> None:
+def test_box_equals_matplotlib(values: list[float]) -> None:
     cbook = pytest.importorskip("matplotlib.cbook")
-    (theirs,) = cbook.boxplot_stats(np.array(values))
-    ours = box(np.array(values), None)
+    (expected,) = cbook.boxplot_stats(np.array(values))
+    found = box(np.array(values), None)
     for name, key in {"low": "whislo", "first": "q1", "median": "med", "high": "whishi"}.items():
-        assert getattr(ours, name) == pytest.approx(theirs[key])
-    assert sorted(ours.values.tolist()) == sorted(theirs["fliers"].tolist())
+        assert getattr(found, name) == pytest.approx(expected[key])
+    assert sorted(found.values.tolist()) == sorted(expected["fliers"].tolist())

@@ -25,7 +25,7 @@ def as_on_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "traced_platform", lambda: "tpu")
 
 
-def test_dense_rows_and_their_gradient_are_exact() -> None:
+def test_dense_and_gradient_equal_a_scatter() -> None:
     values, terms = draw()
     expected, pull = jax.vjp(lambda x: sharded.dense_locally(x, terms, WIDTH), values)
     rows, pull_product = jax.vjp(lambda x: products.dense(x, terms, WIDTH), values)
@@ -34,11 +34,11 @@ def test_dense_rows_and_their_gradient_are_exact() -> None:
     np.testing.assert_array_equal(pull_product(grads)[0], pull(grads)[0])
 
 
-def test_taken_values_and_their_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_take_and_gradient_on_tpus(monkeypatch: pytest.MonkeyPatch) -> None:
     grads, terms = draw()
     rows = jax.random.normal(jax.random.key(0), (ROWS, WIDTH))
     expected, pull = jax.vjp(lambda x: sharded.take(x, terms), rows)
-    (expected_grads,) = pull(grads)  # by a scatter, as the platform is asked when this runs
+    (expected_grads,) = pull(grads)  # by a scatter: before the platform changes
     as_on_tpu(monkeypatch)
     values, pull_product = jax.vjp(lambda x: sharded.take(x, terms), rows)
     np.testing.assert_array_equal(values, expected)
@@ -49,7 +49,7 @@ def test_taken_values_and_their_gradient(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_gate_is_the_same_on_tpus(top_k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(top_k)
     embeddings = jnp.asarray(rng.integers(0, 50, (ROWS, WIDTH)), jnp.float32)
-    bow = jnp.asarray(rng.integers(-1, 9, (ROWS, 12)), jnp.int32)  # with repeated words
+    bow = jnp.asarray(rng.integers(-1, 9, (ROWS, 12)), jnp.int32)  # with duplicates
 
     def outputs() -> Any:
         rows = gate.sparsify(embeddings, top_k, bow)
