@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
     losses: int
 
 
-Pairs = Mapping[str, tuple[Values, Values]]  # values of both systems by evaluator
+Pairs = Mapping[str, tuple[Values, Values]]  # values of both systems, by evaluator
 ComparisonTable = Sequence[tuple[str, str, Comparison]]  # evaluator, metric, their comparison
 
 

@@ -128,7 +128,7 @@ class JudgedQueries:
 
 
 def joined(blocks: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Joins the metrics of blocks of queries, [q] by name."""
+    """Concatenates the metrics, [q] by name, of several blocks."""
     return {name: np.concatenate([values[name] for values in blocks]) for name in blocks[0]}
 
 

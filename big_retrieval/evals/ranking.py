@@ -69,8 +69,8 @@ class Ranking(Evaluator):
     query_file: str = ""
     dev_share: ShareInside = 0.2  # share of queries for dev, drawn by `dev_seed`
     dev_seed: int = 0
-    # further weights of the document fields, such as "image" or "image=0.9,title=0.1", in addition
-    # to those of `config.fields`; nothing is encoded twice
+    # additional weightings of the document fields, such as "image" or "image=0.9,title=0.1";
+    # nothing is encoded twice
     documents: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()  # search modes of lexical models, as in Retrieval
     metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
@@ -131,18 +131,18 @@ class Ranking(Evaluator):
         notes = lacking({f"without {name}": int(np.sum(~x)) for name, x in present.items()})
         log.info(judged.summary("", notes))
         embeddings = average_side(context, queries, "query")
-        out: dict[str, float] = {}
-        first: list[Ranked] = []
         with Rankings(context.rankings, context.source, context.extras) as writer:
-            for prefix, rankings in self._rankings(context, queries, documents, embeddings):
-                first = first or [next(rankings)]
-                rest = itertools.chain(first, rankings) if not prefix else rankings
-                out |= judged.means(rest, writer, prefix)
+            by_prefix = self._rankings(context, queries, documents, embeddings)
+            _, rankings = next(by_prefix)  # by the config's weights
+            first = next(rankings)
+            out = judged.means(itertools.chain([first], rankings), writer)
+            for prefix, rankings in by_prefix:
+                out |= judged.means(rankings, writer, prefix)
         if note := few_queries_note(dict([*out.items()][:1]), len(judged.asked)):
             log.info(note)
         if context.show is not None:
-            values = judged.values(first[0])
-            context.show(RankingResult(first[0], values, embeddings, documents, self.shown))
+            values = judged.values(first)
+            context.show(RankingResult(first, values, embeddings, documents, self.shown))
         return out
 
     def _rankings(

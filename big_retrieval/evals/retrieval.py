@@ -196,7 +196,7 @@ class Retrieval(Evaluator):
 
     @once
     def keys(self, context: EvaluatorContext) -> dict[str, FieldKeys] | None:
-        """Returns the keys of both fields' items; None if no records share contents."""
+        """Returns the keys of both fields; None if no records share contents."""
         if self.group or not context.duplicates:
             return None
         source, count = context.source, len(context.source)

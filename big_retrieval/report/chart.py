@@ -142,7 +142,7 @@ def _thin(points: Points, most: int) -> Points:
 
 
 def _mean(points: Points, most: int) -> Points:
-    """Returns means of a twentieth of the points around each of about `most` points."""
+    """Returns running means over a twentieth of the points, at about `most` points."""
     half, last = max(1, len(points) // 40), len(points) - 1
     out = []
     for index in sorted({*range(0, len(points), -(-len(points) // most)), last}):

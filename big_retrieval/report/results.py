@@ -27,13 +27,13 @@ def section(runs: Sequence[RunFiles]) -> Html:
     """Builds the tables of every evaluator, then the last values of training."""
     finals = [run.final for run in runs]
     names = sorted({name for final in finals for name in final}, key=natural)
-    groups: dict[str, dict[str, set[str]]] = {}  # table -> row -> metrics
+    groups: dict[str, dict[str, set[str]]] = {}  # metrics by table and row
     for name in names:
         *path, last = name.split("/")
+        depth = 1 if len(path) < 3 else 2
         if path:
-            depth = 1 if len(path) < 3 else 2
-            title, row = "/".join(path[:depth]), "/".join(path[depth:])
-            groups.setdefault(title, {}).setdefault(row, set()).add(last)
+            rows = groups.setdefault("/".join(path[:depth]), {})
+            rows.setdefault("/".join(path[depth:]), set()).add(last)
     tables = [_table(title, rows, finals) for title, rows in sorted(groups.items())]
     parts: list[Any] = []
     if not tables:

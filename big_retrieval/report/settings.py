@@ -92,8 +92,8 @@ def _key_table(
 
 def data(runs: Sequence[RunFiles]) -> Html:
     """Builds tables of sources, records, and damaged records."""
-    rows: list[list[Any]] = [["training records", *map(_training_data, runs)]]
     evals = [run.config.get("evals", {}) for run in runs]
+    rows: list[list[Any]] = [["training records", *map(_training_data, runs)]]
     for name in sorted({name for by_name in evals for name in by_name}):
         sources = (by_name.get(name, {}).get("data") for by_name in evals)
         rows.append([f"evaluator {name}", *map(described, sources)])

@@ -65,8 +65,8 @@ def row_of(folder: Path, name: str) -> TableRow:
     finished = [results for _, path in seeds if (results := _read(path))]
     if not finished:
         raise UserError(
-            f"No metrics in {folder}: neither it nor its {len(seeds)} folders of seeds have "
-            f"{' or '.join(FILES)}. Let the run end, or use `big-retrieval evaluate`."
+            f"No metrics in {folder}: it has no {' or '.join(FILES)}, and neither have its "
+            f"{len(seeds)} folders of seeds. Let the run end, or use `big-retrieval evaluate`."
         )
     of = "" if len(finished) == len(seeds) else f" of {len(seeds)}"
     return TableRow(name, f"{len(finished)}{of}", finished)

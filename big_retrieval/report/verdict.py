@@ -1,9 +1,8 @@
 """Head of a report: headline metrics, model, data, length and throughput of the runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any
 
 from big_retrieval.evals.intervals import FEW, wilson_interval
 from big_retrieval.report.curves import direction_words, words
@@ -23,7 +22,8 @@ def section(runs: Sequence[RunFiles]) -> Html:
         title = tag("h3", chip(i), tag("bdi", run.name)) if len(runs) == 2 else None
         look = "done" if run.results else "bad" if run.nonfinite else "open"
         line = tag("p", tag("b", status(run)), class_=f"status {look}")
-        facts = ((tag("dt", name), tag("dd", value)) for name, value in _facts(run) if value)
+        values = {name: build(run) for name, build in FACTS.items()}
+        facts = ((tag("dt", name), tag("dd", value)) for name, value in values.items() if value)
         cards.append(tag("div", title, line, tag("dl", facts), class_="card"))
     return tag("div", _headlines(runs), tag("div", cards, class_="cards"))
 
@@ -45,26 +45,22 @@ def status(run: RunFiles) -> str:
 
 def _headlines(runs: Sequence[RunFiles]) -> Html | None:
     finals = [run.final for run in runs]
-    names = {
-        name
-        for final in finals
-        for name in final
-        if name.endswith(("/R@1", "/accuracy")) and name.count("/") > 1
-    }
+    names = {name for final in finals for name in final if name.count("/") > 1}
+    names = {name for name in names if name.endswith(("/R@1", "/accuracy"))}
     order = sorted(names, key=lambda x: (x.split("/")[:2], not _is_search(x, runs[0]), x))
     cards = []
     for name in order[:HEADLINES]:
         values = [final.get(name) for final in finals]
-        shown: list[Any] = []
         if len(runs) == 1:
-            notes = initial(name, runs[0]), _interval(name, runs[0])
-            shown.append(tag("span", labelled(name, values[0]), class_="big"))
-            shown += [tag("span", note, class_="note") for note in notes if note]
+            notes = [initial(name, runs[0]), _interval(name, runs[0])]
+            shown = [tag("span", labelled(name, values[0]), class_="big")]
         else:
-            for i, value in enumerate(values):
-                look = f"big{best(name, value, values[1 - i])}"
-                shown.append(tag("span", chip(i), labelled(name, value), class_=look))
-            shown.append(tag("span", f"B − A {difference(name, *values)}", class_="note"))
+            notes = [f"B − A {difference(name, *values)}"]
+            shown = [
+                tag("span", chip(i), labelled(name, value), class_=f"big{best(name, value, other)}")
+                for i, (value, other) in enumerate(zip(values, reversed(values), strict=True))
+            ]
+        shown += [tag("span", note, class_="note") for note in notes if note]
         label = " · ".join(direction_words(part) for part in name.split("/")[1:-1])
         title = tag("span", tag("bdi", label), class_="label")
         cards.append(tag("li", title, shown, tag("span", words(name), class_="note")))
@@ -94,29 +90,17 @@ def _interval(name: str, run: RunFiles) -> str:
     return f"95% interval {low} to {high} ({number(count)} queries)"
 
 
-def _facts(run: RunFiles) -> list[tuple[str, str]]:
-    """Returns (name, value) of the facts of a run; "" for an unknown value."""
-    return [
-        ("trained", _model(run)),
-        ("on", described(run.config["data"])),
-        ("for", _length(run)),
-        ("loss", _loss(run)),
-        ("best", _best(run)),
-        ("throughput", _throughput(run)),
-    ]
-
-
 def _model(run: RunFiles) -> str:
-    lines = []
+    parts = []
     for name, tower in run.config["towers"].items():
         sizes = [f"{key} {tower[key]}" for key in ("depth", "width") if key in tower]
-        lines.append(f"{name} {', '.join([tower['type'], *sizes])}")
+        parts.append(f"{name} {', '.join([tower['type'], *sizes])}")
     count = run.results.get("parameter_count", run.start.get("parameter_count"))
     if count is not None:
-        lines.append(f"{number(count)} parameters")
+        parts.append(f"{number(count)} parameters")
     topology = run.config["topology"]
     name = topology if isinstance(topology, str) else topology["type"]
-    return "; ".join([*lines, f"topology {name}"])
+    return "; ".join([*parts, f"topology {name}"])
 
 
 def _length(run: RunFiles) -> str:
@@ -161,3 +145,14 @@ def _throughput(run: RunFiles) -> str:
         return ""
     waiting = f", waiting for data {labelled('data_wait', median(wait))}" if wait else ""
     return f"{number(median(rate), 3)} examples/s{waiting} (medians)"
+
+
+# Facts of a run; "" for an unknown value.
+FACTS: dict[str, Callable[[RunFiles], str]] = {
+    "trained": _model,
+    "on": lambda run: described(run.config["data"]),
+    "for": _length,
+    "loss": _loss,
+    "best": _best,
+    "throughput": _throughput,
+}

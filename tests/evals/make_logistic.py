@@ -1,9 +1,6 @@
-"""Makes tests/evals/logistic.json: what scikit-learn's LogisticRegression finds.
+"""Writes logistic.json with scikit-learn: `python -m tests.evals.make_logistic`.
 
-    python -m tests.evals.make_logistic
-
-Needs scikit-learn, which the tests themselves do not. For each penalty: accuracy and mean cross
-entropy of the training and of the test rows.
+For each penalty: accuracy and mean cross entropy of the training and of the test rows.
 """
 
 import json
@@ -17,7 +14,7 @@ TRAIN, TEST, FEATURES, CLASSES = 203, 101, 12, 7
 
 
 def drawn() -> tuple[np.ndarray, np.ndarray]:
-    """Features [n, D] of different sizes and classes [n], of training and then test rows."""
+    """Features [n, D] and classes [n] of the training rows, then of the test rows."""
     rng = np.random.default_rng(5)
     labels = rng.integers(CLASSES, size=TRAIN + TEST)
     middles = rng.normal(size=(CLASSES, FEATURES))
@@ -27,7 +24,6 @@ def drawn() -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Writes the file."""
     import sklearn
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss

@@ -1,7 +1,4 @@
-"""Writes ties.json: tied scores, and the metrics that sentence-transformers has for them.
-
-Run by hand with sentence-transformers 6.2; the tests only read the file.
-"""
+"""Writes ties.json by hand: tied scores, and the metrics of sentence-transformers 6.2."""
 
 import json
 from pathlib import Path

@@ -118,15 +118,6 @@ def test_depth_and_queries(tmp_path: Path) -> None:
     assert sorted(values.values()) == [0.0, 0.5]
 
 
-def test_traffic_is_averaged(tmp_path: Path) -> None:
-    c = config(tmp_path, TITLE, metrics=("P@1",), traffic=1.0)
-    other = replace(c.evals["test"], queries="dev", dev_share=0.25, traffic=3.0)
-    evaluators = {"all": c.evals["test"], "dev": other}
-    found = metrics_of(replace(c, evals=evaluators))
-    mean = (found["ranking/all/P@1"] + 3 * found["ranking/dev/P@1"]) / 4
-    assert found["ranking/traffic/P@1"] == pytest.approx(mean)
-
-
 def test_make_bm25_evaluators_needs_rankings_of_texts(tmp_path: Path) -> None:
     c = config(tmp_path, TITLE)
     for evaluators, words in (({}, "has no evaluator"), ({"a": Retrieval()}, "has retrieval/a")):

@@ -46,15 +46,15 @@ def sparse(rows: Any) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(np.asarray(rows, np.float32))
 
 
-def bags(texts: list[str], binary: bool = True) -> np.ndarray:
+def bags(texts: list[str]) -> np.ndarray:
     """Bags of words [n, V] from the tokens' names."""
     out = np.zeros((len(texts), len(COLUMNS)), np.float32)
     ids, mask = TOKENIZER.encode(texts, TEXT.field.length)
     for row, tokens, present in zip(out, ids, mask, strict=True):
         for token in tokens[present].tolist():
             if (name := TOKENIZER.id_to_token(token)) in COLUMNS.words:
-                row[COLUMNS.words.index(name)] += 1
-    return np.minimum(out, 1) if binary else out
+                row[COLUMNS.words.index(name)] = 1
+    return out
 
 
 def gated(dense: np.ndarray, top_k: int | None, bow: np.ndarray | None) -> np.ndarray:
@@ -231,23 +231,9 @@ def test_modes_of_retrieval(tmp_path: Path) -> None:
     assert 0 < found["words@5"] < 1
 
 
-def test_images_with_the_words_of_their_texts() -> None:
-    image = np.stack([bags(CAPTIONS[5 * n : 5 * n + 5], False).sum(0) for n in range(9)])
-    part, encoder = configs.Retrieval(modes=("bag",)), Preset(text=bags(CAPTIONS), image=image)
-    found = bound(part, SCENES, {"image": IMAGE, "text": TEXT}, INNER, encoder).run({})
-    assert found["words@5"] == 1
-    for name, value in found.items():
-        if name.startswith("bag/"):
-            assert value == found[name.removeprefix("bag/")]
-
-
-FIELDS: dict[str, Any] = {
-    "query": configs.TextField(column="query"),
-    "title": configs.TextField(side="document", column="title"),
-}
-SPECS = {
-    name: text_reader(name, side=field.side, length=20, tokenizer=TOKENIZER)
-    for name, field in FIELDS.items()
+SPECS: dict[str, Any] = {
+    name: text_reader(name, side=side, length=20, tokenizer=TOKENIZER)
+    for name, side in {"query": "query", "title": "document"}.items()
 }
 
 

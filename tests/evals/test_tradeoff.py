@@ -1,4 +1,4 @@
-"""`benchmarks.tradeoff`: what an index finds has the evaluator's own numbers."""
+"""`benchmarks.tradeoff`: the results of an index have the metrics of the evaluator."""
 
 import itertools
 import json
@@ -36,16 +36,15 @@ from tests.evals.test_lexical_evals import (
 from tests.helpers import ROOT, environment, lexical_texts, tiny
 
 WIDTH = len(COLUMNS)
-WHOLE = parse_mode("top_k=all", "")
 
 
 def values(seed: int, rows: int) -> np.ndarray:
-    """Positive everywhere, so that all documents are found but by bags of words."""
+    """Positive values, so that searches find all documents, except with bags of words."""
     return np.random.default_rng(seed).gamma(2, 0.5, (rows, WIDTH)).astype(np.float32)
 
 
 def searched(folder: Path, system: System) -> dict[tuple[str, str], dict[str, float]]:
-    """The metrics of all points, by gates of queries and documents."""
+    """Metrics of all points, by gates of queries and documents."""
     times = {"network": 0.0, "words": 0.0}
     points, calls = tradeoff.points_of("a model", system, times, "inner", folder)
     for call in calls:
@@ -54,18 +53,17 @@ def searched(folder: Path, system: System) -> dict[tuple[str, str], dict[str, fl
 
 
 def gates() -> Any:
-    whole = WHOLE
+    modes = {
+        "query": {"bag": "bag", "2": "top_k=2/all", "all": "top_k=all"},
+        "document": {"binary": "binary", "5": "top_k=all/5", "all": "top_k=all"},
+    }
     return {
-        "query": {
-            "bag": parse_mode("bag", ""), "2": parse_mode("top_k=2/all", ""), "all": whole
-        },
-        "document": {
-            "binary": parse_mode("binary", ""), "5": parse_mode("top_k=all/5", ""), "all": whole
-        },
-    }  # fmt: skip
+        side: {name: parse_mode(text, "") for name, text in of_side.items()}
+        for side, of_side in modes.items()
+    }
 
 
-def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
+def test_judged_system_has_the_metrics_of_the_evaluator(tmp_path: Path) -> None:
     source = GradedScenes(split="in_domain", size=16, count=40).build()
     query, title = values(0, len(source.queries)), values(1, len(source.documents))
     modes = ("bag", "binary", "top_k=2/all", "top_k=2/5", "top_k=all/5")
@@ -85,11 +83,11 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
         for mode, name in (("binary", ("all", "binary")), ("top_k=2/5", ("2", "5"))):
             assert found[name][metric] == pytest.approx(wanted[f"{mode}/{metric}"], abs=0.02)
     assert len(found) == 9
-    assert len({tuple(each.values()) for each in found.values()}) == 9
+    assert len({tuple(metrics.values()) for metrics in found.values()}) == 9
     assert len(subject.samples["query"] or ()) == min(len(source.queries), tradeoff.SAMPLE)
 
 
-def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
+def test_paired_system_has_the_recalls_of_the_evaluator(tmp_path: Path) -> None:
     text, image = values(2, len(CAPTIONS)), values(3, 9)
     task = configs.Retrieval(recall_at=(1, 3), modes=("bag", "top_k=2/5"))
     specs = {"image": IMAGE, "text": TEXT}
@@ -101,23 +99,19 @@ def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
     subject = tradeoff_systems.paired_system(*evaluator, {}, some)
     assert subject.depth == 3
     found = searched(tmp_path, subject)
-    for mode, name in {
-        "bag/": ("bag", "all"),
-        "top_k=2/5/": ("2", "5"),
-        "": ("all", "all"),
-    }.items():
+    for mode, name in (("bag/", ("bag", "all")), ("top_k=2/5/", ("2", "5")), ("", ("all", "all"))):
         for metric, value in found[name].items():
             close: Any = {"abs": 0.05} if name == ("2", "5") else {}  # not every image is found
             assert value == pytest.approx(wanted[f"{mode}text_to_image/{metric}"], **close)
 
 
-def test_what_is_not_found_and_what_ties() -> None:
+def test_scorers_of_missing_documents_and_ties() -> None:
     found = np.array([[4, 5, -1], [6, -1, -1], [-1, -1, -1]])
     scores = np.array([[2.0, 2.0, -np.inf], [1.0, -np.inf, -np.inf], [-np.inf] * 3])
     qrels = Qrels(np.arange(3), np.array([4, 6, 4]), np.full(3, 5.0))
     source: Any = SimpleNamespace(queries=range(3), documents=range(7), qrels=qrels)
     judged = JudgedQueries(configs.Ranking(metrics=("MRR",)), source)
-    # The first's right document ties with a wrong one; the third query has no text.
+    # The positive of the first query ties with a negative; the third query has no text.
     metrics = tradeoff_systems.judged_scores(judged, found, scores)
     assert metrics["MRR"] == pytest.approx((1 / 2 + 1 + 0) / 3)
     found, scores[2] = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]]), [3, 2, 1]
@@ -127,7 +121,7 @@ def test_what_is_not_found_and_what_ties() -> None:
 
 
 def save(folder: Path, *, lexical: bool) -> None:
-    """A checkpoint of a tiny model of queries and titles; its parameters do not matter here."""
+    """Writes a checkpoint of a tiny untrained model of queries and titles."""
     changes = lexical_texts(terms="words", top_k=9, keep_input_terms=True)
     for name, column in (("query", "query"), ("document", "title")):
         changes["fields"][name].column = column

@@ -94,7 +94,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
         read_run(tmp_path / "nothing")
     (tmp_path / "run").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="Cannot read the run file .*run: .*utf-8"):
+    with pytest.raises(UserError, match=r"Cannot read the run file .*run: .*utf-8"):
         read_run(tmp_path / "run")
 
 
